@@ -9,17 +9,19 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import numpy as np
 
 from termweave import encoders, engine
 from termweave.encoders.analysis.language_coverage import Familiarity
-from termweave.encoders.text_encoder import ModelInfo
 from termweave.indexer.generations import deletion
 from termweave.indexer.pipeline import pipeline
-from termweave.records import Encoding, TermWeights
+from termweave.records import Encoding, ModelInfo, TermWeights
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: Name of the index of this process and of its child processes, because several runs may share a server.
 NAME = os.environ.setdefault("BENCH_INDEX", f"bench-indexing-{os.getpid()}")
@@ -36,7 +38,7 @@ class Cached:
     def __init__(self, variants: int = 512) -> None:
         random = np.random.default_rng(0)
         vocabulary = np.array([f"term{number}" for number in range(30_000)])
-        self.models = {output: ModelInfo("synthetic", "0" * 16, Path(), DIMENSION, None, 0) for output in ("weights", "dense")}
+        self.models = {output: ModelInfo("synthetic", "0" * 16, DIMENSION, None, 0) for output in ("weights", "dense")}
         self._made = []
         for _ in range(variants):
             terms = np.unique(np.minimum(random.zipf(1.2, 90), 30_000) - 1)[:60]

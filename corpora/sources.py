@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from termweave.records import Document, Qrels, Query
+    from termweave.records import Document, Encoding, ModelInfo, Qrels, Query
     from termweave.settings import Settings
+    from termweave.statistics import CorpusStatistics
 
 #: The split that is used when a data set is named without one.
 DEFAULT_SPLIT = "test"
@@ -152,8 +153,36 @@ class Skips:
         return self.count > 0
 
 
+@dataclass(frozen=True)
+class Encodings:
+    """What a source brings whose documents were encoded beforehand: no model runs when it is indexed.
+
+    Attributes:
+        models: Output -> the model that gave it.
+        statistics: Statistics of the corpus that the term weights are based on; None without term weights.
+        sample: Encodings of a random sample of the corpus, which the scale of stored weights is derived from.
+        passages: Size and stride of the passages that the texts were cut into; {} if they were not cut.
+        skip_bad: Whether bad entries were left out.
+        analyzer: The server's analyzer that suits the language of the corpus.
+        notes: What a user should know about the corpus.
+        warnings: What a user should not miss.
+    """
+
+    models: Mapping[str, ModelInfo]
+    statistics: CorpusStatistics | None
+    sample: Sequence[Encoding]
+    passages: Mapping[str, int]
+    skip_bad: bool
+    analyzer: str
+    notes: Sequence[str]
+    warnings: Sequence[str]
+
+
 class Source(Protocol):
-    """A corpus: documents that can be read as often as needed."""
+    """A corpus: documents that can be read as often as needed.
+
+    A source whose documents were encoded beforehand also has the attribute `encodings`, and its documents have a `Document.encoding`.
+    """
 
     @property
     def name(self) -> str:
@@ -233,6 +262,21 @@ def entry_of(source: Source) -> str:
     """What messages call an entry of a source: "line" in a file, "item" of what a program holds."""
     name: str = getattr(underlying(source), "ENTRY", LINE)
     return name
+
+
+def encodings_of(source: Source) -> Encodings | None:
+    """The encodings that a source brings; None if models have to encode its documents."""
+    return getattr(underlying(source), "encodings", None)
+
+
+def refuse_encodings(source: Source, reason: str, advice: str) -> None:
+    """Refuse a source that brings its encodings.
+
+    Raises:
+        UsageError: It brings them.
+    """
+    if encodings_of(source) is not None:
+        raise UsageError(f"{source.name} is encoded already, and {reason}.", advice)
 
 
 def origin(source: Source) -> dict[str, str]:

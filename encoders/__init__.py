@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from termweave.encoders.facades import DenseEncoder, Ranker, TermWeighter
-from termweave.encoders.text_encoder import ModelInfo, TextEncoder, load
+from termweave.encoders.text_encoder import TextEncoder, load
+from termweave.records import ModelInfo
 
 __all__ = ["DenseEncoder", "ModelInfo", "Ranker", "TermWeighter", "TextEncoder", "load"]

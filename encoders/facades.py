@@ -11,7 +11,7 @@ from termweave.encoders.kinds import kind_of
 from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.text_encoder import ModelInfo, TextEncoder, load
+from termweave.encoders.text_encoder import TextEncoder, load, model_info
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.onnx.runtime import Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
-    from termweave.records import TermWeights
+    from termweave.records import ModelInfo, TermWeights
     from termweave.statistics import CorpusStatistics
 
 
@@ -124,7 +124,7 @@ class Ranker:
     @property
     def info(self) -> ModelInfo:
         """Name, hash and folder of the model."""
-        return ModelInfo.of(self._model, "scores")
+        return model_info(self._model, "scores")
 
     @property
     def anchor(self) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from termweave.encoders import hub
@@ -12,7 +11,7 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.encoders.term_weighting.anchored_terms import Kind, of_words
 from termweave.errors import ModelError, UsageError
-from termweave.records import Encoding, TermWeights, WordWeight
+from termweave.records import Encoding, ModelInfo, TermWeights, WordWeight
 from termweave.statistics import CorpusStatistics
 from termweave.support import arguments
 
@@ -33,38 +32,17 @@ if TYPE_CHECKING:
 _OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """The model that gives an output: what an index keeps in its `_meta`.
-
-    Attributes:
-        name: The name that the model's folder gives, or ``hf:OWNER/NAME``.
-        hash: 16 hexadecimal digits; the same for the fp32 and the int8 graph of a model.
-        folder: The folder that the model was opened from.
-        dimension: Length of the vector; None for weights.
-        analysis: Id of the analysis; None for a dense output.
-        max_length: The most tokens of a text that the model reads.
-    """
-
-    name: str
-    hash: str
-    folder: Path
-    dimension: int | None
-    analysis: str | None
-    max_length: int
-
-    @classmethod
-    def of(cls, model: OpenModel, output: str) -> ModelInfo:
-        """The model behind an output, "weights" or "dense"."""
-        manifest = model.manifest
-        return cls(
-            name=manifest.name,
-            hash=manifest.hash,
-            folder=model.folder.path,
-            dimension=manifest.dimension if output == "dense" else None,
-            analysis=manifest.analysis if output == "weights" else None,
-            max_length=manifest.max_length,
-        )
+def model_info(model: OpenModel, output: str) -> ModelInfo:
+    """Describe the model behind an output: "weights", "dense", "dense_query" or "scores"."""
+    manifest = model.manifest
+    return ModelInfo(
+        name=manifest.name,
+        hash=manifest.hash,
+        dimension=manifest.dimension if output == "dense" else None,
+        analysis=manifest.analysis if output == "weights" else None,
+        max_length=manifest.max_length,
+        folder=model.folder.path,
+    )
 
 
 class TextEncoder:
@@ -109,7 +87,7 @@ class TextEncoder:
     def models(self) -> dict[str, ModelInfo]:
         """Output -> the model that gives it; "dense_query" -> the encoder of queries, where it is another one than "dense"."""
         pairs = (("weights", self._weights), ("dense", self._dense), ("dense_query", self._dense_query))
-        return {output: ModelInfo.of(model, output) for output, model in pairs if model is not None}
+        return {output: model_info(model, output) for output, model in pairs if model is not None}
 
     @property
     def analysis(self) -> str | None:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave import encoders, plugins
+from termweave.corpora.sources import encodings_of
+from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer.options import DECLARED, BuildOptions
 from termweave.indexer.preparation import kept_mapping, language_check
-from termweave.indexer.shards.source import folder_of
+from termweave.indexer.preparation.language_check import LanguageAdvice
+from termweave.indexer.preparation.passages import Window
 from termweave.signals import dialect, signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.corpora import Source
+    from termweave.corpora.sources import Encodings
     from termweave.encoders import TextEncoder
-    from termweave.records import Capabilities
+    from termweave.records import Capabilities, ModelInfo
 
 #: The order in which tables show signals: plain text first, then what needs a model.
 _ORDER = (None, "weights", "dense")
@@ -37,7 +41,8 @@ class BuildPlan:
 
     Attributes:
         options: The options that were given.
-        encoder: The models that the signals need, opened; for a folder of shards, what is known of the models that encoded it.
+        encoder: The models that the signals need, opened; none if the source brings its encodings.
+        models: Output -> the model that encodes, or encoded, the documents.
         signals: Names of the signals, in the order of tables.
         analyzer: OpenSearch analyzer of the text.
         fingerprint: Hash over source, models, signals and settings. Builds with equal fingerprints make equal indices.
@@ -48,12 +53,18 @@ class BuildPlan:
 
     options: BuildOptions
     encoder: TextEncoder
+    models: Mapping[str, ModelInfo]
     signals: tuple[str, ...]
     analyzer: str
     fingerprint: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     made_of: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int | None:
+        """Length of the vectors; None without a dense model."""
+        return self.models["dense"].dimension if "dense" in self.models else None
 
 
 def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> BuildPlan:
@@ -71,31 +82,78 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     arguments.check(source=source, options=options)
     if options.keep_mapping:
         options = kept_mapping.taken_over(source, options)
-    encodings = folder_of(source)
-    if encodings is not None:
-        options = encodings.adopted(options)
-        encoder: TextEncoder = encodings.models(options)
-    else:
+    brought = encodings_of(source)
+    if brought is None:
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
-    possible, notes = _choose_signals(options, encoder, capabilities)
-    advice = (
-        encodings.advice(options, possible)
-        if encodings is not None
-        else language_check.advise(source, encoder, options, possible)
-    )
+        models: Mapping[str, ModelInfo] = encoder.models
+    else:
+        encoder, models, options = (
+            encoders.load(weights="none", dense="none"),
+            _kept(source, brought, options),
+            _adopted(source, brought, options),
+        )
+    signals, notes = _choose_signals(options, models, capabilities)
+    if brought is None:
+        advice = language_check.advise(source, encoder, options, signals)
+        if advice.weights:
+            encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)
+        encoder = encoder.only({signal_class(name).needs for name in advice.signals})  # no model runs for nothing
+        models = encoder.models
+    else:
+        advice = LanguageAdvice(
+            options.analyzer or brought.analyzer, signals, tuple(brought.warnings), notes=tuple(brought.notes)
+        )
     signals = advice.signals
-    if advice.weights:
-        encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)
     _refuse_options_without_effect(options, signals, capabilities)
-    encoder = encoder.only({signal_class(name).needs for name in signals})  # no model runs for nothing
+    needed = {signal_class(name).needs for name in signals}
+    models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     resolved = {"signals": signals, "analyzer": advice.analyzer}
-    fingerprint = _fingerprint(source, encoder, options, resolved)
-    made_of = _in_words(source, encoder, options, resolved)
-    return BuildPlan(options, encoder, signals, advice.analyzer, fingerprint, (*notes, *advice.notes), advice.warnings, made_of)
+    fingerprint = _fingerprint(source, models, options, resolved)
+    made_of = _in_words(source, models, options, resolved)
+    notes = (*notes, *advice.notes)
+    return BuildPlan(options, encoder, models, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)
+
+
+def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> BuildOptions:
+    """The options with those that were decided when the corpus was encoded.
+
+    Raises:
+        UsageError: Another length of passages was asked for.
+    """
+    window = Window.of(brought.passages)
+    if options.passages not in {None, window}:
+        held = f"passages of {window.size} words" if window else "whole documents"
+        raise UsageError(
+            f"{source.name} was encoded as {held}, and --passage-size asks for others.",
+            "Leave --passage-size out, or encode again with it.",
+        )
+    return replace(options, passages=window, skip_bad=brought.skip_bad)
+
+
+def _kept(source: Source, brought: Encodings, options: BuildOptions) -> dict[str, ModelInfo]:
+    """The models that a corpus was encoded with, without those that the options switch off.
+
+    Raises:
+        UsageError: The options name another model.
+    """
+    asked = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
+    named = {output: name for output, name in asked.items() if name is not None and name not in NONE}
+    weights, dense = named.get("weights", "none"), named.get("dense", "none")
+    opened = encoders.load(weights, dense, dense_query=named.get("dense_query")).models if named else {}
+    for output, model in opened.items():
+        own = brought.models.get(output)
+        if own is None or own.hash != model.hash:
+            flag = f"--{output.replace('_', '-')}"
+            with_ = f"with {own.name!r} ({own.hash[:8]})" if own else "without such a model"
+            raise UsageError(
+                f"{source.name} was encoded {with_}, and {flag} names {model.name!r} ({model.hash[:8]}).",
+                f"Leave {flag} out, or encode again with it, into another folder.",
+            )
+    return {output: model for output, model in brought.models.items() if asked[output.removesuffix("_query")] not in NONE}
 
 
 def _choose_signals(
-    options: BuildOptions, encoder: TextEncoder, capabilities: Capabilities
+    options: BuildOptions, models: Collection[str], capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The signals to build, in the order of tables, and a note on each default signal that is left out."""
     asked = options.signals
@@ -103,7 +161,7 @@ def _choose_signals(
     for name in asked or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
         obstacle = cls.unavailable(capabilities)
-        if obstacle is None and cls.needs is not None and cls.needs not in encoder.models:
+        if obstacle is None and cls.needs is not None and cls.needs not in models:
             by_wish = getattr(options, cls.needs) in {"none", ""}
             obstacle = f"--{cls.needs} is none" if by_wish else f"no model gives {cls.needs!r}"
         if obstacle is None:
@@ -147,14 +205,14 @@ def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str]
         )
 
 
-def _fingerprint(source: Source, encoder: TextEncoder, options: BuildOptions, resolved: Mapping[str, Any]) -> str:
+def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: BuildOptions, resolved: Mapping[str, Any]) -> str:
     """Hash of everything that makes one generation different from another.
 
     Keys and values are those of every earlier version: an unfinished build is resumed, and a finished one recognised, by this hash.
     """
     parts: dict[str, Any] = {
         "source": source.fingerprint,
-        "models": {output: model.hash for output, model in encoder.models.items()},
+        "models": {output: model.hash for output, model in models.items()},
         "schema": _LAYOUT,
     }
     unset = BuildOptions()
@@ -165,13 +223,15 @@ def _fingerprint(source: Source, encoder: TextEncoder, options: BuildOptions, re
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
-def _in_words(source: Source, encoder: TextEncoder, options: BuildOptions, resolved: Mapping[str, Any]) -> dict[str, str]:
+def _in_words(
+    source: Source, models: Mapping[str, ModelInfo], options: BuildOptions, resolved: Mapping[str, Any]
+) -> dict[str, str]:
     """What the fingerprint covers, as a user knows it. If two fingerprints differ, these texts differ."""
     parts = {"source": f"{source.name} ({source.fingerprint[:8]})"}
     for name, option in DECLARED.items():
         for flag in option.flags:
             if option.in_fingerprint == "model":
-                model = encoder.models.get(name)
+                model = models.get(name)
                 parts[flag.name] = f"{model.name} ({model.hash[:8]})" if model else "none"
             elif option.in_fingerprint != "never":
                 parts[flag.name] = flag.describe(resolved.get(name, getattr(options, name)))

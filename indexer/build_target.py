@@ -8,14 +8,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
-from termweave.corpora.sources import entry_of, origin
+from termweave.corpora.sources import encodings_of, entry_of, origin
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
 from termweave.indexer.ledger import storage
 from termweave.indexer.preparation import kept_mapping, length_check, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.shards.source import folder_of
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
@@ -68,7 +67,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         planned: The plan of the build.
         progress: Called with (stage, done, total).
     """
-    options, encoder = planned.options, planned.encoder
+    options = planned.options
     index = generations.new_index(name)
     ledger = storage.open_(engine, index)
     try:
@@ -78,7 +77,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
         fitting = Fitting(
-            engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+            engine.capabilities, sample, planned.dimension, planned.analyzer, options.prune, options.vectors == "byte"
         )
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
@@ -93,7 +92,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             source=origin(source),
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
-            models={output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
+            models={output: ModelLineage(model.name, model.hash) for output, model in planned.models.items()},
             statistics={} if corpus.statistics is None else statistics_lineage(corpus.statistics),
             documents=ledger.documents,
             passages=_passages_lineage(options.passages, ledger),
@@ -118,15 +117,12 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
 def _surveyed(
     source: Source, planned: BuildPlan, ledger: Ledger, progress: BuildProgress
 ) -> tuple[CorpusPass, Sequence[Encoding]]:
-    """Read the source once, and encode its sample; a folder of shards brings statistics and sample along."""
-    options, encoder = planned.options, planned.encoder
-    folder = folder_of(source)
-    if folder is not None:
-        corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress)
-        corpus.notes.extend(folder.counted.notes)
-        corpus.warnings.extend(folder.counted.warnings)
-        return replace(corpus, statistics=folder.statistics() if encoder.analysis else None), folder.sample()
+    """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
+    options, encoder, brought = planned.options, planned.encoder, encodings_of(source)
     corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+    if brought is not None:  # its notes and warnings are in the plan
+        statistics = brought.statistics if "weights" in planned.models else None
+        return replace(corpus, statistics=statistics, notes=[], warnings=[]), brought.sample
     texts = [document.content for document in corpus.sample]
     corpus.warnings.extend(length_check.warnings(encoder, texts, passages=options.passages is not None))
     return corpus, encoder.encode(texts, kind="document", statistics=corpus.statistics)

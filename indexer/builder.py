@@ -19,11 +19,9 @@ from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
 from termweave.indexer.ledger import resume as unfinished_builds
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline import dead_letters, encoding
+from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.shards import sharing
-from termweave.indexer.shards.source import StoredModels, encodings_of, folder_of, with_encodings
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage
 from termweave.search.catalog.models import remember
@@ -33,13 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.pipeline.encoding import Encode
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.updater import Updated
     from termweave.search.catalog.lineage import Lineage
@@ -128,11 +125,8 @@ def build(
         checked = while_held(lease, progress)
         live = _still(engine, name, live)
         planned = plan(source, engine.capabilities, options)
-        if isinstance(planned.encoder, StoredModels):
-            options = planned.options  # a folder of shards decides some of them
-        else:
-            remember(planned.encoder.models.values())
-        source = in_passages(source, options.passages)
+        remember(planned.models.values())
+        source = in_passages(source, planned.options.passages)
         unfinished = unfinished_builds.resume(engine, name, planned, live.index if live else None)
         target = (
             build_target.begin(engine, source, name, planned, checked)
@@ -141,7 +135,7 @@ def build(
         )
         with target.ledger as ledger:
             try:
-                sent = _send(engine, source, planned, target, checked)
+                sent = send_rest(engine, source, options, planned.encoder, target, checked)
                 target.notes.extend(_finish_and_verify(engine, target, options))
             except (RefusedDocuments, VerificationFailed):
                 lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
@@ -149,7 +143,7 @@ def build(
                 raise
             target.notes.extend(waits(engine))
             target.notes.extend(build_target.stored_on_average(engine, target.index, target.layout))
-            passages = {**target.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
+            passages = {**target.lineage.passages, "count": ledger.acknowledged} if target.lineage.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
 
             def built() -> Built:
@@ -235,24 +229,8 @@ def while_held(lease: Lease, progress: BuildProgress) -> BuildProgress:
     return checked
 
 
-def _send(engine: Engine, source: Source, planned: BuildPlan, target: BuildTarget, progress: BuildProgress) -> int:
-    """Send what is not acknowledged yet; other hosts may join in sending a folder of shards. Returns how many texts were sent."""
-    stored = isinstance(planned.encoder, StoredModels)
-    encode = encodings_of if stored else encoding.of_documents(planned.encoder, target.statistics)
-    folder, ledger = folder_of(source), target.ledger
-    if folder is None:
-        return send_rest(engine, with_encodings(source), planned.options, encode, target, progress)
-    return sharing.send(
-        engine,
-        folder,
-        target,
-        lambda part: send_rest(engine, part, planned.options, encode, target, progress),
-        lambda: progress(SENDING, ledger.acknowledged, ledger.total, "other hosts send"),
-    )
-
-
 def send_rest(
-    engine: Engine, source: Source, options: BuildOptions, encode: Encode, target: BuildTarget, progress: BuildProgress
+    engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget, progress: BuildProgress
 ) -> int:
     """Encode and send the documents that are not acknowledged yet; returns how many there were."""
     before = target.ledger.acknowledged
@@ -260,7 +238,8 @@ def send_rest(
         engine=engine,
         index=target.index,
         source=source,
-        encode=encode,
+        encoder=encoder,
+        statistics=target.statistics,
         layout=target.layout,
         ledger=target.ledger,
         options=options,

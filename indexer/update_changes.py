@@ -10,7 +10,6 @@ from termweave.indexer.builder import CHANGING, send_rest
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff
-from termweave.indexer.pipeline import encoding
 from termweave.indexer.verification import verify
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
@@ -76,8 +75,7 @@ class UpdateChanges:
             counts = difference.counts
             if counts.new or counts.changed or (delete_missing and counts.gone):
                 profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=CHANGING), None)
-            encode = encoding.of_documents(self._encoder, target.statistics)
-            self.sent = send_rest(engine, self._source, self._options, encode, target, progress)
+            self.sent = send_rest(engine, self._source, self._options, self._encoder, target, progress)
             if self.sent and target.lineage.neighbours:
                 target.warnings.append(_WITHOUT_NEIGHBOURS)
             difference.keep_refused()

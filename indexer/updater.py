@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.corpora.sources import entry_of
+from termweave.corpora.sources import entry_of, refuse_encodings
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
@@ -30,7 +30,6 @@ from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.indexer.shards.source import refuse
 from termweave.indexer.update_changes import UpdateChanges
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
@@ -118,7 +117,7 @@ def update(
     started = time.monotonic()
     arguments.check(engine=engine, source=source, options=options)
     generations.check_spelling(name)
-    refuse(
+    refuse_encodings(
         source,
         "an update weighs documents with the statistics of the live generation",
         "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotations of ModelInfo
 from typing import TYPE_CHECKING, Any
 
 from termweave.support.messages import clipped, counted
@@ -52,6 +53,7 @@ class Document:
         metadata: All other fields of the source; JSON values.
         line: Line or entry number in the source, from 1; for messages.
         passage: Position in the whole document if this is a passage; `id` is then ``PARENT#NUMBER``.
+        encoding: The output of the models, if the source brings it (`corpora.sources.Encodings`); else None.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     line: int | None = None
     passage: Passage | None = None
+    encoding: Encoding | None = field(default=None, compare=False, repr=False)
 
     @property
     def source_id(self) -> str:
@@ -144,6 +147,27 @@ class Encoding:
     text: str
     weights: TermWeights | None = None
     vector: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model that gives an output: what an index keeps in its `_meta`.
+
+    Attributes:
+        name: The name that the model's folder gives, or ``hf:OWNER/NAME``.
+        hash: 16 hexadecimal digits; the same for the fp32 and the int8 graph of a model.
+        dimension: Length of the vector; None for weights.
+        analysis: Id of the analysis; None for a dense output.
+        max_length: The most tokens of a text that the model reads.
+        folder: The folder that the model was opened from; None if it is not opened.
+    """
+
+    name: str
+    hash: str
+    dimension: int | None
+    analysis: str | None
+    max_length: int
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

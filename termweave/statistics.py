@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -160,28 +160,6 @@ class StatisticsCounter:
         self._length += len(terms)
         for term in set(terms):
             self._frequency[term] = self._frequency.get(term, 0) + 1
-
-    def counts(self) -> dict[str, Any]:
-        """What was counted so far, as JSON: integers alone, so that the sum of parts is what one pass would count."""
-        return {
-            "analysis": self._analysis,
-            "documents": self._documents,
-            "length": self._length,
-            "frequency": dict(self._frequency),
-        }
-
-    def add_counts(self, counts: Mapping[str, Any]) -> None:
-        """Add what another counter of the same analysis counted.
-
-        Raises:
-            ValueError: The analysis differs.
-        """
-        if counts["analysis"] != self._analysis:
-            raise ValueError(f"counts under {counts['analysis']!r} cannot be added to those under {self._analysis!r}")
-        self._documents += counts["documents"]
-        self._length += counts["length"]
-        for term, documents in counts["frequency"].items():
-            self._frequency[term] = self._frequency.get(term, 0) + documents
 
     def result(self) -> CorpusStatistics:
         """The statistics of all documents added so far."""

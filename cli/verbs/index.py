@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-JOIN_SCHEMA = "termweave.join/1"
-#: The build options that a host that joins a build may have of its own.
-_JOINING = {"--workers", "--patience", "--allow-refused"}
-
-
 @verb("index")
 @click.argument("source")
 @click.argument("name")
@@ -88,17 +83,7 @@ _JOINING = {"--workers", "--patience", "--allow-refused"}
     ),
 )
 @build_options
-@option_group(
-    "Sending",
-    click.option(
-        "--join",
-        is_flag=True,
-        help="Send shards of a build of NAME that runs on another host, from the folder of shards SOURCE; that build verifies and publishes.",
-    ),
-    click.option(
-        "--compress", is_flag=True, help="Compress requests (gzip). It helps on a slow network, not with a server nearby."
-    ),
-)
+@click.option("--compress", is_flag=True, help="Compress requests (gzip). It helps on a slow network, not with a server nearby.")
 @source_options
 @include_option
 @output_options
@@ -120,7 +105,6 @@ def command(
     dataset: str | None,
     of_live: bool,
     within: float | None,
-    join: bool,
     compress: bool,
     skip_bad: bool,
     reading: dict[str, Any],
@@ -153,7 +137,6 @@ def command(
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./reports reports --passage-size 160
       termweave index ./reports reports --plan
-      termweave index /shared/shards articles --join
       termweave index ./nfcorpus docs --update --delete-missing --plan
       termweave index ./nfcorpus docs --update --delete-missing --allow-deletions 25%
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
@@ -166,10 +149,6 @@ def command(
     from termweave.indexer.preparation import incremental
 
     check_together(
-        (
-            "--join helps a build that has its options already: only --workers, --patience, --allow-refused and --compress can be added",
-            join and bool(only_plan or update or required or of_live or {*given} - _JOINING),
-        ),
         ("--fresh begins a build anew: leave out --fresh or --update", bool(flags["fresh"] and update)),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
         (
@@ -193,9 +172,6 @@ def command(
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience, out.say)
-    if join:
-        _join(server, opened, name, options, out)
-        return
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)
@@ -249,27 +225,6 @@ def _gate(
         gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
     models = {"weights": options.weights, "dense": options.dense}
     return PublicationGate(server, name, models, judged, parsed, within, say=out.say)
-
-
-def _join(server: Engine, opened: Source, name: str, options: BuildOptions, out: Output) -> None:
-    """Send shards of a build that another process runs."""
-    from termweave.indexer.shards import sharing
-    from termweave.support.messages import counted
-
-    with out.progress("Sending") as bar:
-        joined = sharing.join(server, opened, name, options, lambda counts: bar(counts.acknowledged, counts.total))
-    data = {
-        "schema": JOIN_SCHEMA,
-        "name": joined.name,
-        "generation": joined.index,
-        "shards": joined.shards,
-        "texts": joined.texts,
-        "seconds": joined.seconds,
-    }
-    sent = (
-        f"{counted(joined.shards, 'shard')} with {counted(joined.texts, 'text')} sent to {joined.index} in {joined.seconds:.1f} s"
-    )
-    out.emit(data, f"{joined.name}: {sent}; the build that was joined verifies and publishes it.")
 
 
 def _ask(large: LargeDeletion, name: str) -> None:

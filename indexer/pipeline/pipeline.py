@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import orjson
 
+from termweave.corpora.sources import encodings_of
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.bulk_responses import BulkItem
 from termweave.indexer.pipeline.bulk_sender import BulkSender
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.pipeline.encoding import Encode
     from termweave.records import Document, Encoding
     from termweave.signals import DocumentLayout
+    from termweave.statistics import CorpusStatistics
 
 T = TypeVar("T")
 #: Number of blocks that may wait between two stages: one is ready while the next is made.
@@ -75,7 +77,8 @@ class Pipeline:
         engine: The server.
         index: The concrete index.
         source: The documents, or their passages.
-        encode: Encodes documents.
+        encoder: The models; not used if the source brings its encodings.
+        statistics: The corpus statistics that term weights are based on; None without a weights model.
         layout: The layout of stored documents.
         ledger: The ledger of the index.
         options: The build options; `workers`, `patience` and `allow_refused` are used.
@@ -84,7 +87,8 @@ class Pipeline:
     engine: Engine
     index: str
     source: Source
-    encode: Encode
+    encoder: TextEncoder
+    statistics: CorpusStatistics | None
     layout: DocumentLayout
     ledger: Ledger
     options: BuildOptions
@@ -139,8 +143,13 @@ class Pipeline:
                 yield documents
 
     def _encode(self, read: Iterator[list[Document]], counts: StageCounts) -> Iterator[list[tuple[Document, Encoding]]]:
+        brought = encodings_of(self.source) is not None
         for documents in read:
-            encodings = self.encode(documents)
+            if brought:
+                encodings = [document.encoding for document in documents if document.encoding]
+            else:
+                texts = [document.content for document in documents]
+                encodings = self.encoder.encode(texts, kind="document", statistics=self.statistics)
             counts.encoded += len(documents)
             yield list(zip(documents, encodings, strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from termweave.corpora.sources import ITEM, entry_of
 from termweave.errors import InputError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
             """
 
 
-T = TypeVar("T")
 #: The name of the stage that reads the source; every later one begins when the source was read to its end.
 READING = "Reading"
 #: Largest block, which is encoded at once: enough texts for batches of similar length, few enough to need little memory.
@@ -71,7 +70,13 @@ class CorpusPass:
 
 
 def read_corpus(
-    source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: BuildProgress
+    source: Source,
+    encoder: TextEncoder | None,
+    ledger: Ledger,
+    *,
+    skip_bad: bool,
+    progress: BuildProgress,
+    keep: Callable[[list[Document]], None] = lambda _: None,
 ) -> CorpusPass:
     """Read a source once: count its statistics, enter its documents in the ledger, draw a sample.
 
@@ -81,12 +86,13 @@ def read_corpus(
         ledger: The ledger in which every document is entered.
         skip_bad: Keep the first of two documents with the same id instead of raising an error.
         progress: Called with (stage, done, total or None).
+        keep: Called with the documents of each block that are not left out.
 
     Raises:
         InputError: An entry cannot be read, two documents have the same id and different content, or the source is empty.
     """
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
-    sample: Reservoir[Document] = Reservoir(beginning)
+    sample = _Reservoir()
     remarks, metadata = CorpusRemarks(), TypeInference()
     before = encoder.too_long if encoder is not None else 0
     size, position = source.size, 0
@@ -96,9 +102,10 @@ def read_corpus(
         position = consumed
 
     for block in blocks(source.documents(at)):
-        duplicates = enter(source, entries_of(block), ledger, skip_bad=skip_bad)
+        duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in duplicates]
         remarks.count(kept, duplicates.values(), entry_of(source))
+        keep(kept)
         texts = [document.content for document in kept]
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
@@ -122,16 +129,14 @@ def read_corpus(
     return CorpusPass(counter.result() if counter else None, sample.items, notes, remarks.warnings(source), metadata)
 
 
-def blocks(documents: Iterator[Document], count: int | None = None, *, largest: int = 0) -> Iterator[list[Document]]:
+def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
     """Group documents into blocks of bounded number and size. The passages of one document stay in one block.
 
     Args:
         documents: The documents.
         count: Total number of documents: a small corpus is then divided into several blocks, so that pipeline stages overlap.
-        largest: Most documents in a block; 0: 512.
     """
-    largest = largest or _BLOCK_DOCUMENTS
-    most = largest if count is None else min(largest, max(_FEWEST, count // _PARTS))
+    most = _BLOCK_DOCUMENTS if count is None else min(_BLOCK_DOCUMENTS, max(_FEWEST, count // _PARTS))
     block: list[Document] = []
     size = 0
     for number, original in enumerate(documents, 1):
@@ -148,16 +153,8 @@ def blocks(documents: Iterator[Document], count: int | None = None, *, largest: 
         yield block
 
 
-def entries_of(documents: Sequence[Document]) -> list[LedgerEntry]:
-    """What the ledger is given of documents."""
-    return [
-        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
-        for document in documents
-    ]
-
-
-def enter(
-    source: Source, entries: Sequence[LedgerEntry], ledger: Ledger, *, skip_bad: bool
+def _enter(
+    source: Source, documents: Sequence[Document], ledger: Ledger, *, skip_bad: bool
 ) -> dict[tuple[str, int | None], Duplicate]:
     """Enter a block in the ledger, except the documents whose id an earlier document has.
 
@@ -167,6 +164,10 @@ def enter(
     Raises:
         InputError: Two documents would be stored under one id, or have one id and different content without `skip_bad`.
     """
+    entries = [
+        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
+        for document in documents
+    ]
     duplicates, entry = ledger.enter(entries), entry_of(source)
     if not isinstance(source, Passages):
         repeated = {(each.id, each.line): each for each in duplicates}
@@ -201,33 +202,28 @@ def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
     return [f"{titles} If the longest metadata field, {longest!r}, is the text, add --text-field {longest}."]
 
 
-class Reservoir(Generic[T]):
-    """A reservoir sample: every item has the same chance to be in it, however many there are. Equal numbers of items give equal places.
-
-    Args:
-        keep: What is kept of an item.
+class _Reservoir:
+    """A reservoir sample: every document has the same chance to be in it, however many there are. Equal numbers give equal places.
 
     Attributes:
-        items: What was kept.
-        seen: Number of all items.
+        items: The beginnings of the sampled documents: 20,000 characters of title and text.
+        seen: Number of all documents.
     """
 
-    def __init__(self, keep: Callable[[T], T] = lambda item: item) -> None:
-        self.items: list[T] = []
+    def __init__(self) -> None:
+        self.items: list[Document] = []
         self.seen = 0
-        self._keep = keep
         self._chance = random.Random(0)  # noqa: S311 - a sample, not a secret
 
-    def add(self, item: T) -> None:
-        """Count an item, and perhaps keep it."""
+    def add(self, document: Document) -> None:
+        """Count a document, and perhaps keep it."""
         self.seen += 1
         if len(self.items) < _SAMPLE:
-            self.items.append(self._keep(item))
+            self.items.append(_beginning(document))
         elif (place := self._chance.randrange(self.seen)) < _SAMPLE:
-            self.items[place] = self._keep(item)
+            self.items[place] = _beginning(document)
 
 
-def beginning(document: Document) -> Document:
-    """The part of a document that a sample keeps: the first 20,000 characters of its title and text."""
+def _beginning(document: Document) -> Document:
     title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]
     return replace(document, title=title, text=text)

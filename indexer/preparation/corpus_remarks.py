@@ -50,10 +50,6 @@ class CorpusRemarks:
 
     def notes(self, source: Source) -> list[str]:
         """Sentences that a user should know."""
-        return self.sentences() + unreadable(source)
-
-    def sentences(self) -> list[str]:
-        """Sentences about documents that could be read."""
         notes = []
         if self.repeated:
             notes.append(f"{counted(self.repeated, 'document')} left out, with the id and content of an earlier document.")
@@ -66,7 +62,7 @@ class CorpusRemarks:
             )
         if self.too_long:
             notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        return notes
+        return notes + unreadable(source)
 
     def warnings(self, source: Source) -> list[str]:
         """Sentences that a user should not miss."""

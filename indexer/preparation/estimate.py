@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.corpora.sources import Derived
+from termweave.corpora.sources import Derived, refuse_encodings
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import statistics_drift
 from termweave.indexer.ledger.ledger import Ledger
@@ -32,7 +32,6 @@ from termweave.indexer.preparation import length_check
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
-from termweave.indexer.shards.source import refuse
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
 
@@ -173,7 +172,7 @@ def estimate_build(
     Raises:
         TermweaveError: `build` would fail with the same error.
     """
-    refuse(
+    refuse_encodings(
         source,
         "a plan estimates how long a corpus is encoded, which is done here",
         "Index it: 'termweave index FOLDER NAME' runs no model.",

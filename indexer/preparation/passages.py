@@ -15,7 +15,7 @@ from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.sources import Derived
+from termweave.corpora.sources import Derived, encodings_of
 from termweave.errors import UsageError
 from termweave.records import Passage
 
@@ -196,10 +196,11 @@ def in_passages(source: Source, window: Window | None) -> Source:
     Raises:
         UsageError: The source holds texts that were cut in another way.
     """
-    if hasattr(source, "cut"):
-        if source.cut != window:
-            raise UsageError(
-                f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
-            )
+    brought = encodings_of(source)
+    if brought is not None and Window.of(brought.passages) != window:
+        raise UsageError(
+            f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
+        )
+    if brought is not None:
         return source
     return Passages(source, window) if window else source

@@ -1,12 +1,14 @@
-"""Rows of shard files: documents or passages with their encodings, as Arrow tables and back."""
+"""Rows of shards: documents or passages with their encodings, as Arrow tables and back.
+
+Each row has a digest of its text, its term weights and its vector, so that an encoding which was altered, or belongs to another text, is
+refused. What no model gives (a weight that is not positive, a vector that is not of unit length) is refused even with a right digest.
+"""
 
 from __future__ import annotations
 
-import io
-import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import replace
+from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,214 +16,184 @@ import numpy as np
 import orjson
 
 from termweave.errors import InputError
-from termweave.indexer.ledger.entries import LedgerEntry
 from termweave.records import Document, Encoding, Passage, TermWeights
 from termweave.signals.layout import source_digest
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from termweave.indexer.shards.store import ShardStore
 
-#: The columns that hold a text without its encoding.
-_TEXT = ("id", "line", "title", "text", "metadata", "parent", "number", "start", "end", "source_digest")
-_ENCODING = ("terms", "weights", "vector")
-#: The key of a file's mark.
-_MARK = b"termweave"
+#: Most bytes of the texts and encodings that are read at once. A block of a corpus has a few megabytes.
+_MOST = 1 << 30
+#: The largest difference from 1 of the length of a vector.
+_LENGTH = 1e-3
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedDocument(Document):
-    """A document or passage with its encoding.
+def text_columns() -> Any:
+    """The columns of a text."""
+    import pyarrow as pa  # noqa: PLC0415
 
-    Attributes:
-        encoding: What the models made of it.
-    """
+    return pa.schema([
+        ("id", pa.string()), ("line", pa.int64()), ("title", pa.string()), ("text", pa.string()), ("metadata", pa.string()),
+        ("parent", pa.string()), ("number", pa.int32()), ("start", pa.int64()), ("end", pa.int64()),
+    ])  # fmt: skip
 
-    encoding: Encoding | None = None
 
-
-def schema(dimension: int | None, mark: str) -> Any:
+def columns(dimension: int | None) -> Any:
     """The columns of a shard.
 
     Args:
         dimension: Length of the vectors; None without a dense model.
-        mark: What the file says of itself, so that another file is not taken for it (`manifest.mark`).
     """
     import pyarrow as pa  # noqa: PLC0415
 
     vector = pa.list_(pa.float32(), dimension) if dimension else pa.null()
-    kinds = {
-        "id": pa.string(), "line": pa.int64(), "title": pa.string(), "text": pa.string(), "metadata": pa.string(),
-        "parent": pa.string(), "number": pa.int32(), "start": pa.int64(), "end": pa.int64(), "source_digest": pa.int64(),
-        "terms": pa.list_(pa.string()), "weights": pa.list_(pa.float32()), "vector": vector,
-    }  # fmt: skip
-    return pa.schema(list(kinds.items()), metadata={_MARK: mark.encode()})
-
-
-def entries_schema() -> Any:
-    """The columns of a file of entries."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.schema([("id", pa.string()), ("line", pa.int64()), ("source", pa.int64()), ("parent", pa.string())])
+    more = [("terms", pa.list_(pa.string())), ("weights", pa.list_(pa.float32())), ("vector", vector), ("digest", pa.int64())]
+    return pa.schema([*text_columns(), *pa.schema(more)])
 
 
 @contextmanager
-def writer(stream: Any, columns: Any) -> Iterator[Any]:
+def writer(stream: Any, schema: Any) -> Iterator[Any]:
     """A Parquet writer whose pages have checksums. Statistics, which nothing here asks for, would repeat texts in the footer."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    with pq.ParquetWriter(stream, columns, compression="zstd", write_page_checksum=True, write_statistics=False) as made:
+    with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True, write_statistics=False) as made:
         yield made
 
 
-def table(documents: Sequence[Document], encodings: Sequence[Encoding], columns: Any) -> Any:
-    """Documents and their encodings as a table."""
+def texts_table(documents: Sequence[Document]) -> Any:
+    """Documents without encodings as a table."""
     import pyarrow as pa  # noqa: PLC0415
 
-    parts = [document.passage for document in documents]
-    weights = [encoding.weights for encoding in encodings]
-    vectors = [encoding.vector for encoding in encodings]
-    values: dict[str, Any] = {
-        "id": [document.id for document in documents],
-        "line": [document.line for document in documents],
-        "title": [document.title for document in documents],
-        "text": [document.text for document in documents],
-        "metadata": [orjson.dumps(dict(document.metadata)).decode() for document in documents],
-        "parent": [part and part.parent for part in parts],
-        "number": [part and part.number for part in parts],
-        "start": [part and part.start for part in parts],
-        "end": [part and part.end for part in parts],
-        "source_digest": [source_digest(document) for document in documents],
-        "terms": [None if each is None else each.terms for each in weights],
-        "weights": [None if each is None else each.weights for each in weights],
-        "vector": vectors,
-    }
-    return pa.table({name: pa.array(values[name], columns.field(name).type) for name in columns.names}, schema=columns)
+    rows = []
+    for each in documents:
+        part, metadata = each.passage, orjson.dumps(dict(each.metadata)).decode()
+        place = (None,) * 4 if part is None else (part.parent, part.number, part.start, part.end)
+        rows.append((each.id, each.line, each.title, each.text, metadata, *place))
+    schema = text_columns()
+    return pa.table([pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)], schema)
 
 
-def entries_table(entries: Sequence[LedgerEntry]) -> Any:
-    """Entries of the ledger as a table."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    rows = [(entry.id, entry.line, entry.source, entry.parent) for entry in entries]
-    columns = entries_schema()
-    return pa.table([pa.array([row[place] for row in rows], field.type) for place, field in enumerate(columns)], schema=columns)
-
-
-class ShardFile:
-    """A Parquet file of a store, read row group by row group.
-
-    Many files are read in turns. A footer that pyarrow has read takes 11 KB for each row group, 40 MB for a million documents, so that it is kept
-    packed between two row groups and read again for each: that is a few milliseconds.
+def encoded_table(texts: Any, encodings: Sequence[Encoding], key: bytes, schema: Any) -> Any:
+    """A table of texts with their encodings.
 
     Args:
-        store: The folder.
-        name: The file.
-        mark: What the file must say of itself; "": anything.
+        texts: The table of the texts.
+        encodings: One for each.
+        key: Key of the digests (`ShardManifest.key`).
+        schema: The columns of the shard.
     """
+    import pyarrow as pa  # noqa: PLC0415
 
-    def __init__(self, store: ShardStore, name: str, mark: str = "") -> None:
-        self._store, self._name, self._mark = store, name, mark.encode()
-
-    def groups(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """The row groups as tables.
-
-        Raises:
-            InputError: The file is missing or damaged.
-        """
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
-        with self._store.reading(self._name) as stream:
-            file = pq.ParquetFile(stream, page_checksum_verification=True)
-            if self._mark and (file.schema_arrow.metadata or {}).get(_MARK) != self._mark:
-                raise self._damaged("it is another shard, or one of another folder")
-            if missing := [name for name in columns or () if name not in file.schema_arrow.names]:
-                raise self._damaged(f"it has no column {missing[0]!r}")
-            count, footer = file.num_row_groups, _packed(file.metadata)
-            del file
-            for number in range(count):
-                yield _row_group(stream, footer, number, columns)
-
-    def _damaged(self, how: str) -> InputError:
-        return InputError(
-            f"{self._name} in {self._store.shown} is damaged: {how}.",
-            "Remove that file and run 'termweave encode' again: it writes what is missing.",
-        )
-
-    def entries(self) -> Iterator[list[LedgerEntry]]:
-        """The entries of each row group."""
-        for group in self.groups():
-            yield [LedgerEntry(row["id"], row["line"], row["source"], row["parent"]) for row in group.to_pylist()]
-
-    def documents(self, *, encoded: bool) -> Iterator[list[Document]]:
-        """The documents of each row group, with their encodings if `encoded`; without, each is compared with its digest.
-
-        Raises:
-            InputError: The file is missing or damaged.
-        """
-        # Many shards are read in turns: `map` keeps no block of the shards that wait.
-        yield from map(partial(self._documents, encoded=encoded), self.groups([*_TEXT, *(_ENCODING if encoded else ())]))
-
-    def _documents(self, group: Any, *, encoded: bool) -> list[Document]:
-        """The documents of a row group."""
-        encodings = _encodings(group) if encoded else [None] * group.num_rows
-        documents: list[Document] = []
-        for row, encoding in zip(group.select(_TEXT).to_pylist(), encodings, strict=True):
-            document = _document(row, encoding)
-            if not encoded and source_digest(document) != row["source_digest"]:
-                raise self._damaged(f"the text {row['id']!r} is another than was encoded")
-            documents.append(document)
-        return documents
+    weights = [encoding.weights for encoding in encodings]
+    pairs = zip(documents_of(texts), encodings, strict=True)
+    added = {
+        "terms": [None if each is None else each.terms for each in weights],
+        "weights": [None if each is None else each.weights for each in weights],
+        "vector": [encoding.vector for encoding in encodings],
+        "digest": [_digest(document, encoding, key) for document, encoding in pairs],
+    }
+    made = [pa.array(values, schema.field(name).type) for name, values in added.items()]
+    return pa.table([*texts.columns, *made], schema)
 
 
-def _packed(footer: Any) -> bytes:
-    """A footer as a small file without rows, compressed."""
-    whole = io.BytesIO()
-    footer.write_metadata_file(whole)
-    return zlib.compress(whole.getvalue(), 1)
+def tables(store: ShardStore, name: str, schema: Any) -> Iterator[Any]:
+    """The row groups of a Parquet file of a store, as tables.
 
-
-def _row_group(stream: Any, footer: bytes, number: int, columns: Sequence[str] | None) -> Any:
+    Raises:
+        InputError: The file is missing or damaged, or has other columns.
+    """
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    metadata = pq.read_metadata(io.BytesIO(zlib.decompress(footer)))
-    return pq.ParquetFile(stream, metadata=metadata, page_checksum_verification=True).read_row_group(
-        number, columns=columns, use_threads=False
+    with store.reading(name) as stream:
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        if not file.schema_arrow.equals(schema):
+            raise damaged(store, name, "it has other columns than a shard of this folder")
+        for group in range(file.num_row_groups):
+            if file.metadata.row_group(group).total_byte_size > _MOST:
+                raise damaged(store, name, "a block of it is larger than any that termweave writes")
+            yield file.read_row_group(group, use_threads=False)
+
+
+def documents_of(table: Any) -> list[Document]:
+    """The documents of a table, without their encodings."""
+    found = []
+    for row in table.select(text_columns().names).to_pylist():
+        part = None if row["parent"] is None else Passage(row["parent"], row["number"], row["start"], row["end"])
+        found.append(Document(row["id"], row["text"], row["title"], orjson.loads(row["metadata"]), row["line"], part))
+    return found
+
+
+def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> Iterator[list[Document]]:
+    """The documents of each row group of a shard, with their encodings.
+
+    Raises:
+        InputError: The file is missing or damaged, or a text or an encoding is not what was written.
+    """
+    for table in tables(store, name, schema):
+        try:
+            documents = documents_of(table)
+            encodings = _encodings(table, documents)
+            digests = [_digest(*pair, key) for pair in zip(documents, encodings, strict=True)]
+        except (ValueError, TypeError, AttributeError) as error:  # a field that is empty, or no JSON
+            raise damaged(store, name, f"a field is empty or is not JSON ({first_line(error)})") from error
+        for document, encoding, digest, stored in zip(
+            documents, encodings, digests, table.column("digest").to_pylist(), strict=True
+        ):
+            if reason := _impossible(encoding):
+                raise damaged(store, name, f"{document.id!r} has {reason}")
+            if digest != stored:
+                raise damaged(store, name, f"{document.id!r} or its encoding is not what was encoded for this folder")
+        yield [replace(document, encoding=encoding) for document, encoding in zip(documents, encodings, strict=True)]
+
+
+def damaged(store: ShardStore, name: str, reason: str) -> InputError:
+    """The error for a file that is damaged."""
+    return InputError(
+        f"{name} in {store.shown} is damaged: {reason}.",
+        "Remove that file and run 'termweave encode' again: it writes what is missing.",
     )
 
 
-def in_order(parts: Sequence[Iterator[list[Any]]]) -> Iterator[list[Any]]:
-    """Blocks of a corpus in its order: block number b comes from part b % len(parts); the first part that has ended is the end."""
-    while True:
-        for part in parts:
-            block = next(part, None)
-            if block is None:
-                return
-            yield block
-
-
-def _document(row: dict[str, Any], encoding: Encoding | None) -> EncodedDocument:
-    part = None if row["parent"] is None else Passage(row["parent"], row["number"], row["start"], row["end"])
-    return EncodedDocument(row["id"], row["text"], row["title"], orjson.loads(row["metadata"]), row["line"], part, encoding)
-
-
-def _encodings(group: Any) -> list[Encoding]:
+def _encodings(table: Any, documents: Sequence[Document]) -> list[Encoding]:
     """The encodings of a row group, without Python objects for each number.
 
     Numbers leave Arrow by DLPack: its `to_numpy` imports pandas, which takes 40 MB.
     """
-    count = group.num_rows
-    terms, weights, vector = (group.column(name).combine_chunks() for name in _ENCODING)
-    found: list[TermWeights | None] = [None] * count
+    count = len(documents)
+    terms, impacts, vector = (table.column(name).combine_chunks() for name in ("terms", "weights", "vector"))
+    weights: list[TermWeights | None] = [None] * count
     if count and terms.null_count < count:
-        names = terms.flatten().to_pylist()
-        impacts: NDArray[Any] = np.from_dlpack(weights.flatten())
+        names, numbers = terms.flatten().to_pylist(), np.from_dlpack(impacts.flatten()).astype(np.float32, copy=False)
         ends = np.from_dlpack(terms.offsets)
-        found = [TermWeights(tuple(names[start:end]), impacts[start:end]) for start, end in pairwise((ends - ends[0]).tolist())]
+        weights = [TermWeights(tuple(names[start:end]), numbers[start:end]) for start, end in pairwise((ends - ends[0]).tolist())]
     vectors: Any = [None] * count
     if count and vector.null_count < count:
         vectors = np.from_dlpack(vector.flatten()).reshape(count, -1)
-    return [Encoding("", weight, row) for weight, row in zip(found, vectors, strict=True)]
+    return [Encoding(each.content, *parts) for each, *parts in zip(documents, weights, vectors, strict=True)]
+
+
+def _impossible(encoding: Encoding) -> str:
+    """What no model gives; "" if everything is possible."""
+    weights, vector = encoding.weights, encoding.vector
+    if weights is not None:
+        if len(weights.terms) != len(weights.weights) or len(set(weights.terms)) != len(weights.terms):
+            return "a term without a weight, or with two"
+        if not (np.isfinite(weights.weights).all() and (weights.weights > 0).all()):
+            return "a weight that is not a positive number"
+    if vector is not None and not abs(float(np.linalg.norm(vector)) - 1) < _LENGTH:
+        return "a vector that does not have the length 1"
+    return ""
+
+
+def _digest(document: Document, encoding: Encoding, key: bytes) -> int:
+    """Digest of a text and its encoding."""
+    hashed = blake2b(source_digest(document).to_bytes(8, "little", signed=True), digest_size=8, key=key)
+    if encoding.weights is not None:
+        hashed.update("\n".join((str(len(encoding.weights)), *encoding.weights.terms)).encode())
+        hashed.update(encoding.weights.weights.tobytes())
+    if encoding.vector is not None:
+        hashed.update(encoding.vector.tobytes())
+    return int.from_bytes(hashed.digest(), "little", signed=True)

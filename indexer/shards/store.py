@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.support import file_locks
 from termweave.support.extras import install
 from termweave.support.messages import first_line, without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 #: The file that makes a folder a folder of shards.
 MANIFEST = "termweave-shards.json"
+#: The file by which a command keeps others from writing to a folder, and the temporary names of files.
+_LOCK = ".lock"
+_SCRATCH = re.compile(r"\..+\.[0-9a-f]{12}")
+#: Most bytes of a file that is read as a whole: the manifest, and the statistics of a large corpus.
+_MOST = 1 << 30
 #: The beginning of an fsspec URL: file systems may stand before each other.
 _URL = re.compile(r"(?:[a-z0-9+.-]+::)*(?P<scheme>[a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-#: Files that a process has open beside those of shards: libraries, models, connections, ledgers.
-_OTHER_FILES = 200
-
-
-def open_at_once(shards: int) -> None:
-    """Let this process have a file of each shard open: what is read in the order of the corpus comes from all of them in turn.
-
-    Raises:
-        UsageError: The system does not allow so many.
-    """
-    try:
-        import resource  # noqa: PLC0415 - Windows has no such module, and no such limit
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = shards + _OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"{shards:,} shards need as many open files, and this system allows a process {soft:,}.",
-            "Raise that limit ('ulimit -n'), or encode with fewer --shards.",
-        ) from error
 
 
 def is_url(spec: str) -> bool:
@@ -59,7 +41,7 @@ def holds_shards(spec: str) -> bool:
     """Whether there is a folder of shards under this path or URL."""
     if not is_url(spec):
         return (Path(spec) / MANIFEST).is_file()
-    return ShardStore(spec).exists(MANIFEST)
+    return MANIFEST in ShardStore(spec).names()
 
 
 class ShardStore:
@@ -85,8 +67,10 @@ class ShardStore:
         try:
             if _URL.match(spec):
                 self._files, self._root = fsspec.core.url_to_fs(spec)
+                self._local = None
             else:  # fsspec would take "::" in a path for a chain of file systems
-                self._files, self._root = fsspec.filesystem("file"), Path(spec).absolute().as_posix()
+                self._local = Path(spec).absolute()
+                self._files, self._root = fsspec.filesystem("file"), self._local.as_posix()
         except Exception as error:
             reason = first_line(error) if self.shown == spec or isinstance(error, ImportError) else type(error).__name__
             raise UsageError(  # an error may quote a part of the password
@@ -95,10 +79,26 @@ class ShardStore:
             ) from error
         self._root = self._root.rstrip("/")
 
-    def exists(self, name: str) -> bool:
-        """Whether a file is there, whole."""
-        with self._readable(name):
-            return bool(self._files.exists(self._path(name)))
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold a local folder while a command writes to it, and remove what it has half written at the end, or what a killed one left.
+
+        Raises:
+            UsageError: Another command writes to it.
+        """
+        with ExitStack() as held:
+            if self._local:
+                with self._written("the folder"):
+                    self._local.mkdir(parents=True, exist_ok=True)
+                try:
+                    held.enter_context(file_locks.noted(self._local / _LOCK, f"process {os.getpid()}"))
+                except file_locks.Held as other:
+                    raise UsageError(
+                        f"Another command encodes to {self.shown} ({other.note}).", "Wait until it has ended."
+                    ) from None
+            held.callback(self._remove_scratch)
+            self._remove_scratch()
+            yield
 
     def names(self) -> set[str]:
         """Names of all files."""
@@ -113,25 +113,38 @@ class ShardStore:
         with self._readable(name):
             return int(self._files.size(self._path(name)) or 0)
 
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that is not there, or cannot be removed, does no harm."""
+        for name in names:
+            with suppress(Exception):
+                self._files.rm_file(self._path(name))
+
     def read(self, name: str) -> bytes:
         """The content of a file.
 
         Raises:
-            InputError: It is missing or cannot be read.
+            InputError: It is missing, cannot be read, or is larger than any that termweave writes.
         """
-        with self._readable(name):
-            content: bytes = self._files.cat_file(self._path(name))
-            return content
+        with self.reading(name) as stream:
+            content: bytes = stream.read(_MOST + 1)
+        if len(content) > _MOST:
+            raise InputError(
+                f"{name} in {self.shown} is larger than any that termweave writes.", "Encode again, into another folder."
+            )
+        return content
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
         """Open a file for reading.
 
         Raises:
-            InputError: It is missing or damaged.
+            InputError: It is missing or damaged, or is not a file: to open a pipe would wait for ever.
         """
-        with self._readable(name), self._files.open(self._path(name), "rb") as stream:
-            yield stream
+        with self._readable(name):
+            if self._local and (self._local / name).exists() and not (self._local / name).is_file():
+                raise InputError(f"{name} in {self.shown} is not a file.", "Remove it and run 'termweave encode' again.")
+            with self._files.open(self._path(name), "rb") as stream:
+                yield stream
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file as a whole.
@@ -149,27 +162,33 @@ class ShardStore:
         Raises:
             TermweaveError: It cannot be written.
         """
-        scratch = self._path(f".{name}.{secrets.token_hex(6)}")
-        ours = True  # whether the body runs; its errors are its own, but for those of the system
-        try:
-            self._files.makedirs(self._root, exist_ok=True)
-            with self._files.open(scratch, "wb") as stream:
-                ours = False
+        scratch = f".{name}.{secrets.token_hex(6)}"
+        with ExitStack() as failed:
+            failed.callback(self.remove, [scratch])
+            with self._written(name):
+                self._files.makedirs(self._root, exist_ok=True)
+                stream = self._files.open(self._path(scratch), "wb")
+            with self._written(name, OSError), stream:  # other errors are those of the body
                 yield stream
-                ours = True
-            self._files.mv(scratch, self._path(name))
-        except BaseException as error:
-            with suppress(Exception):
-                self._files.rm(scratch)
-            if isinstance(error, OSError) or (ours and isinstance(error, Exception)):
-                raise TermweaveError(
-                    f"{name} cannot be written to {self.shown}: {getattr(error, 'strerror', '') or first_line(error)}.",
-                    "Free some space or check the permissions of that folder, then run the command again: it resumes.",
-                ) from error
-            raise
+            with self._written(name):
+                self._files.mv(self._path(scratch), self._path(name))
+            failed.pop_all()
+
+    def _remove_scratch(self) -> None:
+        self.remove(name for name in self.names() if _SCRATCH.fullmatch(name))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    @contextmanager
+    def _written(self, name: str, errors: type[Exception] = Exception) -> Iterator[None]:
+        try:
+            yield
+        except errors as error:
+            raise TermweaveError(
+                f"{name} cannot be written to {self.shown}: {getattr(error, 'strerror', '') or first_line(error)}.",
+                "Free some space or check the permissions of that folder, then run the command again: it resumes.",
+            ) from error
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:

@@ -121,8 +121,10 @@ def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
 
 
 def remember(models: Iterable[ModelInfo]) -> None:
-    """Note the folders of models on this host, for `encoder_of`."""
+    """Note the folders of opened models on this host, for `encoder_of`."""
     for model in models:
+        if model.folder is None:
+            continue
         note = _note(model.hash)
         note.parent.mkdir(parents=True, exist_ok=True)
         atomic_files.write(note, bytes(model.folder))

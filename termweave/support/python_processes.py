@@ -7,7 +7,8 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def start_python(*arguments: str, **options: Any) -> PythonProcess:
 
 @contextmanager
 def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]:
-    """A pool of new Python processes.
+    """A pool of new Python processes, which end with an error of the body, and with this process even if it is killed.
 
     Args:
         size: How many at most.
@@ -40,11 +41,28 @@ def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
-        with ProcessPoolExecutor(size, mp_context=get_context("spawn")) as pool:
-            yield pool
+        with ProcessPoolExecutor(size, mp_context=get_context("spawn"), initializer=_watch_parent) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in active_children():
+                    process.terminate()
+                raise
     finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _watch_parent() -> None:
+    """End this process of a pool when its parent has ended: otherwise it would wait for work for ever."""
+
+    def watch() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

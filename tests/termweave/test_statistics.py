@@ -25,23 +25,6 @@ def test_counts_are_those_of_a_slow_count(texts):
         assert result.document_frequency[term] == sum(term in terms for terms in texts)
 
 
-@given(TEXTS, st.integers(1, 4))
-def test_counts_of_parts_add_up_to_those_of_one_pass(texts, count):
-    whole, parts = StatisticsCounter("a"), [StatisticsCounter("a") for _ in range(count)]
-    for number, terms in enumerate(texts):
-        whole.add(terms)
-        parts[number % count].add(terms)
-    merged = StatisticsCounter("a")
-    for part in reversed(parts):
-        merged.add_counts(part.counts())
-    assert merged.result().to_bytes() == whole.result().to_bytes()
-
-
-def test_counts_of_another_analysis_are_not_added():
-    with pytest.raises(ValueError, match="'b' cannot be added to those under 'a'"):
-        StatisticsCounter("a").add_counts(StatisticsCounter("b").counts())
-
-
 @given(TEXTS)
 def test_bytes_bring_the_same_statistics_back(texts):
     counter = StatisticsCounter("a")

@@ -67,7 +67,7 @@ def test_the_processes_of_encode(downloads):
     (downloads / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": str(n), "text": "Haus am Wasser"}) + "\n" for n in range(9))
     )
-    checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none", "--shards", "1")
+    checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none")
 
 
 def test_the_process_that_trains_for_the_page(downloads):

@@ -9,10 +9,9 @@ from typing import ClassVar
 import jsonschema
 import numpy as np
 
-from termweave.encoders.text_encoder import ModelInfo
 from termweave.evaluation.tuning import ranker_search
 from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
-from termweave.records import Encoding
+from termweave.records import Encoding, ModelInfo
 from termweave.search.catalog.profiles import Profile
 from termweave.search.ranking.fusion import Ranked
 from termweave.search.ranking.modes import Mode
@@ -30,7 +29,7 @@ class Judge:
 
     def __init__(self):
         self.read = []
-        self.info = ModelInfo("judge", "0123456789abcdef", Path("/nowhere"), None, None, 64)
+        self.info = ModelInfo("judge", "0123456789abcdef", None, None, 64, Path("/nowhere"))
 
     def score(self, query, documents, *, windows=1):
         self.read += [(query, text, windows) for text in documents]

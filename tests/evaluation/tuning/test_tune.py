@@ -18,14 +18,13 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
-from termweave.encoders.text_encoder import ModelInfo
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
 from termweave.evaluation.tuning import tune as tuning
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.indexer import BuildOptions, build
-from termweave.records import Encoding, Run
+from termweave.records import Encoding, ModelInfo, Run
 from termweave.search.catalog import profiles
 from termweave.search.ranking import fusion, modes
 from termweave.search.ranking.fusion import Ranked
@@ -310,7 +309,7 @@ def knowing(folder, monkeypatch):
 
     class Knowing:
         anchor: ClassVar[dict[str, float]] = {}
-        info = ModelInfo("knowing", "0" * 16, folder, None, None, 256)
+        info = ModelInfo("knowing", "0" * 16, None, None, 256, folder)
 
         def score(self, query, documents, *, windows=1):
             del windows

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.indexer.shards import job as jobs
-from termweave.indexer.shards import worker
+from termweave.indexer.preparation import corpus_pass
+from termweave.indexer.shards import corpus_encoding
 
 #: A weights model without a graph: words and idf, so that a shard is encoded in milliseconds.
 QUICK = ("--weights", "bm25-german", "--dense", "none")
@@ -35,8 +35,9 @@ WORDS = [
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of 8 documents: a small corpus has many shards. Processes of their own have blocks of the usual size."""
-    monkeypatch.setattr(jobs, "BLOCK", 8)
+    """Shards of 16 documents: a small corpus has many."""
+    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 8)
+    monkeypatch.setattr(corpus_encoding, "_SHARD", 16)
 
 
 def texts(count, *, seed=0):
@@ -77,17 +78,22 @@ def encode(capsys):
     return call
 
 
-class Here:
-    """Runs tasks in this process, one after the other."""
-
-    size = 1
-
-    def run(self, tasks):
-        for task in tasks:
-            yield task, worker.perform(task)
-
-
 @pytest.fixture
 def in_process(monkeypatch):
-    """Tasks of `encode` run in this process."""
-    monkeypatch.setattr("termweave.indexer.shards.processes.Processes", lambda _: Here())
+    """Shards are encoded in this process, one after the other."""
+    monkeypatch.setattr(
+        "termweave.indexer.shards.processes.encode_in_processes",
+        lambda encoder, files, count: map(encoder.opened(), files),  # noqa: ARG005
+    )
+
+
+def rewrite(path, change):
+    """Write a Parquet file again with one column changed: the checksums of its pages are right."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    for name, values in change(table).items():
+        place = table.column_names.index(name)
+        table = table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
+    pq.write_table(table, path)

@@ -54,7 +54,7 @@ def test_same_documents_and_scores_with_the_shipped_model(opensearch_engine, nam
         for number in range(40)
     ]
     path = write(documents)
-    encode(path, tmp_path / "shards", "--shards", "3", quick=False)
+    encode(path, tmp_path / "shards", quick=False)
     build(opensearch_engine, corpora.open_source(path), f"{name}-a", BuildOptions())
     built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", BuildOptions())
     assert (built.documents, built.sent) == (40, 40)
@@ -70,7 +70,7 @@ def test_same_with_passages_duplicates_long_texts_and_metadata(opensearch_engine
     documents[400] = documents[3]
     documents[10]["text"] = ""
     path = write(documents)
-    encode(path, tmp_path / "shards", "--shards", "4")
+    encode(path, tmp_path / "shards")
     options = BuildOptions(**BM25)
     build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
     built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", BuildOptions())
@@ -86,21 +86,21 @@ def test_same_passages(opensearch_engine, name, write, encode, in_process, tmp_p
     documents = texts(60)
     documents[7]["text"] = ". ".join(each["text"].capitalize() for each in documents[:20]) + "."
     path = write(documents)
-    encode(path, tmp_path / "shards", "--shards", "3", "--passage-size", "50")
+    encode(path, tmp_path / "shards", "--passage-size", "50")
     build(opensearch_engine, corpora.open_source(path), f"{name}-a", BuildOptions(**BM25, passages=Window(50, 37)))
     built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", BuildOptions())
     assert built.passages > built.documents == 60
     same(opensearch_engine, f"{name}-a", f"{name}-b", QUERIES)
     shards = corpora.open_source(tmp_path / "shards")
     assert verify_against_source(opensearch_engine, Index.open(opensearch_engine, f"{name}-a").generation, shards).ok
-    with pytest.raises(Exception, match="holds passages of 50 words, and passages asks for others"):
+    with pytest.raises(Exception, match="was encoded as passages of 50 words, and passages asks for others"):
         build(opensearch_engine, shards, f"{name}-c", BuildOptions(passages=Window(60, 40)))
 
 
 def test_same_with_pruning(opensearch_engine, name, write, encode, in_process, tmp_path):
     documents = [{"_id": f"d{number}", "text": f"Green tea number {number} steeps for {number} minutes."} for number in range(12)]
     path = write(documents)
-    encode(path, tmp_path / "shards", "--shards", "2", quick=False)
+    encode(path, tmp_path / "shards", quick=False)
     options = BuildOptions(analyzer="standard", prune=Pruning(below=0.3))
     build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
     build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", options)
@@ -112,7 +112,7 @@ def test_a_build_of_the_corpus_is_resumed_from_its_shards(
 ):
     """Both are the same build: what the one has sent, the other does not send again."""
     path = write(texts(80))
-    encode(path, tmp_path / "shards", "--shards", "2")
+    encode(path, tmp_path / "shards")
     from termweave.indexer import builder
 
     finish = builder._finish_and_verify
@@ -129,7 +129,7 @@ def test_a_build_of_the_corpus_is_resumed_from_its_shards(
 
 
 def test_models_that_were_not_asked_for_are_refused(opensearch_engine, name, write, encode, in_process, tmp_path):
-    encode(write(texts(10)), tmp_path / "shards", "--shards", "1")
+    encode(write(texts(10)), tmp_path / "shards")
     shards = corpora.open_source(tmp_path / "shards")
     with pytest.raises(Exception, match=r"was encoded with 'bm25-german' .*weights names 'bm25-dutch'"):
         build(opensearch_engine, shards, name, BuildOptions(weights="bm25-dutch"))
@@ -139,11 +139,11 @@ def test_models_that_were_not_asked_for_are_refused(opensearch_engine, name, wri
         build(opensearch_engine, shards, name, BuildOptions(signals=("dense",)))
     built = build(opensearch_engine, shards, name, BuildOptions(weights="none", signals=("lexical",)))
     assert built.signals == ("lexical",)
-    with pytest.raises(Exception, match="is a folder of shards, and an update weighs documents with the statistics"):
+    with pytest.raises(Exception, match="is encoded already, and an update weighs documents with the statistics"):
         update(opensearch_engine, shards, name, BuildOptions())
 
 
 def test_a_plan_of_shards_is_refused(opensearch_engine, name, write, encode, in_process, tmp_path, capsys):
-    encode(write(texts(10)), tmp_path / "shards", "--shards", "1")
+    encode(write(texts(10)), tmp_path / "shards")
     assert run(["index", str(tmp_path / "shards"), name, "--plan", "--url", opensearch_engine.url]) == 2
     assert "a plan estimates how long a corpus is encoded, which is done here" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`encode --on ray` on a local cluster of two workers: the same bytes, and a worker that is killed costs its shard alone."""
+"""`encode --on ray` on a local cluster: the same bytes, and a worker that is killed costs its shard alone."""
 
 from __future__ import annotations
 
@@ -13,59 +13,39 @@ from .test_encode import files
 
 pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
-#: Encodes on a cluster of two workers. Where KILL is set, the first worker that begins shard 1 kills itself, once.
+#: Encodes on a cluster of this host. Where KILL is set, the first worker that begins the second shard kills itself, once.
 PROGRAM = """
-import os, sys
-from unittest import mock
+import os
 from termweave.cli import main
 from termweave.indexer.shards import on_ray
 
-def killed_once(content):
-    import os, pathlib, signal
-    from termweave.indexer.shards.worker import Task
-    task, mark = Task.from_json(content), pathlib.Path(os.environ["KILL"])
-    if task.what == "encode" and 1 in task.shards and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return on_ray_performed(content)
+class KilledOnce(on_ray._Actor):
+    def __call__(self, batch):
+        import os, pathlib, signal
+        mark = pathlib.Path(os.environ["KILL"])
+        if batch["file"][0] == "shard-000001.parquet" and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(batch)
 
 if __name__ == "__main__":
-    import ray, ray.cloudpickle
     if os.environ.get("KILL"):
-        on_ray_performed = on_ray._performed
-        on_ray._performed = killed_once
-    once = on_ray.RayCluster.__init__
-    on_ray.RayCluster.__init__ = lambda self: once(self, workers=2)
+        on_ray._Actor = KilledOnce
     main()
 """
 
 
-def encoded(folder, path, tmp_path, *, kill=""):
-    program = tmp_path / "program.py"
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("killed", [False, True])
+def test_shards_have_the_same_bytes_on_a_cluster(write, encode, tmp_path, monkeypatch, killed):
+    monkeypatch.undo()
+    path, program, mark = write(texts(4_000)), tmp_path / "program.py", tmp_path / "killed"
+    encode(path, tmp_path / "here", "--processes", "1")
     program.write_text(PROGRAM)
-    command = [sys.executable, str(program), "encode", str(path), "--out", str(folder), "--shards", "4", *QUICK, "--on", "ray"]
-    environment = {**os.environ, "KILL": kill, "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, str(program), "encode", str(path), "--out", str(tmp_path / "ray"), *QUICK, "--on", "ray"]
+    environment = {**os.environ, "KILL": str(mark) if killed else "", "PYTHONWARNINGS": "ignore"}
     environment.pop("RAY_ADDRESS", None)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 of 4 shards, 1,500 documents" in done.stdout
-    return done.stderr
-
-
-@pytest.mark.exhaustive
-def test_shards_have_the_same_bytes_on_a_cluster(write, encode, tmp_path, monkeypatch):
-    monkeypatch.undo()
-    path = write(texts(1_500))
-    encode(path, tmp_path / "here", "--shards", "4", "--processes", "1")
-    encoded(tmp_path / "ray", path, tmp_path)
-    assert files(tmp_path / "ray", "") == files(tmp_path / "here", "")
-
-
-@pytest.mark.exhaustive
-def test_a_worker_that_is_killed_costs_its_shard_alone(write, encode, tmp_path, monkeypatch):
-    monkeypatch.undo()
-    path, mark = write(texts(1_500)), tmp_path / "killed"
-    encode(path, tmp_path / "here", "--shards", "4", "--processes", "1")
-    encoded(tmp_path / "ray", path, tmp_path, kill=str(mark))
-    assert mark.exists()
-    assert files(tmp_path / "ray", "") == files(tmp_path / "here", "")
+    assert mark.exists() == killed
+    assert files(tmp_path / "ray") == files(tmp_path / "here")

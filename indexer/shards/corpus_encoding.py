@@ -1,0 +1,291 @@
+"""The encoding of a corpus into a folder of shards: one pass that counts and cuts it, then each shard by itself, on any host.
+
+The first pass is that of a build: it counts the statistics, leaves out what a build leaves out, and draws the sample. It writes the texts
+into files of some thousand, so that whoever encodes a shard needs only the folder and the models. A shard that has its name is whole: a
+command that was stopped encodes what is missing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from termweave import __version__, encoders
+from termweave.corpora.sources import refuse_encodings
+from termweave.errors import ModelError, UsageError
+from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.preparation import language_check, length_check
+from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.passages import in_passages
+from termweave.indexer.shards import manifest, rows
+from termweave.indexer.shards.manifest import SAMPLE, STATISTICS, ShardManifest
+from termweave.indexer.shards.store import MANIFEST, ShardStore
+from termweave.search.catalog.models import remember
+from termweave.signals import signal_class
+from termweave.support.paths import written_as_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.records import Document
+    from termweave.statistics import CorpusStatistics
+
+    #: Encodes the shards of these files, in processes of this host or on a cluster; yields the number of texts of each when it is whole.
+    Runner = Callable[["ShardEncoder", Sequence[str]], Iterator[int]]
+
+#: The name of the stage in which shards are encoded, for progress.
+ENCODING = "Encoding"
+#: The beginning of the names of files with texts that are still to be encoded.
+_TEXTS = "texts-of-"
+#: Least texts in a shard: few enough that all processes are busy, and that little is lost with one that is killed.
+_SHARD = 1_024
+#: The signals that need what models give; those that an index of the shards will have are chosen when it is built.
+_SIGNALS = ("weights", "dense")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The result of `termweave encode`.
+
+    Attributes:
+        folder: The folder of shards.
+        manifest: What it holds.
+        shards: How many shards this run encoded.
+        texts: How many texts this run encoded.
+    """
+
+    folder: str
+    manifest: ShardManifest
+    shards: int
+    texts: int
+
+
+@dataclass(frozen=True)
+class ShardEncoder:
+    """Encodes shards of a folder; made once in each process.
+
+    Attributes:
+        folder: The folder of shards: a path or an fsspec URL.
+        weights: Name or folder of the weights model; "none": none.
+        dense: The same for vectors.
+        threads: Texts that run at a time; None: one for each core.
+    """
+
+    folder: str
+    weights: str | None
+    dense: str | None
+    threads: int | None = None
+
+    def opened(self) -> Callable[[str], int]:
+        """The function that encodes the shard of a file, writes it, and returns its number of texts.
+
+        Raises:
+            ModelError: This host has other models than the folder was begun with.
+        """
+        store = ShardStore(self.folder)
+        held = manifest.read(store)
+        encoder = encoders.load(self.weights, self.dense, threads=self.threads)
+        for output, model in encoder.models.items():
+            if output in held.models and held.models[output].hash != model.hash:
+                raise ModelError(
+                    f"{model.name!r} of this host is not the model that {store.shown} was begun with.",
+                    "Copy that model to this host.",
+                )
+        statistics = held.load_statistics(store)
+
+        def encode(file: str) -> int:
+            blocks = rows.tables(store, _texts_of(file), rows.text_columns())
+            count = _write_encoded(store, held, file, encoder, statistics, blocks)
+            store.remove([_texts_of(file)])
+            return count
+
+        return encode
+
+
+def encode_corpus(
+    source: Source, folder: str, options: BuildOptions, runner: Runner, progress: BuildProgress = lambda *_: None
+) -> Encoded:
+    """Count a corpus and encode it into a folder of shards, or finish what another command began.
+
+    Args:
+        source: The corpus.
+        folder: A path, or an fsspec URL.
+        options: weights, dense, dense_query, analyzer, passages and skip_bad are used.
+        runner: Encodes the shards.
+        progress: Called with (stage, done, total).
+
+    Raises:
+        UsageError: Nothing can be encoded, the folder holds something else, or another command writes to it.
+        InputError: The corpus cannot be read.
+        TermweaveError: A shard cannot be encoded or written.
+    """
+    refuse_encodings(source, "it need not be encoded again", "Index it: 'termweave index FOLDER NAME'.")
+    store = ShardStore(folder)
+    with store.locked():
+        encoder, shards, planned = _plan(source, folder, options)
+        remember(encoder.models.values())
+        files = store.names()
+        held = manifest.read(store) if MANIFEST in files else None
+        if held is not None:
+            held.refuse_other(planned, store.shown)
+        if (
+            held is None
+            or not {SAMPLE, STATISTICS if held.statistics else SAMPLE} <= files
+            or any({file, _texts_of(file)}.isdisjoint(files) for file in held.files)
+        ):
+            held = _counted(store, in_passages(source, options.passages), encoder, planned, options, progress)
+        missing = [file for file in held.files if file not in files]
+        done, texts = held.shards - len(missing), 0
+        progress(ENCODING, done, held.shards)
+        for count in runner(shards, missing) if missing else ():
+            done, texts = done + 1, texts + count
+            progress(ENCODING, done, held.shards)
+        store.remove(file for file in store.names() if file.startswith(_TEXTS))  # a killed process leaves those of a whole shard
+    return Encoded(store.shown, held, len(missing), texts)
+
+
+def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncoder, ShardEncoder, ShardManifest]:
+    """Choose the models as a build does, by the language of the first documents."""
+    names: dict[str, Any] = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
+    encoder = encoders.load(**names)
+    possible = tuple(name for name in _SIGNALS if signal_class(name).needs in encoder.models)
+    if not possible:
+        raise UsageError("Without a model there is nothing to encode.", "Name a model, or index the corpus itself.")
+    advice = language_check.advise(source, encoder, options, possible)
+    if advice.weights:
+        names["weights"] = advice.weights
+        encoder = encoders.load(**names)
+    encoder = encoder.only({signal_class(name).needs for name in advice.signals})
+    if not encoder.models:
+        raise UsageError(
+            f"No model knows the language of {source.name}, so there is nothing to encode.",
+            "Name a model with --weights or --dense, or index the corpus itself: it gets the words of its language.",
+        )
+    weights, dense = (_absolute(names[output]) if output in encoder.models else "none" for output in ("weights", "dense"))
+    return (
+        encoder,
+        ShardEncoder(folder, weights, dense),
+        ShardManifest(
+            source=source.name,
+            fingerprint=source.fingerprint,
+            models=encoder.models,
+            passages=options.passages.parameters() if options.passages else {},
+            skip_bad=options.skip_bad,
+            analyzer=advice.analyzer,
+            termweave=__version__,
+            notes=advice.notes,
+            warnings=advice.warnings,
+        ),
+    )
+
+
+def _counted(
+    store: ShardStore,
+    source: Source,
+    encoder: TextEncoder,
+    planned: ShardManifest,
+    options: BuildOptions,
+    progress: BuildProgress,
+) -> ShardManifest:
+    """Read the corpus once: count it, write the texts of all shards, and at last the manifest.
+
+    Raises:
+        UsageError: The folder has shards and no manifest.
+        InputError: The corpus cannot be read.
+    """
+    files = store.names()
+    if MANIFEST not in files and (left := sorted(name for name in files if name.startswith("shard-"))):
+        raise UsageError(
+            f"{store.shown} has files of shards, such as {left[0]}, and no {MANIFEST} that says what they are of.",
+            "Name another folder with --out, or remove these files.",
+        )
+    texts = _TextFiles(store, files)
+    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "corpus.sqlite") as ledger:
+        corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress, keep=texts.add)
+    texts.close()
+    if corpus.statistics:
+        store.write(STATISTICS, corpus.statistics.to_bytes())
+    long = length_check.warnings(encoder, [each.content for each in corpus.sample], passages=options.passages is not None)
+    counted = replace(
+        planned,
+        texts=texts.texts,
+        shards=texts.count,
+        statistics=corpus.statistics.hash if corpus.statistics else "",
+        notes=(*planned.notes, *corpus.notes),
+        warnings=(*planned.warnings, *corpus.warnings, *long),
+    )
+    _write_encoded(store, counted, SAMPLE, encoder, corpus.statistics, [rows.texts_table(corpus.sample)])
+    manifest.write(store, counted)
+    return counted
+
+
+def _write_encoded(
+    store: ShardStore,
+    held: ShardManifest,
+    file: str,
+    encoder: TextEncoder,
+    statistics: CorpusStatistics | None,
+    blocks: Iterable[Any],
+) -> int:
+    """Encode tables of texts and write them as a file; returns the number of texts."""
+    schema, count = rows.columns(held.dimension), 0
+    with store.writing(file) as stream, rows.writer(stream, schema) as shard:
+        for texts in blocks:
+            contents = [document.content for document in rows.documents_of(texts)]
+            encodings = encoder.encode(contents, kind="document", statistics=statistics)
+            shard.write_table(rows.encoded_table(texts, encodings, held.key(file), schema))
+            count += len(contents)
+    return count
+
+
+class _TextFiles:
+    """Writes the texts of a corpus into files, as soon as there are enough for a shard; a shard that is whole needs none.
+
+    Args:
+        store: The folder.
+        files: Names of the files that it has.
+    """
+
+    def __init__(self, store: ShardStore, files: Collection[str]) -> None:
+        self.count = self.texts = 0
+        self._store, self._files = store, files
+        self._blocks: list[list[Document]] = []
+
+    def add(self, block: list[Document]) -> None:
+        """Add a block of texts."""
+        if block:
+            self._blocks.append(block)
+        if sum(map(len, self._blocks)) >= _SHARD:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        if not self._blocks:
+            return
+        file = f"shard-{self.count:06}.parquet"
+        self.count += 1
+        self.texts += sum(map(len, self._blocks))
+        if file not in self._files:
+            with self._store.writing(_texts_of(file)) as stream, rows.writer(stream, rows.text_columns()) as shard:
+                for block in self._blocks:
+                    shard.write_table(rows.texts_table(block))
+        self._blocks.clear()
+
+
+def _texts_of(file: str) -> str:
+    """The file with the texts of a shard that is still to be encoded."""
+    return _TEXTS + file
+
+
+def _absolute(path: str | Path | None) -> str | None:
+    """The absolute path of a model folder: another process may work in another folder. A name stays as it is."""
+    if path is None:
+        return None
+    written = isinstance(path, Path) or written_as_path(path)
+    return str(Path(path).expanduser().absolute()) if written else str(path)
