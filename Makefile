@@ -6,13 +6,14 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test exhaustive check figures docs model backbone browser nginx clean help
+.PHONY: demo test exhaustive check site figures docs model backbone browser nginx clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
 	@echo "make test    set everything up, then run the tests (FAST=1: without the slow ones)"
 	@echo "make exhaustive  the tests that take long and rarely break: crashes at many instants, every benchmark"
-	@echo "make check   ruff, mypy --strict, import rules"
+	@echo "make check   ruff, mypy --strict, import rules, the site"
+	@echo "make site    the pages of docs/ as a site with search, in build/site"
 	@echo "make figures every figure of README and docs again, on ../shared/data (hours; what is done stays done)"
 	@echo "make docs    regenerate the pages that commands write"
 	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
@@ -53,6 +54,12 @@ check: $(STAMPS)/check
 	@rm -rf build/check && $(PIP) --no-deps --target build/check .
 	cd build/check && $(CURDIR)/$(BIN)/mypy -p termweave --config-file $(CURDIR)/pyproject.toml
 	cd build/check && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml
+	@$(MAKE) --no-print-directory site
+
+# Strict: a link or heading that does not exist fails, and so does anything that a page would load from another host.
+site: $(STAMPS)/check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@! grep -rE --include='*.html' --include='*.css' '<(script|link|img)[^>]+(src|href)="?(https?:)?//|url\((https?:)?//|@import' build/site/*.html build/site/assets
 
 figures: $(STAMPS)/test
 	$(BIN)/python benchmarks/figures.py

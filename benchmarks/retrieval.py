@@ -26,6 +26,7 @@ HEAD = """# Figures
 
 Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8), searches not tuned.
 ▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
+In brackets: p against BM25; +/=/-: queries with a better, the same or a worse nDCG@10; judged: share of the ten best with a judgement. Queries without a judgement are left out.
 A document counts as relevant for MRR and recall from grade {note}. The vectors' graph (HNSW) is approximate and is built anew with every index: figures with
 vectors move by some .0005 from one index to the next.
 
@@ -102,6 +103,11 @@ def system_of(experiment: Experiment, mode: str) -> str:
     return next(row.system for row in experiment.rows if row.mode == mode)
 
 
+def details(experiment: Experiment) -> str:
+    """Return the table of one set without the legend, which the head of the page has for all tables."""
+    return report.markdown(experiment).partition("\n\n")[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
@@ -131,7 +137,7 @@ def main() -> None:
     said = HEAD.format(version=server.capabilities.version, model=model, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:]))
     print(said)
     against = [AGAINST.format(name=given.against), compared(experiments, others)] if others else []
-    print("\n\n".join([summary(experiments), *against, PAIRS, fused(pairs), *(report.markdown(each) for each in experiments)]))
+    print("\n\n".join([summary(experiments), *against, PAIRS, fused(pairs), *map(details, experiments)]))
 
 
 if __name__ == "__main__":

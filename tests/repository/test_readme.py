@@ -1,4 +1,4 @@
-"""README.md: its console example prints what the page shows."""
+"""README.md and docs/tutorial.md: their console examples print what the pages show."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/tutorial.md")
 #: Differs from run to run: the name of a generation, and how long the build took.
 VARYING = ((r"-\d{14}-[0-9a-f]{8}\b", "-GENERATION"), (r"sent in [\d.]+ s(, \d+/s)?", "sent in TIME"))
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
-def steps():
-    """The commands of the console block, each with the lines that the page shows below it."""
-    block = re.search(r"```console\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL).group(1)
-    return [tuple(part.partition("\n")[::2]) for part in re.split(r"^\$ ", block, flags=re.MULTILINE) if part]
+def steps(page):
+    """The commands of the console blocks, each with the lines that the page shows below it."""
+    shown = "".join(re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL))
+    return [tuple(part.partition("\n")[::2]) for part in re.split(r"^\$ ", shown, flags=re.MULTILINE) if part]
 
 
 def lines_and_numbers(output):
@@ -31,12 +32,13 @@ def lines_and_numbers(output):
     """
     for pattern, replacement in VARYING:
         output = re.sub(pattern, replacement, output)
-    lines = sorted((NUMBER.sub("N", line), NUMBER.findall(line)) for line in output.splitlines())
+    lines = sorted((NUMBER.sub("N", line.rstrip()), NUMBER.findall(line)) for line in output.splitlines() if line.strip())
     return [text for text, _ in lines], [float(number) for _, numbers in lines for number in numbers]
 
 
 @pytest.mark.engine
-def test_the_example_prints_what_the_page_shows(opensearch_engine, tmp_path):
+@pytest.mark.parametrize("page", PAGES)
+def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_path):
     name = f"kitchen{uuid.uuid4().hex[:8]}"
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "termweave"
@@ -49,7 +51,7 @@ def test_the_example_prints_what_the_page_shows(opensearch_engine, tmp_path):
         "XDG_STATE_HOME": str(tmp_path / "state"),
     }
     try:
-        for line, expected in steps():
+        for line, expected in steps(page):
             ended = subprocess.run(
                 line.replace("kitchen", name),
                 shell=True,
@@ -69,6 +71,9 @@ def test_the_example_prints_what_the_page_shows(opensearch_engine, tmp_path):
         opensearch_engine.request("DELETE", f"/{name}-*", params={"expand_wildcards": "all"})
 
 
-def test_the_example_indexes_and_searches():
-    verbs = {line.split()[1] for line, _ in steps() if line.startswith("termweave ")}
-    assert verbs == {"index", "search"}
+@pytest.mark.parametrize(
+    ("page", "verbs"),
+    [("README.md", {"index", "search"}), ("docs/tutorial.md", {"index", "search", "evaluate", "verify", "rollback"})],
+)
+def test_the_example_has_these_verbs(page, verbs):
+    assert {line.split()[1] for line, _ in steps(page) if line.startswith("termweave ")} == verbs
