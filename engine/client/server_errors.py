@@ -6,8 +6,9 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.answer_limits import LARGEST, AnswerTooLarge
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.support.messages import clipped, readable
+from termweave.support.messages import clipped, readable, sized
 
 if TYPE_CHECKING:
     import ssl
@@ -98,6 +99,13 @@ def from_exception(
         context: The TLS context of the connection; None for a connection without TLS.
         product: Name of the server.
     """
+    cause = error.__context__
+    if isinstance(cause, AnswerTooLarge):
+        return EngineError(
+            f"{url} answered {request} with more than {sized(LARGEST)}.", "Is it an OpenSearch, or a proxy in front of one?"
+        )
+    if isinstance(cause if isinstance(cause, UnicodeDecodeError) else error, UnicodeDecodeError):
+        return EngineError(f"{url} answered {request}, but not in UTF-8.", "Is it an OpenSearch, or a proxy in front of one?")
     timed_out, no_connection, any_failure = _exceptions(product)
     if isinstance(error, timed_out) and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
         return EngineUnreachable(

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
+from termweave.engine.client import answer_limits
 from termweave.errors import UsageError
 from termweave.support.extras import install
 
@@ -89,7 +90,16 @@ class OpenSearchTransport:
 
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
+
+        class LimitedConnection(opensearchpy.Urllib3HttpConnection):
+            """A connection that closing leaves without a pool, and that makes a new one with the next request."""
+
+            def _create_urllib3_pool(self) -> None:
+                super()._create_urllib3_pool()
+                answer_limits.limit(self.pool, access.timeout)
+
         self.client: Any = opensearchpy.OpenSearch(
+            connection_class=LimitedConnection,
             hosts=[access.url],
             timeout=access.timeout,
             pool_maxsize=access.connections,
@@ -137,6 +147,7 @@ class ElasticsearchTransport:
         self._node: Any = self.client.transport.node_pool.get()
         if "ssl_context" in self._access.authentication:
             self._node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
+        answer_limits.limit(self._node.pool, self._access.timeout)
 
     def send(
         self,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+import tracemalloc
+import zlib
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from termweave import engine, settings
 from termweave.cli import run
 from termweave.engine.client.retries import Retries
-from termweave.errors import EngineUnreachable
+from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.builder import waits
 
 
@@ -51,3 +55,81 @@ def test_without_patience_attempts_end_with_the_limit():
     with pytest.raises(EngineUnreachable):
         Retries().run(call, repeatable=True, limit=0.05)
     assert len(calls) == 1
+
+
+@contextmanager
+def dripping(beginning, *, part=b" ", pause=0.1):
+    """A server that sends the beginning of an answer at once and a part of the rest after each pause, for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+        def drip(connection):
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(beginning)
+                while True:
+                    connection.sendall(part)
+                    time.sleep(pause)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+PACKED = zlib.compressobj(9, zlib.DEFLATED, 31)
+BOMB = PACKED.compress(bytes(400_000_000)) + PACKED.flush()
+ELASTIC = b"X-Elastic-Product: Elasticsearch\r\n"
+
+
+@pytest.mark.parametrize("product", [b"", ELASTIC])
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX-Header: ", b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n%s\r\n{"])
+def test_a_server_that_sends_byte_after_byte_ends_within_the_time_out(beginning, product):
+    with dripping(beginning.replace(b"%s", product)) as url, engine.connect(settings.load(url=url, timeout=1)) as server:
+        if product:
+            server.use_elasticsearch()
+        began = time.monotonic()
+        with pytest.raises(EngineUnreachable, match="did not answer"):
+            server.request("GET", "/")
+        assert time.monotonic() - began < 2
+        server.close()  # the next request opens new connections
+        with pytest.raises(EngineUnreachable, match="did not answer"):
+            server.request("GET", "/", timeout=0.5)
+        assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("product", [b"", ELASTIC])
+@pytest.mark.parametrize(
+    ("beginning", "part"),
+    [
+        (b"HTTP/1.1 200 OK\r\n%s\r\n", bytes(10_000_000)),
+        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n%s\r\n", BOMB),
+    ],
+)
+def test_an_answer_without_end_takes_bounded_memory(beginning, part, product):
+    with dripping(beginning.replace(b"%s", product), part=part, pause=0) as url, engine.connect(settings.load(url=url)) as server:
+        if product:
+            server.use_elasticsearch()
+        tracemalloc.start()
+        try:
+            with pytest.raises(EngineError, match="answered GET / with more than 256"):
+                server.request("GET", "/")
+            assert tracemalloc.get_traced_memory()[1] < 800_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_an_answer_that_is_not_a_text_is_a_sentence(scripted):
+    scripted.answers["*"] = (200, b'{"name": "\xff\xfe"}')
+    for elastic in (False, True):
+        with engine.connect(settings.load(url=scripted.url)) as server:
+            if elastic:
+                server.use_elasticsearch()
+            with pytest.raises(EngineError, match="not in UTF-8"):
+                server.request("GET", "/")
