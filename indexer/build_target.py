@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
@@ -44,6 +45,7 @@ class BuildTarget:
         layout: How its documents are stored.
         statistics: The statistics of its weights; None without a weights model.
         ledger: Its ledger.
+        lease: The lease under which it is written.
         notes: Sentences that a user should know.
         warnings: Sentences that a user should not miss.
     """
@@ -53,21 +55,22 @@ class BuildTarget:
     layout: DocumentLayout
     statistics: CorpusStatistics | None
     ledger: Ledger
+    lease: Lease
     notes: list[str]
     warnings: list[str]
 
 
-def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
+def begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
     """Read the source once, and create the empty index of a new generation.
 
     Args:
         engine: The server.
         source: The documents, or their passages.
-        name: The alias.
+        lease: The lease of the alias.
         planned: The plan of the build.
         progress: Called with (stage, done, total).
     """
-    options = planned.options
+    options, name = planned.options, lease.name
     index = generations.new_index(name)
     ledger = storage.open_(engine, index)
     try:
@@ -101,7 +104,8 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         )
         settings = user_mapping.merged(layout.settings(spelling), {"index.number_of_shards": options.shards, **options.settings})
         settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
-        index_setup.create(engine, index, mapping, made, settings)
+        lease.check()
+        index_setup.create(engine, index, mapping, made, settings, lease)
         keep_statistics(engine, index, corpus.statistics, options)
         ledger.put("lineage", made.as_meta())
         ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
@@ -111,7 +115,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         with suppress(EngineError):  # no build could resume this; if deleting fails, the next build does it
             deletion.remove_generation(engine, index)
         raise
-    return BuildTarget(index, made, layout, corpus.statistics, ledger, corpus.notes, corpus.warnings)
+    return BuildTarget(index, made, layout, corpus.statistics, ledger, lease, corpus.notes, corpus.warnings)
 
 
 def _surveyed(
@@ -139,23 +143,27 @@ def _merged(layout: DocumentLayout, options: BuildOptions, spelling: ServerDiale
     return {**ours, **options.mapping, "properties": properties}
 
 
-def reopen(engine: Engine, options: BuildOptions, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
+def reopen(engine: Engine, options: BuildOptions, lease: Lease, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
     """Continue a generation that an earlier command left unfinished.
 
     Args:
         engine: The server.
         options: The build options.
+        lease: The lease of the alias.
         index: The generation.
         made: Its lineage, from the ledger.
         ledger: Its ledger.
     """
     with ledger.closed_on_error():
+        index_setup.open_writer(engine, index, lease)
         statistics = statistics_store.load(engine, index, made)
         keep_statistics(engine, index, statistics, options)
         noun = "passages" if made.passages else "documents"
         progress = f"{ledger.acknowledged:,} of {ledger.total:,} {noun} were sent before"
         notes, warnings = ledger.get("said") or ([], [])
-        return BuildTarget(index, made, made.layout, statistics, ledger, [f"Resumed {index}: {progress}.", *notes], warnings)
+        return BuildTarget(
+            index, made, made.layout, statistics, ledger, lease, [f"Resumed {index}: {progress}.", *notes], warnings
+        )
 
 
 def keep_statistics(engine: Engine, index: str, statistics: CorpusStatistics | None, options: BuildOptions) -> None:

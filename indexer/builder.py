@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.generations.generations import LiveGeneration
-    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.updater import Updated
@@ -122,20 +121,19 @@ def build(
     engine = engine.patient(options.patience)
     live = live or generations.find_live(engine, name)
     with storage.lease(engine, name) as lease:
-        checked = while_held(lease, progress)
         live = _still(engine, name, live)
         planned = plan(source, engine.capabilities, options)
         remember(planned.models.values())
         source = in_passages(source, planned.options.passages)
         unfinished = unfinished_builds.resume(engine, name, planned, live.index if live else None)
         target = (
-            build_target.begin(engine, source, name, planned, checked)
+            build_target.begin(engine, source, lease, planned, progress)
             if unfinished is None
-            else build_target.reopen(engine, options, *unfinished)
+            else build_target.reopen(engine, options, lease, *unfinished)
         )
         with target.ledger as ledger:
             try:
-                sent = send_rest(engine, source, options, planned.encoder, target, checked)
+                sent = send_rest(engine, source, options, planned.encoder, target, progress)
                 target.notes.extend(_finish_and_verify(engine, target, options))
             except (RefusedDocuments, VerificationFailed):
                 lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
@@ -162,7 +160,7 @@ def build(
             pass_gate(engine, gate, target, whole, live, built)
             lease.check()
             target.notes.extend(profile_transfer.write(engine, target.index, whole, live))
-            publication.publish(engine, name, target.index, live.index if live else None)
+            publication.publish(engine, name, target.index, live.index if live else None, lease=lease)
             ledger.put("state", "complete")
             return built()
 
@@ -218,32 +216,12 @@ def pass_gate(
         raise NotPublished(missed, built()) from missed
 
 
-def while_held(lease: Lease, progress: BuildProgress) -> BuildProgress:
-    """A progress function that ends the work if another builder has taken the lease; a command that is stopping may finish."""
-
-    def checked(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        if stage not in {STOPPING, FAILING}:
-            lease.check()
-        progress(stage, done, total, detail)
-
-    return checked
-
-
 def send_rest(
     engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget, progress: BuildProgress
 ) -> int:
     """Encode and send the documents that are not acknowledged yet; returns how many there were."""
     before = target.ledger.acknowledged
-    pipeline = Pipeline(
-        engine=engine,
-        index=target.index,
-        source=source,
-        encoder=encoder,
-        statistics=target.statistics,
-        layout=target.layout,
-        ledger=target.ledger,
-        options=options,
-    )
+    pipeline = Pipeline(engine, source, encoder, target, options)
     stages = {None: SENDING, True: STOPPING, False: FAILING}
     counts = pipeline.run(lambda now: progress(stages[now.interrupted], now.acknowledged, now.total, str(now)))
     return counts.sent - before

@@ -79,7 +79,7 @@ class UpdateChanges:
             if self.sent and target.lineage.neighbours:
                 target.warnings.append(_WITHOUT_NEIGHBOURS)
             difference.keep_refused()
-            self.outdated = remove(engine, target.index, ledger, difference.stale(gone=False))
+            self.outdated = remove(engine, target.index, target.lease, ledger, difference.stale(gone=False))
             if delete_missing:
                 self._delete_missing(difference)
             self.counts = difference.settled()
@@ -117,10 +117,10 @@ class UpdateChanges:
         if gone and self._source.skipped:  # an entry that cannot be read may be one of them
             target.warnings.append(_kept(gone, self._source.skipped.count))
         else:
-            remove(engine, target.index, target.ledger, difference.stale(gone=True))
+            remove(engine, target.index, target.lease, target.ledger, difference.stale(gone=True))
             self.deleted = gone
         foreign = verify(engine, target.index, target.ledger, made=target.lineage).extra
-        self.deleted += remove(engine, target.index, None, in_parts(foreign, PAGE))
+        self.deleted += remove(engine, target.index, target.lease, None, in_parts(foreign, PAGE))
 
 
 def _kept(gone: int, skipped: int) -> str:

@@ -17,7 +17,7 @@ from termweave.corpora.sources import entry_of, refuse_encodings
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import pass_gate, waits, while_held
+from termweave.indexer.builder import pass_gate, waits
 from termweave.indexer.generations import (
     audit,
     generations,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.update_plan import UpdateMode
@@ -129,7 +130,6 @@ def update(
         )
     engine = engine.patient(options.patience)
     with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
-        checked = while_held(lease, progress)
         live = generations.find_live(engine, name)
         if live is None:
             raise update_plan.missing(name)
@@ -142,15 +142,15 @@ def update(
         source = in_passages(source, Window.of(live.lineage.passages))
         path = Path(scratch) / "source.sqlite"
         counter = encoder if statistics else None
-        corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=checked)
+        corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=progress)
         if mode.delete_missing:
             mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
         now = generations.creation_time(engine, name)
-        target = _begin(engine, live, now, statistics, options, checked, new=mode.new)
+        target = _begin(engine, live, now, statistics, options, lease, progress, new=mode.new)
         with target.ledger as ledger:
             ledger.put("entry", entry_of(source))
             changes = UpdateChanges(engine, source, options, encoder, target)
-            changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
+            changes.apply(path, corpus, progress, delete_missing=mode.delete_missing)
             after = _with_models(changes.lineage_after(now), encoder, target, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
             target.notes.extend(waits(engine))
@@ -177,9 +177,9 @@ def update(
             profile_transfer.write(engine, target.index, after, live)
             ledger.put("lineage", after.as_meta())
             if mode.new:
-                publication.publish(engine, name, target.index, live.index)
+                publication.publish(engine, name, target.index, live.index, lease=lease)
             else:
-                index_setup.close_writer(engine, target.index)
+                index_setup.close_writer(engine, target.index, lease)
             ledger.put("state", "complete")
             if not mode.new:
                 audit.write(
@@ -206,6 +206,7 @@ def _begin(
     now: str,
     statistics: CorpusStatistics | None,
     options: BuildOptions,
+    lease: Lease,
     progress: BuildProgress,
     *,
     new: bool,
@@ -221,11 +222,12 @@ def _begin(
             begun = lineage.read(engine, index)  # an earlier command may have begun the copy, and begun to change it
             made = replace(made, created=begun.created, fingerprint=begun.fingerprint, complete=False)
         else:
-            index_setup.open_writer(engine, index)
             ledger.put("name", made.name)
             ledger.put("state", "updating")
+        lease.check()
+        index_setup.open_writer(engine, index, lease)
         keep_statistics(engine, index, statistics, options)
-        return BuildTarget(index, made, made.layout, statistics, ledger, [], [])
+        return BuildTarget(index, made, made.layout, statistics, ledger, lease, [], [])
 
 
 def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, new: bool) -> None:
@@ -236,15 +238,15 @@ def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, n
     target.notes.extend(dead_letters.check(target.ledger, target.index, allowed))
     difference = verify(engine, target.index, target.ledger, made=target.lineage)
     if not difference.ok:
-        raise VerificationFailed(f"{target.index} {difference}.", _advice(difference))
+        raise VerificationFailed(f"{target.index} {difference}.", _advice(difference, target.lineage.name))
 
 
-def _advice(difference: Difference) -> str:
+def _advice(difference: Difference, name: str) -> str:
     """What to do if an index differs from its ledger after an update."""
     ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
     if not ids:
         return "Run the same command again: it sends what is missing."
     return (
-        f"Stored, but not in the source, or damaged: {few(ids)}. Run the command again with "
-        "--delete-missing, which deletes them if the source does not have them, or 'termweave delete NAME --id ID'."
+        f"Stored, but not in the source, or damaged: {few(ids)}. Another program, or an update from another host, may have written them: look "
+        f"first, with 'termweave verify {name} SOURCE'. 'termweave delete {name} --id ID' deletes one."
     )

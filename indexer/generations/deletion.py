@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import Generation
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.search.catalog.lineage import Lineage
 
@@ -117,7 +118,7 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         TermweaveError: A build of the name is running.
         UsageError: Another generation is live now.
     """
-    with storage.lease(engine, name):
+    with storage.lease(engine, name) as lease:
         index = lineage.resolve(engine, name)
         if index != deletion.index:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
@@ -126,9 +127,9 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         after = _without(made, present) if present.documents else made
         if present.documents:
             lineage.write(engine, index, replace(made, fingerprint=""))  # first: a call that is killed has changed it, too
-            open_writer(engine, index)
-            remove(engine, index, None, in_parts(present.passages, PAGE))
-            close_writer(engine, index)
+            open_writer(engine, index, lease)
+            remove(engine, index, lease, None, in_parts(present.passages, PAGE))
+            close_writer(engine, index, lease)
             engine.request("POST", f"/{index}/_refresh")
         with suppress(UsageError), storage.existing(engine, index) as ledger:
             ledger.forget([*deletion.documents, *absent.absent])  # also those that a killed call deleted
@@ -148,12 +149,13 @@ def _without(made: Lineage, deleted: Deletion) -> Lineage:
     return replace(made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint="", updated=now)
 
 
-def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
+def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
     """Delete documents and passages from an index whose writer is open, then from its ledger.
 
     Args:
         engine: The server.
         index: The generation.
+        lease: The lease under which its writer was opened.
         ledger: Its ledger; None: it is left as it is.
         pages: Ids, so many in one request.
 
@@ -165,8 +167,11 @@ def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Se
     """
     removed = 0
     for ids in pages:
+        lease.check()
         lines = b"".join(orjson.dumps({"delete": {"_id": engine_id(identity)}}) + b"\n" for identity in ids)
-        answer = engine.request("POST", f"/{writer(index)}/_bulk", params={"require_alias": True}, body=lines, retry=True)
+        answer = engine.request(
+            "POST", f"/{writer(index, lease.number)}/_bulk", params={"require_alias": True}, body=lines, retry=True
+        )
         for item in answer["items"]:
             result = item["delete"]
             absent = result["status"] == HTTPStatus.NOT_FOUND and "error" not in result

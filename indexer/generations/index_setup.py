@@ -12,6 +12,7 @@ from termweave.indexer.generations.generations import closed_error
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.search.catalog.lineage import Lineage
 
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
@@ -28,12 +29,12 @@ _COPYING, _LOOK = 30, 0.25
 LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 
 
-def writer(index: str) -> str:
-    """The alias that documents of a generation are sent to."""
-    return f"{index}.write"
+def writer(index: str, number: int) -> str:
+    """The alias that documents of a generation are sent to under the lease of this number."""
+    return f"{index}.write-{number}"
 
 
-def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage, settings: dict[str, Any]) -> None:
+def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage, settings: dict[str, Any], lease: Lease) -> None:
     """Create the empty index of a generation.
 
     Documents are sent to its writer alias with `require_alias`: if somebody deletes the index meanwhile, the server must not create
@@ -42,7 +43,7 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
     body = {
         "settings": settings,
         "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
-        "aliases": {writer(index): {}},
+        "aliases": {writer(index, lease.number): {}},
     }
     try:
         # Documents wait for the shards, as long as --patience allows; here the server would wait for half a minute in silence.
@@ -68,7 +69,7 @@ def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dic
         raise closed_error(model)
     loading = {**settings, "refresh_interval": "-1", "number_of_replicas": 0}
     mapping = {**answer["mappings"], "_meta": {"termweave": lineage.as_meta()}}
-    body = {"settings": {"index": loading}, "mappings": mapping, "aliases": {writer(index): {}}}
+    body = {"settings": {"index": loading}, "mappings": mapping}
     try:
         engine.request("PUT", f"/{index}", body=body)
     except EngineResponseError as error:
@@ -82,15 +83,34 @@ def _already_created(error: EngineResponseError) -> bool:
     return error.status == HTTPStatus.BAD_REQUEST and "resource_already_exists" in str(error.body)
 
 
-def open_writer(engine: Engine, index: str) -> None:
-    """Add the writer alias to a live generation, so that documents can be sent to it."""
-    engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": writer(index)}}]})
+def no_writer(index: str) -> dict[str, Any]:
+    """The action on aliases that removes all writer aliases of a generation; another action must be sent with it."""
+    return {"remove": {"index": index, "alias": f"{index}.write*"}}
 
 
-def close_writer(engine: Engine, index: str) -> None:
-    """Remove the writer alias of a generation, so that no more documents can be sent to it."""
-    action = {"remove": {"index": index, "alias": writer(index), "must_exist": False}}
-    engine.request("POST", "/_aliases", body={"actions": [action]})
+def open_writer(engine: Engine, index: str, lease: Lease) -> None:
+    """Add the writer alias of a lease to a generation, and remove those of earlier ones: their builders cannot write any more."""
+    add = {"add": {"index": index, "alias": writer(index, lease.number)}}
+    engine.request("POST", "/_aliases", body={"actions": [no_writer(index), add]})
+
+
+def close_writer(engine: Engine, index: str, lease: Lease, *actions: dict[str, Any]) -> None:
+    """Remove the writer alias of a lease, so that no more documents can be sent; other actions on aliases are done with it, or none is.
+
+    Raises:
+        EngineError: Another builder has removed it.
+    """
+    remove = {"remove": {"index": index, "alias": writer(index, lease.number), "must_exist": True}}
+    try:
+        engine.request("POST", "/_aliases", body={"actions": [*actions, remove]})
+    except EngineResponseError as error:
+        raise (lease.lost() if error.status == HTTPStatus.NOT_FOUND else error) from error
+
+
+def is_written(engine: Engine, index: str) -> bool:
+    """Whether a generation has a writer alias: a builder writes to it, or died while it did."""
+    aliases = engine.request("GET", f"/{index}/_alias")[index]["aliases"]
+    return any(alias.startswith(f"{index}.write") for alias in aliases)
 
 
 def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: int) -> None:

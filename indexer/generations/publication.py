@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit
 from termweave.indexer.generations.generations import check_free, closed_error, live, of
-from termweave.indexer.generations.index_setup import writer
+from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
 from termweave.indexer.ledger import storage
-from termweave.search.catalog.lineage import exists, read, write
+from termweave.search.catalog.lineage import read, write
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 
 
-def publish(engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish") -> None:
+def publish(
+    engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish", lease: Lease | None = None
+) -> None:
     """Point the alias at a generation, in one atomic step, and write a line of the audit trail.
 
     Args:
@@ -27,9 +30,10 @@ def publish(engine: Engine, name: str, index: str, expected: str | None, act: au
         index: The generation.
         expected: The index that the alias pointed at when the build began.
         act: What the audit trail calls it.
+        lease: The lease under which the generation was written; None: it was written before.
 
     Raises:
-        EngineError: Somebody else has moved the alias since.
+        EngineError: Somebody else has moved the alias since, or has taken over the lease.
         UsageError: There is an index of that name: the server makes one if an application writes to NAME.
     """
     now = live(engine, name)
@@ -40,13 +44,13 @@ def publish(engine: Engine, name: str, index: str, expected: str | None, act: au
             f"While {index!r} was built, another command pointed {name!r} at {now!r}; this build was not published.",
             "Compare both generations; run 'termweave index' again to publish yours.",
         )
-    actions: list[dict[str, Any]] = [
-        {"add": {"index": index, "alias": name}},
-        {"remove": {"index": index, "alias": writer(index), "must_exist": False}},
-    ]
+    actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name}}]
     if now and now != index:
         actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
-    engine.request("POST", "/_aliases", body={"actions": actions})
+    if lease is None:
+        engine.request("POST", "/_aliases", body={"actions": [*actions, no_writer(index)]})
+    else:
+        close_writer(engine, index, lease, *actions)
     audit.write(engine, act, name, before=now, after=index)
 
 
@@ -70,7 +74,7 @@ def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | 
 
     If so, the ledger notes it now and is closed.
     """
-    if index != live_index and (not read(engine, index).complete or exists(engine, writer(index))):
+    if index != live_index and (not read(engine, index).complete or is_written(engine, index)):
         return False
     ledger.put("state", "complete")
     ledger.close()

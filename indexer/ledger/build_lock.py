@@ -3,6 +3,9 @@
 A builder keeps one document in ``termweave-leases`` and renews it. A builder that finds the document of another host watches whether
 it is renewed, and does not rely on the time in it: the clocks of two hosts differ, and may be set. So an expired lease is only taken
 after having been watched, by compare-and-set: if two builders watch it, one gets it.
+
+A builder that was paused may wake up after its lease was taken over. So each lease has a number, which is part of the alias that documents
+are sent to (`index_setup.writer`): the next builder removes that alias, and the server refuses what the old one still sends.
 """
 
 from __future__ import annotations
@@ -45,35 +48,43 @@ class Lease:
         engine: The server.
         name: The name that is built.
         place: Id of this host's folder of ledgers. Whoever has the lock of that folder knows that no other builder uses it now.
+
+    Attributes:
+        name: The name that is built.
+        number: Grows with every lease that is taken; 0 if this role may not write to ``termweave-leases``.
     """
 
     def __init__(self, engine: Engine, name: str, place: str) -> None:
         self._engine = engine
         self._path = f"/{INDEX}/_doc/{quote(name)}"
-        self._name = name
         self._place = place
         self._host = socket.gethostname()
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
         self._token = f"{place}-{os.getpid()}-{time.monotonic_ns()}"
         self._version: tuple[int, int] | None = None
         self._lost = False
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the cluster holds it; not if this role may not write to ``termweave-leases``."""
-        return self._version is not None
+        self._renewed = time.monotonic()
+        self._renewing = threading.Lock()
+        self.name = name
+        self.number = 0
 
     def check(self) -> None:
-        """Check that the renewals have not found another holder.
+        """Check that this builder still has its lease. If it was not renewed in time, because the process was paused, it is renewed first.
 
         Raises:
-            EngineError: Another builder has the lease now.
+            EngineError: Another builder has the lease now, or had it.
         """
+        if self._version is not None and time.monotonic() - self._renewed > EXPIRY:
+            self.renew()
         if self._lost:
-            raise EngineError(
-                f"Another build of {self._name!r} has taken over: this one did not renew its lease for {EXPIRY:.0f} s.",
-                "Leave it to the other one, or run this command again when that has ended: it resumes.",
-            )
+            raise self.lost()
+
+    def lost(self) -> EngineError:
+        """The error of a builder that has lost its lease."""
+        return EngineError(
+            f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.",
+            "Look whether that build runs. If not, run this command again: it resumes.",
+        )
 
     def take(self) -> None:
         """Take the lease.
@@ -84,7 +95,7 @@ class Lease:
         self._create_index()
         while True:
             if self._write(None, retry=True):
-                return
+                break
             current = self._read()
             if current is None:  # given back in this moment
                 continue
@@ -92,24 +103,28 @@ class Lease:
             ours = (holder["place"], holder["host"]) == (self._place, self._host)
             if not ours and not self._expired(holder, version):
                 raise TermweaveError(
-                    f"Another build of {self._name!r} is running on {holder['host']} "
+                    f"Another build of {self.name!r} is running on {holder['host']} "
                     f"(process {holder['process']}, since {holder['since']}).",
                     f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {2 * EXPIRY:.0f} s at most.",
                 )
             if self._write(version, retry=True):
-                return
+                break
+        self.number = self._version[0] if self._version else 0
 
     def renew(self) -> bool:
-        """Renew the lease; returns whether that succeeded. It is no error if it fails: it is tried again soon."""
-        with suppress(EngineError):
+        """Renew the lease; returns whether that succeeded. If the server does not answer, it is tried again soon.
+
+        A lease that is gone is lost and never written again: who took it over may have given it back.
+        """
+        with self._renewing, suppress(EngineError):
+            if self._lost:
+                return False
             if self._write(self._version):
                 return True
             # Refused because of its version: the document is another's, or ours from a request whose response was lost.
             current = self._read()
             if current is not None and current[0]["token"] == self._token:
-                self._version = current[1]
-                return True
-            if current is None and self._write(None):  # somebody deleted the document, but nobody took the lease
+                self._version, self._renewed = current[1], time.monotonic()
                 return True
             self._lost = True
         return False
@@ -180,13 +195,8 @@ class Lease:
             if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 return False
             raise
-        self._version = (answer["_seq_no"], answer["_primary_term"])
+        self._version, self._renewed = (answer["_seq_no"], answer["_primary_term"]), time.monotonic()
         return True
-
-
-def is_held(engine: Engine, name: str) -> bool:
-    """Whether a builder holds the lease of a name, or died with it."""
-    return Lease(engine, name, "")._read() is not None  # noqa: SLF001 - of this module
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class Outcome:
         again: Documents to send again.
         error: Why they must be sent again; None if there are none.
         fatal: The error that ends the sending; None if there is none.
+        closed: Whether the generation, or the alias for writing to it, is gone.
     """
 
     acknowledged: list[tuple[str, int]] = field(default_factory=list)
@@ -58,6 +59,7 @@ class Outcome:
     again: list[BulkItem] = field(default_factory=list)
     error: EngineError | None = None
     fatal: EngineError | None = None
+    closed: bool = False
 
 
 def outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
@@ -85,6 +87,7 @@ def outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
         elif status in _OWN_FAULT:
             outcome.refused.append((item.id, reason))
         elif status == HTTPStatus.NOT_FOUND:
+            outcome.closed = True
             outcome.fatal = EngineError(
                 f"{index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
             )

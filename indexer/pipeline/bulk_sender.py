@@ -26,11 +26,13 @@ from termweave.errors import EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
 from termweave.indexer.pipeline import throttle
 from termweave.indexer.pipeline.bulk_responses import LATER, LATER_HINT, BulkItem, exceeded_limit, outcome_of
+from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from termweave.engine import Engine
+    from termweave.indexer.ledger.build_lock import Lease
 
 _PARAMETERS = {
     "require_alias": True,
@@ -53,6 +55,7 @@ class BulkSender:
     Args:
         engine: The server.
         index: The concrete index.
+        lease: The lease under which it is written: it is checked before each request.
         acknowledged: Called with (id, digest) of documents that the server has; always from one thread.
         refused: Called with (id, reason) of documents that the server will never take; likewise.
         workers: Connections that are used at the same time.
@@ -64,6 +67,7 @@ class BulkSender:
         self,
         engine: Engine,
         index: str,
+        lease: Lease,
         *,
         acknowledged: Callable[[list[tuple[str, int]]], None],
         refused: Callable[[list[tuple[str, str]]], None],
@@ -72,7 +76,8 @@ class BulkSender:
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
-        self._path = f"/{writer(index)}/_bulk"
+        self._lease = lease
+        self._path = f"/{writer(index, lease.number)}/_bulk"
         self._index = index
         self._on_acknowledged = acknowledged
         self._on_refused = refused
@@ -198,6 +203,7 @@ class BulkSender:
         ticket = self._throttle.wait()
         if self._stop.is_set():
             return []
+        self._lease.check()
         body = b"".join(item.lines for item in batch)
         began, timeout = time.monotonic(), self._timeout()
         try:
@@ -221,7 +227,7 @@ class BulkSender:
         if outcome.acknowledged or outcome.refused:
             self._results.put((outcome.acknowledged, outcome.refused))
         if outcome.fatal is not None:
-            raise outcome.fatal
+            raise self._lease.lost() if outcome.closed and exists(self._engine, self._index) else outcome.fatal
         if outcome.error is None:
             self._throttle.succeeded(ticket, len(body), time.monotonic() - began)
             return []

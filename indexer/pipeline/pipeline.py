@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
-    from termweave.signals import DocumentLayout
-    from termweave.statistics import CorpusStatistics
 
 T = TypeVar("T")
 #: Number of blocks that may wait between two stages: one is ready while the next is made.
@@ -75,42 +73,37 @@ class Pipeline:
 
     Attributes:
         engine: The server.
-        index: The concrete index.
         source: The documents, or their passages.
         encoder: The models; not used if the source brings its encodings.
-        statistics: The corpus statistics that term weights are based on; None without a weights model.
-        layout: The layout of stored documents.
-        ledger: The ledger of the index.
+        target: The generation to write into.
         options: The build options; `workers`, `patience` and `allow_refused` are used.
     """
 
     engine: Engine
-    index: str
     source: Source
     encoder: TextEncoder
-    statistics: CorpusStatistics | None
-    layout: DocumentLayout
-    ledger: Ledger
+    target: BuildTarget
     options: BuildOptions
 
     def run(self, report: Callable[[StageCounts], None]) -> StageCounts:
         """Encode and send the documents that are not acknowledged yet.
 
         Args:
-            report: Called with the counts a few times a second, in the calling thread; an exception that it raises ends the run.
+            report: Called with the counts a few times a second, in the calling thread.
 
         Raises:
             RefusedDocuments: The server refuses nearly everything.
             TermweaveError: A stage failed; the ledger records the documents that were acknowledged until then.
         """
-        done = self.ledger.acknowledged
-        counts = StageCounts(self.ledger.total, done, done, done, done)
+        done = self.target.ledger.acknowledged
+        counts = StageCounts(self.target.ledger.total, done, done, done, done)
         if done == counts.total:
             return counts
         stop = threading.Event()
         sender = BulkSender(
             self.engine,
-            self.index,
+            self.target.index,
+            self.target.lease,
             acknowledged=lambda pairs: self._acknowledge(pairs, counts),
             refused=lambda pairs: self._refuse(pairs, counts, done),
             workers=self.options.workers,
@@ -136,7 +129,7 @@ class Pipeline:
     def _read(self, counts: StageCounts) -> Iterator[list[Document]]:
         """Read blocks of documents that still have to be sent."""
         for block in blocks(self.source.documents(), counts.total - counts.read):
-            pending = self.ledger.pending([(document.id, document.line) for document in block])
+            pending = self.target.ledger.pending([(document.id, document.line) for document in block])
             documents = [document for document in block if (document.id, document.line) in pending]
             if documents:
                 counts.read += len(documents)
@@ -149,7 +142,7 @@ class Pipeline:
                 encodings = [document.encoding for document in documents if document.encoding]
             else:
                 texts = [document.content for document in documents]
-                encodings = self.encoder.encode(texts, kind="document", statistics=self.statistics)
+                encodings = self.encoder.encode(texts, kind="document", statistics=self.target.statistics)
             counts.encoded += len(documents)
             yield list(zip(documents, encodings, strict=True))
 
@@ -169,20 +162,20 @@ class Pipeline:
             yield batch
 
     def _item(self, document: Document, encoding: Encoding) -> BulkItem:
-        body = self.layout.document(document, encoding)
+        body = self.target.layout.document(document, encoding)
         action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
         lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
         return BulkItem(document.id, document.line, lines, body["encoding_digest"])
 
     def _acknowledge(self, pairs: list[tuple[str, int]], counts: StageCounts) -> None:
-        self.ledger.acknowledge(pairs)
+        self.target.ledger.acknowledge(pairs)
         counts.acknowledged += len(pairs)
 
     def _refuse(self, pairs: list[tuple[str, str]], counts: StageCounts, before: int) -> None:
-        self.ledger.refuse(pairs)
+        self.target.ledger.refuse(pairs)
         counts.refused += len(pairs)
         taken = counts.acknowledged - before
-        dead_letters.check_early(self.ledger, self.options.allow_refused, refused=counts.refused, taken=taken)
+        dead_letters.check_early(self.target.ledger, self.options.allow_refused, refused=counts.refused, taken=taken)
 
 
 def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = _DEPTH) -> Iterator[T]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from termweave.indexer import BuildOptions, verify, verify_against_source
 from termweave.indexer.generations.generations import live
-from termweave.indexer.generations.index_setup import writer
+from termweave.indexer.generations.index_setup import is_written
 from termweave.indexer.ledger import storage
 from termweave.records import Document, Encoding, Passage, TermWeights
 from termweave.search import Index
@@ -38,7 +38,7 @@ def clean(engine, name, source=None):
     assert found.ok, found
     if source is not None:
         assert verify_against_source(engine, index.generation, source, deep=True).ok
-    assert not engine.request("HEAD", f"/{writer(index.generation)}")
+    assert not is_written(engine, index.generation)
     assert index.lineage.documents == found.documents
     return found.documents
 

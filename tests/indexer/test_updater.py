@@ -169,7 +169,7 @@ def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(
     del documents["d8"]
     source = corpus(documents)
     for _ in range(2):
-        with pytest.raises(VerificationFailed, match=r"1 altered.*'d8'.*delete_missing"):
+        with pytest.raises(VerificationFailed, match=r"1 altered.*'d8'.*look first"):
             update(opensearch_engine, source, name, LEXICAL)
     update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True))
     clean(opensearch_engine, name, source)
@@ -185,7 +185,7 @@ def test_a_foreign_document_stays_extra_until_it_is_deleted(opensearch_engine, n
     else:
         opensearch_engine.request("PUT", f"/{built.index}/_doc/zzz", body={"text": "not ours"})
     for _ in range(2):
-        with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*delete_missing.*--id"):
+        with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*look first.*--id"):
             update(opensearch_engine, source, name, LEXICAL)
     with storage.existing(opensearch_engine, built.index) as ledger:
         assert ledger.total == 30

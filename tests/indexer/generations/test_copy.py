@@ -70,8 +70,8 @@ def test_a_copy_whose_update_died_just_after_publishing_it_stays(opensearch_engi
     built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     publish = publication.publish
 
-    def die(*arguments):
-        publish(*arguments)
+    def die(*arguments, **options):
+        publish(*arguments, **options)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(publication, "publish", die)

@@ -12,6 +12,7 @@ from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, TermweaveError
 from termweave.indexer import UpdateMode, build, update
 from termweave.indexer.generations.generations import live
+from termweave.indexer.generations.index_setup import close_writer, is_written, open_writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, held
 from termweave.indexer.pipeline import throttle
@@ -106,7 +107,7 @@ def test_the_same_place_never_waits_for_its_own_dead(opensearch_engine, name, mo
     heir.give_back()
 
 
-def test_a_renewal_whose_answer_was_lost_is_no_loss_and_a_lease_that_was_deleted_is_made_again(opensearch_engine, name):
+def test_a_renewal_whose_answer_was_lost_is_no_loss_and_a_lease_that_is_gone_is_never_written_again(opensearch_engine, name):
     lease = Lease(opensearch_engine, name, "here")
     lease.take()
     before = lease._version
@@ -114,10 +115,27 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss_and_a_lease_that_was_deleted
     lease._version = before  # as if nobody had heard the answer
     lease.renew()
     lease.check()
+    heir = Lease(opensearch_engine, name, "there")
     opensearch_engine.request("DELETE", lease._path)
-    lease.renew()
-    lease.check()
-    lease.give_back()
+    heir.take()
+    assert heir.number > lease.number
+    heir.give_back()  # the first builder finds no document, as if nobody had been there
+    for _ in range(2):
+        assert not lease.renew()
+        with pytest.raises(EngineError, match="has taken over"):
+            lease.check()
+    assert lease._read() is None
+
+
+def test_a_builder_that_was_paused_renews_its_lease_before_it_writes(opensearch_engine, name, monkeypatch):
+    lease = Lease(opensearch_engine, name, "here")
+    lease.take()
+    opensearch_engine.request("DELETE", lease._path)
+    lease.check()  # it was renewed a moment ago
+    now = time.monotonic
+    monkeypatch.setattr(build_lock.time, "monotonic", lambda: now() + 60)
+    with pytest.raises(EngineError, match="has taken over"):
+        lease.check()
 
 
 class Forbidding:
@@ -173,3 +191,47 @@ def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(opense
     assert after.sent < 600
     assert check(opensearch_engine, name).ok
     assert request("POST", f"/{name}/_count", body={"query": {"match": {"text": "changed"}}})["count"] == 600
+
+
+@pytest.mark.parametrize("how", ["update in place", "build", "update into a new generation"])
+def test_the_server_refuses_what_a_builder_sends_after_another_has_had_the_lease(
+    opensearch_engine, name, corpus, monkeypatch, how
+):
+    """The builder is paused between its last look at the lease and a request. Meanwhile another builder writes, ends and gives the lease back."""
+    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
+    monkeypatch.setattr(throttle, "SMALLEST", 4096)
+    monkeypatch.setattr(throttle, "FIRST", 4096)
+    monkeypatch.setattr(throttle, "LARGEST", 4096)
+    request, heirs = opensearch_engine.request, []
+    before = build(opensearch_engine, corpus(numbered(600)), name, LEXICAL).index
+    source = corpus([{**each, "text": "changed " + each["text"]} for each in numbered(600)])
+
+    def taken(stage, done, *_):
+        if stage == "Indexing" and done < 600 and not heirs:
+            (index,) = (key for key in request("GET", f"/{name}-*/_alias") if is_written(opensearch_engine, key))
+            request("DELETE", f"/{build_lock.INDEX}/_doc/{name}")
+            heirs.append(Lease(opensearch_engine, name, "elsewhere"))
+            heirs[0].take()
+            open_writer(opensearch_engine, index, heirs[0])
+            close_writer(opensearch_engine, index, heirs[0])
+            heirs[0].give_back()
+
+    monkeypatch.setattr(Lease, "check", lambda _: None)
+    run = build if how == "build" else partial(update, mode=UpdateMode(new="new" in how))
+    with pytest.raises(EngineError, match=f"Another build of '{name}' has taken over.* Look whether that build runs"):
+        run(opensearch_engine, source, name, LEXICAL, progress=taken)
+    assert heirs
+    assert live(opensearch_engine, name) == before
+    assert run(opensearch_engine, source, name, LEXICAL).sent < 600
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_generation_is_not_published_after_another_builder_has_had_the_lease(opensearch_engine, name, corpus, monkeypatch):
+    before = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL).index
+
+    def taken(index):
+        open_writer(opensearch_engine, index, Lease(opensearch_engine, name, "elsewhere"))
+
+    with pytest.raises(EngineError, match="has taken over"):
+        build(opensearch_engine, corpus(numbered(20)), name, LEXICAL, gate=taken)
+    assert live(opensearch_engine, name) == before

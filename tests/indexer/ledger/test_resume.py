@@ -107,7 +107,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
 
 
 def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensearch_engine, name, corpus, monkeypatch):
-    def dies(*_):
+    def dies(*_, **__):
         raise KeyboardInterrupt
 
     source = corpus(numbered(10))

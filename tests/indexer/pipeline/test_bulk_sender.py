@@ -8,6 +8,7 @@ import pytest
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
+from termweave.indexer.ledger.build_lock import Lease
 from termweave.indexer.pipeline import throttle
 from termweave.indexer.pipeline.bulk_responses import BulkItem
 from termweave.indexer.pipeline.bulk_sender import BulkSender
@@ -26,13 +27,16 @@ class Script:
     def request(self, method, path, *, params, body, timeout, retry):
         assert timeout is None or timeout <= 60
         assert (method, retry) == ("POST", False)
-        assert path == "/target.write/_bulk"
+        assert path == "/target.write-0/_bulk"
         assert params["require_alias"]
         ids = [line.decode() for line in body.splitlines()[::2]]
         with self._lock:
             self.requests.append(ids)
             answer = self.answers.pop(0) if self.answers else take
         return answer(ids)
+
+    def of_indices(self, *_):
+        raise EngineResponseError(404, "no such index", None)
 
 
 def take(ids):
@@ -70,7 +74,15 @@ def no_waiting(monkeypatch):
 
 def send(script, *batches, patience=5.0, workers=1):
     done, refused = [], []
-    sender = BulkSender(script, "target", acknowledged=done.extend, refused=refused.extend, patience=patience, workers=workers)
+    sender = BulkSender(
+        script,
+        "target",
+        Lease(script, "target", "here"),
+        acknowledged=done.extend,
+        refused=refused.extend,
+        patience=patience,
+        workers=workers,
+    )
     for batch in batches:
         sender.submit(batch)
     sender.close()
