@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from termweave import encoders, engine
-from termweave.encoders.analysis.language_coverage import Familiarity
+from termweave.encoders.analysis.model_familiarity import Familiarity
 from termweave.indexer.generations import deletion
 from termweave.indexer.pipeline import pipeline
 from termweave.records import Encoding, ModelInfo, TermWeights

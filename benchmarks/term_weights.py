@@ -183,7 +183,7 @@ class World:
         if wanted in teacher_scores.MADE:
             means = (given.means[:, -width:], asked.means[:, -width:])
             teacher = teacher_scores.made(wanted, self.setup, self.bm25, *means)
-        distilled = teacher_scores.Distilled.of(teacher, settings)
+        distilled = teacher_scores.Distilled.from_settings(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         mined = self.negatives(settings.get("negatives", 0))
         material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined, **kept)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis.language_coverage import Familiarity
+    from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import Manifest, ModelFolder

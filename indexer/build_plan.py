@@ -13,8 +13,8 @@ from termweave.corpora.sources import encodings_of
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer.options import DECLARED, BuildOptions
-from termweave.indexer.preparation import kept_mapping, language_check
-from termweave.indexer.preparation.language_check import LanguageAdvice
+from termweave.indexer.preparation import kept_mapping, language_advice
+from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
 from termweave.signals import dialect, signal_class
 from termweave.signals.pruning import Pruning
@@ -94,7 +94,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         )
     signals, notes = _choose_signals(options, models, capabilities)
     if brought is None:
-        advice = language_check.advise(source, encoder, options, signals)
+        advice = language_advice.advise(source, encoder, options, signals)
         if advice.weights:
             encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)
         encoder = encoder.only({signal_class(name).needs for name in advice.signals})  # no model runs for nothing

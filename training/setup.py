@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.encoders.analysis import function_words
+from termweave.encoders.analysis import language_guess
 from termweave.encoders.analysis.chinese_words import ChineseWords
-from termweave.encoders.analysis.language_coverage import familiarity
-from termweave.encoders.analysis.language_words import OF_LANGUAGE
+from termweave.encoders.analysis.model_familiarity import familiarity
 from termweave.encoders.analysis.piece_terms import PieceTerms
+from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
@@ -158,7 +158,7 @@ def analysis_of(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) ->
     ideographs = sum("\u3400" <= character <= "\u9fff" for character in sample)
     if ideographs > len(sample) / 10:
         return ChineseWords(tokenizer.tokenizer)
-    language = function_words.guess_of(sample)
+    language = language_guess.guess_of(sample)
     chosen = OF_LANGUAGE[language] if language else Analysis
     return chosen(tokenizer.tokenizer)
 

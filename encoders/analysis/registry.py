@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.chinese_words import ChineseWords
-from termweave.encoders.analysis.language_words import OF_LANGUAGE
 from termweave.encoders.analysis.piece_terms import PieceTerms
+from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
 from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
 from termweave.encoders.analysis.words import Analysis
 from termweave.errors import ModelError

@@ -86,7 +86,7 @@ class Words:
     terms: list[str]
     own: bool = False
 
-    def of(self, pieces: Pieces) -> NDArray[np.int64]:
+    def word_of_piece(self, pieces: Pieces) -> NDArray[np.int64]:
         """int64 ``(pieces,)``: the index of the word of each piece, -1 for [CLS] and [SEP]."""
         if not self.own:
             return pieces.words

@@ -42,7 +42,7 @@ class AnchoredModel(OpenModel):
             self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
         anchor = self.manifest.anchor
         self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
-        self.form = Form.of(anchor)
+        self.form = Form.from_anchor(anchor)
         self.tagged = bool(self.manifest.heads.get("tags"))
 
     @property
@@ -70,7 +70,7 @@ class AnchoredModel(OpenModel):
                 self.manifest.max_length,
                 ends=[text_words.clean_ends for text_words in words],
             )
-            word_of_piece = [text_words.of(text_pieces) for text_words, text_pieces in zip(words, pieces, strict=True)]
+            word_of_piece = [text_words.word_of_piece(text_pieces) for text_words, text_pieces in zip(words, pieces, strict=True)]
             features = [anchor.features(owners, kind) for anchor, owners in zip(anchors, word_of_piece, strict=True)]
             if self.tagged:  # a third column
                 features = [

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from termweave import plugins
-from termweave.encoders.analysis.language_coverage import familiarity
+from termweave.encoders.analysis.model_familiarity import familiarity
 from termweave.encoders.manifest import is_inside
 from termweave.errors import ModelError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis.language_coverage import Familiarity
+    from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.manifest import Manifest, ModelFolder
     from termweave.encoders.onnx.runtime import OnnxModel, Precision
@@ -59,7 +59,7 @@ class KindSettings:
     lower: bool = False
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Self:
+    def from_manifest(cls, manifest: Manifest) -> Self:
         """Read the settings of a manifest.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from termweave.encoders.analysis.language_coverage import Familiarity
+from termweave.encoders.analysis.model_familiarity import Familiarity
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.kinds.base import ModelKind, OpenModel
 from termweave.encoders.term_weighting.anchored_terms import anchored

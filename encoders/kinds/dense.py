@@ -87,7 +87,7 @@ class DenseModel(OpenModel):
 
     def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
         super().__init__(folder, threads, precision)
-        self.settings = DenseSettings.of(self.manifest)
+        self.settings = DenseSettings.from_manifest(self.manifest)
         self.reader = DenseReader(folder, self.settings)
         towers = DenseKind().towers(folder)
         self._query: DenseModel | None = None
@@ -203,23 +203,23 @@ class DenseKind(ModelKind):
         """The transformer as a module that gives the states of its last layer."""
         from termweave.encoders.models.transformer import StatesOfTokens  # noqa: PLC0415 - torch
 
-        return StatesOfTokens.load(folder.path / DenseSettings.of(folder.manifest).transformer)
+        return StatesOfTokens.load(folder.path / DenseSettings.from_manifest(folder.manifest).transformer)
 
     def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, read as documents."""
         del module
-        ids, _ = DenseReader(folder, DenseSettings.of(folder.manifest)).read(sample_texts(), "document")
+        ids, _ = DenseReader(folder, DenseSettings.from_manifest(folder.manifest)).read(sample_texts(), "document")
         return [GraphInput(row) for row in ids if len(row)]
 
     def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The cosines of the vectors."""
-        reader = DenseReader(folder, DenseSettings.of(folder.manifest))
+        reader = DenseReader(folder, DenseSettings.from_manifest(folder.manifest))
         pairs = zip(expected, given, strict=True)
         return cosines([(reader.vector(one[0]), reader.vector(other[0])) for one, other in pairs])
 
     def towers(self, folder: ModelFolder) -> dict[str, ModelFolder]:
         """The encoder of documents and the encoder of queries; the latter may be a model folder inside this one."""
-        settings = DenseSettings.of(folder.manifest)
+        settings = DenseSettings.from_manifest(folder.manifest)
         if settings.query_folder:
             return {"document": folder, "query": ModelFolder.read(folder.path / settings.query_folder)}
         return {"document": folder, "query": _second_tower(folder, settings) if settings.query else folder}

@@ -59,7 +59,7 @@ class RankerModel(OpenModel):
 
     def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
         super().__init__(folder, threads, precision)
-        self.settings = RankerSettings.of(self.manifest)
+        self.settings = RankerSettings.from_manifest(self.manifest)
         self.reader = PairReader(folder, self.settings)
         self.anchor = anchor_of(self.manifest)
 
@@ -200,12 +200,12 @@ class RankerKind(ModelKind):
         """The classifier as a module that gives the logits of pairs."""
         from termweave.encoders.models.transformer import PairScores  # noqa: PLC0415 - torch
 
-        return PairScores.load(folder.path / RankerSettings.of(folder.manifest).transformer)
+        return PairScores.load(folder.path / RankerSettings.from_manifest(folder.manifest).transformer)
 
     def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
         """Each text of the sample with the next one."""
         del module
-        reader = PairReader(folder, RankerSettings.of(folder.manifest))
+        reader = PairReader(folder, RankerSettings.from_manifest(folder.manifest))
         read = reader.tokenizer.encode_pairs(list(pairwise(sample_texts())), folder.manifest.max_length)
         return [GraphInput(ids, types=types if reader.settings.types else np.zeros_like(ids)) for ids, types in read]
 

@@ -73,7 +73,7 @@ class SparseModel(OpenModel):
 
     def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
         super().__init__(folder, threads, precision)
-        self.settings = SparseSettings.of(self.manifest)
+        self.settings = SparseSettings.from_manifest(self.manifest)
         settings, home = self.settings, folder.path
         self.tokenizer = ModelTokenizer(home / settings.transformer / TOKENIZER, lower=settings.lower)
         self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
@@ -132,17 +132,17 @@ class SparseKind(ModelKind):
         """The masked-language model with the pooling."""
         from termweave.encoders.models.transformer import VocabularyWeights  # noqa: PLC0415 - torch
 
-        settings = SparseSettings.of(folder.manifest)
+        settings = SparseSettings.from_manifest(folder.manifest)
         return VocabularyWeights.load(folder.path / settings.transformer, folder.manifest.pooling, twice=settings.twice)
 
     def graph_settings(self, manifest: Manifest) -> tuple[Any, ...]:
         """The pooling, which the graph does."""
-        return manifest.pooling, SparseSettings.of(manifest).twice
+        return manifest.pooling, SparseSettings.from_manifest(manifest).twice
 
     def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, without a prompt."""
         del module
-        tokenizer = ModelTokenizer(folder.path / SparseSettings.of(folder.manifest).transformer / TOKENIZER)
+        tokenizer = ModelTokenizer(folder.path / SparseSettings.from_manifest(folder.manifest).transformer / TOKENIZER)
         return [GraphInput(ids) for ids in tokenizer.encode(sample_texts(), folder.manifest.max_length) if len(ids)]
 
     def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:

@@ -122,7 +122,7 @@ class Heads(nn.Module):
             self.tags = nn.Embedding(5, hidden_size)
             nn.init.zeros_(self.tags.weight)
 
-    def of(self, kind: str) -> WeightHead:
+    def head(self, kind: str) -> WeightHead:
         """The head for documents or queries."""
         head: WeightHead = self.query if kind == "query" and hasattr(self, "query") else self.document
         return head
@@ -167,7 +167,7 @@ class JointModel(nn.Module):
         lower, last = self.states(input_ids, attention_mask, features)
         both = torch.cat((lower, last), dim=-1) if self.shape.lower else last
         mean = masked_mean(both, attention_mask).unsqueeze(1)
-        document, query = (self.heads.of(kind)(both, features, mean) for kind in ("document", "query"))
+        document, query = (self.heads.head(kind)(both, features, mean) for kind in ("document", "query"))
         return document, query, pooled(last, attention_mask)
 
 

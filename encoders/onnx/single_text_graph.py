@@ -35,7 +35,7 @@ def write_single(graph_file: Path, file: Path, heads: int) -> int:
 
     model = onnx.load(graph_file)
     graph = _Graph(model.graph)
-    candidates = graph.of("Softmax") if heads else []
+    candidates = graph.of_kind("Softmax") if heads else []
     fused = [attention for softmax in candidates if (attention := graph.attention(softmax, heads)) is not None]
     for output, attention in fused:
         output.CopyFrom(attention)
@@ -65,7 +65,7 @@ class _Graph:
             for name in node.input:
                 self.read.setdefault(name, []).append(node)
 
-    def of(self, kind: str) -> list[Any]:
+    def of_kind(self, kind: str) -> list[Any]:
         return [node for node in self.nodes if node.op_type == kind]
 
     def back(self, name: str, kinds: tuple[str, ...]) -> list[Any]:

@@ -109,7 +109,7 @@ class Anchored:
         best = np.full(len(self.terms), -np.inf)
         np.maximum.at(best, self.term_of_word[usable], values[usable])
         unseen = np.isneginf(best)
-        best[unseen] = self.form.beyond(best[~unseen])
+        best[unseen] = self.form.unseen(best[~unseen])
         impacts: NDArray[np.float64] = self.worth() * best
         return impacts
 
@@ -118,7 +118,7 @@ class Anchored:
             return self.anchor * (self.idf if self.form.query == "idf" else 1.0)
         values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))
         is_term, unseen = self.term_of_word >= 0, np.isnan(values)
-        values[unseen] = self.form.beyond(values[is_term & ~unseen])
+        values[unseen] = self.form.unseen(values[is_term & ~unseen])
         return np.bincount(self.term_of_word[is_term], weights=values[is_term], minlength=len(self.terms)).astype(np.float64)
 
 

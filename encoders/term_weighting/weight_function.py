@@ -54,7 +54,7 @@ class Form:
     tf_power: float = 1.0
 
     @classmethod
-    def of(cls, anchor: Mapping[str, Any]) -> Form:
+    def from_anchor(cls, anchor: Mapping[str, Any]) -> Form:
         """The form that the `anchor` of a manifest describes; missing entries have their defaults."""
         return cls(**{field.name: anchor[field.name] for field in fields(cls) if field.name in anchor})
 
@@ -87,7 +87,7 @@ class Form:
         """Whether an unseen word gets the mean multiplier of the seen words instead of 1."""
         return self.activation != "softplus"
 
-    def beyond(self, seen: NDArray[np.float64]) -> float:
+    def unseen(self, seen: NDArray[np.float64]) -> float:
         """``m`` of a word that the model could not see, given those of the indexed words that it saw in the same text."""
         if not self.averages:
             return 1.0

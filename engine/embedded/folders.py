@@ -98,7 +98,7 @@ def make(path: Path) -> None:
             folder.chmod(0o755)
 
 
-def own(*paths: Path) -> None:
+def make_private(*paths: Path) -> None:
     """Make folders for the server's user alone (mode 0700): indices and logs hold texts. Root gives them to that user.
 
     Raises:

@@ -153,7 +153,7 @@ def prepare(layout: Layout, distribution: Path, port: int, transport: int, disco
     (layout.conf / "log4j2.properties").write_text(_LOGGING.format(logs=layout.logs, name=layout.name), encoding="utf-8")
     # An error in the log of an earlier run must not be taken for the reason why this one ends.
     layout.log.unlink(missing_ok=True)
-    folders.own(layout.conf, layout.data, layout.logs, layout.tmp)
+    folders.make_private(layout.conf, layout.data, layout.logs, layout.tmp)
 
 
 def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: int, transport: int) -> NodeProcess:

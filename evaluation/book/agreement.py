@@ -55,7 +55,7 @@ class JudgeAgreement:
     alpha: float | None
 
 
-def of(grades: Sequence[BookGrade]) -> JudgeAgreement:
+def measure(grades: Sequence[BookGrade]) -> JudgeAgreement:
     """Compute the agreement of grades; skipped documents do not count."""
     items: dict[tuple[str, str], dict[str, int]] = {}
     for each in grades:

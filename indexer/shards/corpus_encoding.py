@@ -16,7 +16,7 @@ from termweave import __version__, encoders
 from termweave.corpora.sources import refuse_encodings
 from termweave.errors import ModelError, UsageError
 from termweave.indexer.ledger.ledger import Ledger
-from termweave.indexer.preparation import language_check, length_check
+from termweave.indexer.preparation import language_advice, length_check
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.shards import manifest, rows
@@ -157,7 +157,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
     possible = tuple(name for name in _SIGNALS if signal_class(name).needs in encoder.models)
     if not possible:
         raise UsageError("Without a model there is nothing to encode.", "Name a model, or index the corpus itself.")
-    advice = language_check.advise(source, encoder, options, possible)
+    advice = language_advice.advise(source, encoder, options, possible)
     if advice.weights:
         names["weights"] = advice.weights
         encoder = encoders.load(**names)

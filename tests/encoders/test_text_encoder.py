@@ -66,7 +66,7 @@ def test_words_beyond_the_models_sight_keep_their_anchor(encoder, statistics, an
         statistics,
         BM25(),
         "document",
-        Form.of(read_folder(encoder.models["weights"].folder).manifest.anchor),
+        Form.from_anchor(read_folder(encoder.models["weights"].folder).manifest.anchor),
     )
     expected = dict(zip(anchor.terms, anchor.worth(), strict=True))
     assert weights["zebra"] == pytest.approx(expected["zebra"], rel=1e-6)

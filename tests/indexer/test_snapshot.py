@@ -30,7 +30,7 @@ NAME = "docs"
 def repository():
     """A folder for snapshots that the server's user may write to."""
     folder = Path(tempfile.mkdtemp(prefix="termweave-snapshots-"))
-    folders.own(folder)
+    folders.make_private(folder)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The layout of the product: a class name is used once, a folder holds few files, and every package is installed."""
+"""The layout of the product: a class name is used once, a function's name says something, a folder holds few files, and every package is installed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,24 @@ FAMILIES = {"training/term_weights", "training/dense", "training/ranker"}
 NAMES_USED_TWICE: set[str] = set()
 LARGE_FOLDERS: set[str] = set()
 FILES_OF_ONE_NAME: set[str] = set()
+#: Names of functions that say neither what is done nor what is returned, and that no search finds.
+VAGUE = {"of", "there", "own", "learned", "beyond", "waits"}
+VAGUE_FUNCTIONS: set[str] = {
+    "indexer/builder.py: waits",
+    "indexer/generations/generations.py: of",
+    "indexer/ledger/storage.py: of",
+    "indexer/preparation/passages.py: of",
+    "search/catalog/statistics_store.py: there",
+    "search/ranking/fusion.py: of",
+    "search/results/explanation.py: beyond",
+    "search/results/explanation.py: of",
+    "search/results/highlighting.py: of",
+    "search/results/hits.py: of",
+    "search/results/notices.py: of",
+    "signals/dialect.py: of",
+    "ui/addresses.py: of",
+    "ui/background/training_places.py: learned",
+}
 
 
 def sources():
@@ -48,6 +66,16 @@ def test_a_class_name_is_used_once():
     assert {"Engine", "Document", "Experiment"} <= set(places)  # the search itself works
     twice = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert set(twice) == NAMES_USED_TWICE, {name: twice.get(name) for name in set(twice) ^ NAMES_USED_TWICE}
+
+
+def test_no_function_has_a_name_that_says_nothing():
+    functions = {
+        f"{relative(path)}: {node.name}"
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in VAGUE
+    }
+    assert functions == VAGUE_FUNCTIONS
 
 
 def neighbours(first, second):

@@ -55,7 +55,7 @@ class Distilled:
     temperature: float
 
     @classmethod
-    def of(cls, teacher: Teacher | None, settings: Mapping[str, Any]) -> Distilled | None:
+    def from_settings(cls, teacher: Teacher | None, settings: Mapping[str, Any]) -> Distilled | None:
         """Read weight and temperature from the settings; None without a teacher."""
         return None if teacher is None else cls(teacher, float(settings["teacher_weight"]), float(settings["temperature"]))
 

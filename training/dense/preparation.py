@@ -89,7 +89,7 @@ class TargetContext:
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
     """How the backbone's folder says that texts are read and states are pooled."""
     manifest = sentence_layout.read(backbone).manifest
-    return manifest, DenseSettings.of(manifest)
+    return manifest, DenseSettings.from_manifest(manifest)
 
 
 def prepare(method: DenseMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:

@@ -94,7 +94,7 @@ class TrainingMethod:
     fitted: Callable[..., Mapping[str, Any]] = lambda settings, *, made: settings  # noqa: ARG005 - the name is the contract
 
     @property
-    def own(self) -> ParameterGroup:
+    def method_group(self) -> ParameterGroup:
         """The method's own parameters as a group, the preset first."""
         presets = {DEFAULT: "what serves best", **{name: preset.help for name, preset in self.presets.items()}}
         choices = "; ".join(f"{name}: {text}" for name, text in presets.items())
@@ -104,7 +104,7 @@ class TrainingMethod:
     @property
     def every_group(self) -> tuple[ParameterGroup, ...]:
         """All groups, the method's own first."""
-        return (self.own, *self.groups)
+        return (self.method_group, *self.groups)
 
     @property
     def every(self) -> tuple[TrainingParameter, ...]:
@@ -134,7 +134,7 @@ class TrainingMethod:
             derived.update({name: value for name, value in group.defaults(chosen).items() if name in known})
         values = {**derived, **chosen}
         settings = {name: parameter.parse(values.get(name, parameter.default)) for name, parameter in known.items()}
-        for group in (*self.groups, self.own):
+        for group in (*self.groups, self.method_group):
             group.check(settings)
         return settings
 

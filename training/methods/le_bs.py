@@ -139,7 +139,7 @@ class LabelSource:
     documents: Sequence[Mapping[str, float]] = ()
     vectors: tuple[NDArray[np.float32], ...] = field(default=())
 
-    def of(self, pairs: Sequence[tuple[int, int]], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+    def distributions(self, pairs: Sequence[tuple[int, int]], labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """D of each pair: float64 ``(pairs,)``; the hard labels where there is no other source."""
         if self.vectors:
             rows, columns = (list(each) for each in zip(*pairs, strict=True))
@@ -178,7 +178,7 @@ def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
     alpha, farthest = float(objective.settings["alpha"]), float(objective.settings["farthest"])
     queries, documents = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.documents)
     rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
-    d = source.of(drawn.pairs(), drawn.labels) if alpha else drawn.labels
+    d = source.distributions(drawn.pairs(), drawn.labels) if alpha else drawn.labels
     soft, hard = (torch.from_numpy(each).to(queries) for each in (d, drawn.labels))
     return {"labels": label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha, farthest) / len(drawn.labels)}
 

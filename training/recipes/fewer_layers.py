@@ -145,8 +145,8 @@ def distillation_loss(teacher: JointModel, student: JointModel, texts: Distilled
         loss = loss + nn.functional.mse_loss(given[real], wanted[real]) / wanted[real].var()
     cosine = (pooled(last, mask) * pooled(expected[..., half:], mask)).sum(dim=-1)
     with torch.no_grad():
-        z = teacher.heads.of(texts.kind)(expected, features, masked_mean(expected, mask).unsqueeze(1))
-    own = student.heads.of(texts.kind)(both, features, masked_mean(both, mask).unsqueeze(1))
+        z = teacher.heads.head(texts.kind)(expected, features, masked_mean(expected, mask).unsqueeze(1))
+    own = student.heads.head(texts.kind)(both, features, masked_mean(both, mask).unsqueeze(1))
     words = features[..., 0] > 0  # the others are no pieces of terms, and their logits are not used
     return loss + _VECTORS * (1 - cosine).mean() + (nn.functional.mse_loss(own[words], z[words]) if bool(words.any()) else 0.0)
 
@@ -181,7 +181,7 @@ def texts_of(data: Path, most: int, teacher: JointModel, manifest: Manifest, pat
         }
         for kind, texts in kinds.items():
             drawn = random.Random(0).sample(texts, min(most, len(texts)))  # noqa: S311
-            prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, Form.of(manifest.anchor))
+            prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, Form.from_anchor(manifest.anchor))
             held = states(teacher, loading.fingerprint(teacher.backbone), prepared.pieces, say=say)
             parts.append(DistilledTexts(kind, prepared, held))
     return parts

@@ -69,7 +69,7 @@ def _features(prepared: Prepared, text: int, kind: Kind) -> NDArray[np.float32]:
 
 
 def _cached(model: JointModel, prepared: Prepared, states: States, kind: Kind, texts: range) -> list[NDArray[np.float32]]:
-    head = model.heads.of(kind)
+    head = model.heads.head(kind)
     device = next(head.parameters()).device
     starts = states.starts[texts.start : texts.stop + 1]
     hidden = torch.from_numpy(states.values[starts[0] : starts[-1]].astype(np.float32)).to(device)

@@ -113,7 +113,7 @@ class TermWeightFamily:
                 question_states=train_states,
                 negatives=mined,
                 statistics=setup.statistics,
-                distilled=teacher_scores.Distilled.of(teacher, settings),
+                distilled=teacher_scores.Distilled.from_settings(teacher, settings),
             ),
             development=evaluation.TermWeightDevelopment(
                 pairs=setup.dev,
@@ -179,7 +179,7 @@ class TermWeightFamily:
 
 def formula(anchor: Mapping[str, Any]) -> str:
     """The formula of a document term's weight as text, from the `anchor` of a manifest."""
-    form = Form.of(anchor)
+    form = Form.from_anchor(anchor)
     bm25 = f"(k1 {anchor['k1']:g}, b {anchor['b']:g})"
     impact = f"BM25 impact {bm25}" if form.tf_power == 1 else f"idf · (BM25's frequency part {bm25})^{form.tf_power:g}"
     factor = {"bm25": f"{impact} · ", "idf": "idf · ", "none": ""}[form.kind]

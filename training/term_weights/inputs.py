@@ -83,5 +83,5 @@ def prepare(
     """Analyse texts and cut them into word-pieces; `Pieces.words` of the result are indices of the analysis's words."""
     words = analysis.words(texts)
     cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
-    pieces = [replace(piece, words=each.of(piece)) for piece, each in zip(cut, words, strict=True)]
+    pieces = [replace(piece, words=each.word_of_piece(piece)) for piece, each in zip(cut, words, strict=True)]
     return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)

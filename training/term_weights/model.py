@@ -50,7 +50,7 @@ def build(method: TrainingMethod, settings: Mapping[str, Any], folder: Path) -> 
     form = form_of(method, settings)
     model = JointModel(backbone, _shape(settings, int(backbone.config.num_hidden_layers)))
     if form.activation == "log":
-        for head in {model.heads.of("document"), model.heads.of("query")}:
+        for head in {model.heads.head("document"), model.heads.head("query")}:
             torch.nn.init.constant_(head.outer.bias, 0.5)  # a ReLU that starts at 0 or below may never get a gradient
     if settings["start"] != ANCHOR:
         _load_heads(model, form, str(settings["start"]))
@@ -93,9 +93,9 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
             f"The heads of {name!r} have another shape ({'; '.join(differences)}).",
             "Use the settings that it was trained with, or start=anchor.",
         )
-    if Form.of(manifest.anchor) != form:
+    if Form.from_anchor(manifest.anchor) != form:
         raise UsageError(
-            f"The heads of {name!r} were trained for another form of weights ({Form.of(manifest.anchor)}).",
+            f"The heads of {name!r} were trained for another form of weights ({Form.from_anchor(manifest.anchor)}).",
             "Use the method and the settings anchor and query that it was trained with, or start=anchor.",
         )
     if manifest.training.get("backbone_hash") != loading.fingerprint(model.backbone):

@@ -68,16 +68,16 @@ class TermWeightObjective(Objective):
 
     def features(self, side: BatchSide, states: HeadInputs) -> Tensor:
         """Compute the inputs of the head's last layer for the chosen pieces, ``(P, width)``, with dropout."""
-        return self._dropped(side.inner(self.heads.of(side.kind), states))
+        return self._dropped(side.inner(self.heads.head(side.kind), states))
 
     def ungated_features(self, side: BatchSide, states: HeadInputs, gated: Tensor) -> Tensor:
         """Compute these inputs before the feature gate; return `gated` if the head has no gate. For a linear head it is H of FecTek's Eq. 3."""
-        head = self.heads.of(side.kind)
+        head = self.heads.head(side.kind)
         return self._dropped(side.inner(head, states, gate=False)) if head.gated else gated
 
     def logits(self, side: BatchSide, features: Tensor) -> Tensor:
         """Compute the logit of each piece: ``(P, width) -> (P,)``."""
-        logits: Tensor = self.heads.of(side.kind).outer(features).squeeze(-1)
+        logits: Tensor = self.heads.head(side.kind).outer(features).squeeze(-1)
         return logits
 
     def weights(self, side: BatchSide, features: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def book(request: Request) -> Response:
     grades = stored.grades()
     counts = Counter(each.query for each in grades if each.grade is not None)
     queries = [{"id": each.id, "text": each.text, "documents": each.pool, "grades": counts[each.id]} for each in stored.queries()]
-    agreed = asdict(agreement.of(grades)) if grades else None
+    agreed = asdict(agreement.measure(grades)) if grades else None
     answer = {"schema": "termweave.book/1", "index": name, "queries": queries, "agreement": agreed}
     return data(answer | {"guidelines": stored.guidelines()})
 

@@ -69,7 +69,7 @@ def _show(request: Request) -> Response:
         "index": name,
         "csrf": sessions(request).csrf(request),
         "queries": [(query, per_query[query.id]) for query in book.queries()],
-        "agreement": agreement.of(grades) if grades else None,
+        "agreement": agreement.measure(grades) if grades else None,
         "notes": [each for each in grades if each.note],
         "guidelines": book.guidelines(),
         "logs": [spec for spec in workspace.options.datasets if spec.startswith(UBI)],

@@ -105,7 +105,7 @@ def test_words_slice_the_original_and_none_is_lost(maker, text):
 def test_every_piece_belongs_to_the_word_it_is_of(maker, text, max_length):
     words = maker.words([text])[0]
     (pieces,) = PIECES.encode([words.clean], max_length, ends=[words.clean_ends])
-    word = words.of(pieces)
+    word = words.word_of_piece(pieces)
     assert (word[0], word[-1]) == (-1, -1)
     inner = word[1:-1].tolist()
     assert inner == sorted(inner)
@@ -147,7 +147,7 @@ def test_offsets_say_the_same_as_the_tokenisers_own_words():
     text = "the unaffable state-of-the-art 你好 한국 good👍 ﬁnding cafe\u0301"
     words = WORDS.words([text])[0]
     (pieces,) = PIECES.encode([words.clean], 99, ends=[words.clean_ends])
-    np.testing.assert_array_equal(replace(words, own=True).of(pieces), words.of(pieces))
+    np.testing.assert_array_equal(replace(words, own=True).word_of_piece(pieces), words.word_of_piece(pieces))
 
 
 @EACH
@@ -164,7 +164,7 @@ def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
     statistics = counter.result()
     encodings = encoder.encode(texts, kind="document", statistics=statistics)
     for text, encoding in zip(texts, encodings, strict=True):
-        anchor = anchored(maker.words([text])[0], statistics, BM25(), "document", Form.of(folder.manifest.anchor))
+        anchor = anchored(maker.words([text])[0], statistics, BM25(), "document", Form.from_anchor(folder.manifest.anchor))
         assert encoding.weights.terms == anchor.terms == tuple(dict.fromkeys(maker.terms([text])[0]))
         plain = dict(zip(anchor.terms, anchor.worth().tolist(), strict=True))
         seen = set(maker.terms([text[:6]])[0])
@@ -184,7 +184,7 @@ def test_a_word_of_several_ideographs_takes_its_strongest_character():
     counter.add(words.terms)
     anchor = anchored(words, counter.result(), BM25(), "document")
     logits = np.array([0, 1, 5, 2, -1, -2, -3, -4, 0], np.float32)
-    weights = anchor.weights(logits, words.of(pieces), "document").as_dict()
+    weights = anchor.weights(logits, words.word_of_piece(pieces), "document").as_dict()
     base = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
     assert {term: weight / base[term] for term, weight in weights.items()} == pytest.approx(
         {"南京市": multiplier(np.array([5.0]))[0], "长江大桥": multiplier(np.array([-1.0]))[0]}, rel=1e-5

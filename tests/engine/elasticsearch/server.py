@@ -130,7 +130,7 @@ class ElasticsearchServer:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _own(self):
-        folders.own(self.conf, *(self._root / name for name in ("data", "logs", "tmp")))
+        folders.make_private(self.conf, *(self._root / name for name in ("data", "logs", "tmp")))
 
     def _launch(self):
         output = self._root / "logs" / "output.log"

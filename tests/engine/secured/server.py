@@ -116,7 +116,7 @@ class SecuredServer:
         certificate, key = self.authority.issue("node")
         for source, name in ((certificate, "node.pem"), (key, "node.key"), (self.authority.certificate, "ca.pem")):
             shutil.copy(source, conf / name)
-        folders.own(conf)
+        folders.make_private(conf)
 
     def _wait(self):
         until = time.monotonic() + 400

@@ -32,7 +32,7 @@ def teacher(model):
     """A model whose heads say something."""
     with torch.no_grad():
         for kind in ("document", "query"):
-            model.heads.of(kind).outer.weight.normal_(std=0.5)
+            model.heads.head(kind).outer.weight.normal_(std=0.5)
     return model
 
 

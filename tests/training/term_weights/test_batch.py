@@ -50,7 +50,7 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, texts, base, tmp_path
             ids, mask, features = side.padded()
             lower, last = model.states(ids, mask, features)
             seen = side.live(torch.cat((lower, last), dim=-1), masked_mean(torch.cat((lower, last), dim=-1), mask))
-            head = model.heads.of(side.kind)
+            head = model.heads.head(side.kind)
             found.append(side.weights(head.outer(side.inner(head, seen)).squeeze(-1)))
     scores = (found[0] @ found[1].T).numpy()
     given, asked = weigh(model, documents, None, "document"), weigh(model, questions, None, "query")

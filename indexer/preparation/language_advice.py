@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from termweave.encoders.analysis.language_coverage import analyzer_of
+from termweave.encoders.analysis.model_familiarity import analyzer_of
 from termweave.encoders.model_lookup import of_language
 from termweave.signals import signal_class
 from termweave.support.messages import counted

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from termweave.encoders.analysis import function_words
+from termweave.encoders.analysis import language_guess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,12 +139,12 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
                 continue
             words += 1
             pieces += len(ids)
-            english += written in function_words.ENGLISH
-            others.update(function_words.languages(written))
+            english += written in language_guess.ENGLISH
+            others.update(language_guess.languages(written))
             script = _script(letter)
             scripts[script] += 1
             unknown[script] += script not in covered or ids == [unknown_id]
-    guess = function_words.guess(others, english, words)
+    guess = language_guess.guess(others, english, words)
     count = max(words, 1)
     main = next((script for script, _ in scripts.most_common()), None)
     strange = next((script for script, many in unknown.most_common(1) if many and script not in covered), None)
@@ -159,10 +159,10 @@ def analyzer_of(texts: Sequence[str]) -> str:
         ('cjk', 'english')
     """
     clipped = [text[:_CHARACTERS] for text in texts]
-    scripts = Counter(_script(word[0]) for text in clipped for word in function_words.LETTERS.findall(text))
+    scripts = Counter(_script(word[0]) for text in clipped for word in language_guess.LETTERS.findall(text))
     main = next((script for script, _ in scripts.most_common(1)), "Latin")
     usual = "english" if main == "Latin" else _ANALYZERS.get(main, "standard")
-    return function_words.guess_of("\n".join(clipped)) or usual
+    return language_guess.guess_of("\n".join(clipped)) or usual
 
 
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:

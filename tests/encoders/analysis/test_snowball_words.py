@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from termweave import encoders
-from termweave.encoders.analysis.language_words import OF_LANGUAGE
+from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.model_lookup import of_language, resolve, resolve_local

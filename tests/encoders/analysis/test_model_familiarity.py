@@ -8,7 +8,7 @@ import pytest
 
 from termweave import corpora
 from termweave.encoders import load
-from termweave.encoders.analysis.language_coverage import familiarity
+from termweave.encoders.analysis.model_familiarity import familiarity
 
 ENCODER = load(threads=1)
 TOKENIZER = ENCODER._weights.tokenizer.tokenizer
