@@ -14,6 +14,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+from termweave.engine import native_vectors
 from termweave.engine.embedded import folders
 from termweave.engine.embedded.state import NodeProcess
 from termweave.errors import TermweaveError
@@ -29,18 +30,19 @@ _DISTRIBUTION_TYPE = "zip"
 
 # By default the server moves shards to other nodes when a disk is 90 % full, and makes indices read-only at 95 %. A single node has no
 # other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
-SETTINGS = """\
+SETTINGS = f"""\
 cluster.name: termweave
-node.name: {name}
-path.data: {data}
-path.logs: {logs}
+{native_vectors.SETTING}
+node.name: {{name}}
+path.data: {{data}}
+path.logs: {{logs}}
 network.host: 127.0.0.1
-http.port: {port}
-transport.port: {transport}
+http.port: {{port}}
+transport.port: {{transport}}
 cluster.routing.allocation.disk.watermark.low: 400mb
 cluster.routing.allocation.disk.watermark.high: 250mb
 cluster.routing.allocation.disk.watermark.flood_stage: 100mb
-{discovery}
+{{discovery}}
 """
 
 _LOGGING = """\

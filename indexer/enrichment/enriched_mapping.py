@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.engine import native_vectors
 from termweave.engine.client.connection import quote
 from termweave.engine.index_source import entries
 from termweave.errors import UsageError
@@ -86,6 +87,7 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
+    native_vectors.check(engine, mapping, settings)
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
     possible = wanted.union(*map(_properties_of, SIGNALS))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine import EngineResponseError
+from termweave.engine import EngineResponseError, native_vectors
 from termweave.indexer.generations.generations import closed_error
 
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
 
     Documents are sent to its writer alias with `require_alias`: if somebody deletes the index meanwhile, the server must not create
     one of that name by itself, without mapping and lineage.
+
+    Raises:
+        UsageError: The mapping has vectors that would end the server.
+        EngineError: The server refuses mapping or settings.
     """
+    native_vectors.check(engine, mapping, settings)
     body = {
         "settings": settings,
         "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},

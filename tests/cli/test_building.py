@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
 
 import pytest
 from click.testing import CliRunner
@@ -160,6 +161,31 @@ def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine
     )
     assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-few*")
+
+
+def test_vectors_that_would_end_the_embedded_node_are_refused(termweave, folder, opensearch_engine, tmp_path):
+    """Without a method a knn_vector is one of Faiss: the first document loads a native library, which the archive does not have."""
+    if not opensearch_engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.attributes.native_vectors"}):
+        pytest.skip("this server is not the embedded node")
+    name, mapping, source = f"test-{uuid.uuid4().hex[:10]}", tmp_path / "mapping.json", tmp_path / "corpus.jsonl"
+    source.write_text('{"_id": "a", "text": "a red sofa", "picture": [0.5, 0.5]}\n')
+    picture = {"type": "knn_vector", "dimension": 2}
+    build = ("index", str(source), name, "--mapping", str(mapping))
+    for field in (picture, picture | {"method": {"name": "hnsw", "engine": "faiss"}}):
+        for whole in (
+            {"properties": {"picture": field}},
+            {"dynamic_templates": [{"any": {"match": "picture", "mapping": field}}]},
+        ):
+            mapping.write_text(json.dumps(whole))
+            refused = termweave(*build, status=2).stderr
+            assert ("picture" if "properties" in whole else "A field of a dynamic template") + " is a knn_vector" in refused
+            assert '"engine": "lucene"' in refused
+    mapping.write_text(json.dumps({"properties": {"picture": picture | {"method": {"name": "hnsw", "engine": "lucene"}}}}))
+    termweave(*build)
+    mapping.write_text(json.dumps({"properties": {"picture": picture}}))
+    termweave(*build, "--dense", "none")  # without a vector of ours index.knn is not set, and vectors are only stored
+    assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 1  # the node lives
+    opensearch_engine.request("DELETE", f"/{name}*")
 
 
 def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folder, opensearch_engine, tmp_path):

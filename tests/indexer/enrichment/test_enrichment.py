@@ -141,6 +141,15 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     assert enrich(index, "--dense", "none")["signals"] == ["weights"]
 
 
+def test_an_index_whose_vectors_would_end_the_embedded_node_is_refused_before_a_write(opensearch_engine, shop, enrich):
+    if not opensearch_engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.attributes.native_vectors"}):
+        pytest.skip("this server is not the embedded node")
+    index = shop({"picture": {"type": "knn_vector", "dimension": 2}})
+    before = opensearch_engine.request("GET", f"/{index}")
+    assert "picture is a knn_vector" in enrich(index, status=2)
+    assert opensearch_engine.request("GET", f"/{index}") == before
+
+
 def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich, opensearch_engine):
     index = shop({"id": {"type": "long"}, "weights": {"type": "float"}}, knn=False)
     before = opensearch_engine.request("GET", f"/{index}/_mapping")
