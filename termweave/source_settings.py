@@ -93,6 +93,9 @@ def _given(url: str | None, flags: Mapping[str, Any]) -> tuple[dict[str, Any], d
 
 
 def _server(url: str) -> tuple[str, str, str]:
-    """What distinguishes two servers: scheme, host with port, and path; not the user."""
-    parts = urlsplit(url.rstrip("/"))
+    """What distinguishes two servers: scheme, host with port, and path; not the user. Whoever connects refuses an address that is none."""
+    try:
+        parts = urlsplit(url.rstrip("/"))
+    except ValueError:
+        return url, "", ""
     return parts.scheme, parts.netloc.rpartition("@")[2], parts.path

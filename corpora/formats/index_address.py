@@ -76,7 +76,10 @@ def parse(spec: str) -> IndexAddress:
     if not rest.startswith(_SCHEMES):
         url, index = None, rest
     else:
-        parts = urlsplit(rest.rstrip("/"))
+        try:
+            parts = urlsplit(rest.rstrip("/"))
+        except ValueError:  # its reason may show a part of a password
+            raise UsageError(f"{without_password(spec)} is not an address.", "Write https://HOST:9200/INDEX.") from None
         path, _, index = parts.path.rpartition("/")
         url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         if parts.query or parts.fragment:

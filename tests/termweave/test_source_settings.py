@@ -52,6 +52,11 @@ def test_a_source_has_its_own_from_flag_variable_address_and_file(nowhere, monke
         source_settings.load(None, target, {"user": "x"})
 
 
+def test_an_address_of_the_file_that_cannot_be_read_is_no_server(nowhere):
+    (nowhere / "termweave.toml").write_text("url = 'http://['\nuser = 'third'\npassword = 'its own'\n")
+    assert sent("https://other:9200", settings.load(url="https://target:9200")) is None
+
+
 def test_a_misspelt_variable_is_named_and_a_right_one_is_not(monkeypatch, caplog):
     monkeypatch.setenv("TERMWEAVE_SOURCE_USER", "x")
     monkeypatch.setenv("TERMWEAVE_SOURCE_USR", "x")

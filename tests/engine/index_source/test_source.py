@@ -208,6 +208,13 @@ def test_an_address_names_one_index(spec):
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("host", ["[", "[x]", "me:secret@[", "me:[secret]@host"])
+def test_a_host_that_cannot_be_read_is_a_sentence(host):
+    with pytest.raises(UsageError, match="is not an address") as error:
+        address.parse(f"opensearch:http://{host}/products")
+    assert "secret" not in f"{error.value} {error.value.hint}"
+
+
 def test_the_slices_cover_every_number_once():
     views = [source.ShardView("i", 0, documents=9000, first=3, last=99_999), source.ShardView("i", 1, documents=0)]
     numbers = [number for each in pages.slices_of(views) for number in (each.low, each.high)]
