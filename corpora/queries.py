@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import BadLine, text_line
+from termweave.corpora.formats.fields import BadLine, checked_id, text_line
 from termweave.corpora.readers.beir import QUERIES, QUERY_ID_KEYS, QUERY_TEXT_KEYS, query_of
 from termweave.errors import InputError, UsageError
 from termweave.records import Query
@@ -78,4 +78,4 @@ def _tabbed(line: bytes | None) -> Query:
     identity, tab, query = text_line(line, _TABBED).partition("\t")
     if not tab or not identity.strip():
         raise BadLine("an id, a tab and a text are expected", _TABBED)
-    return Query(identity.strip(), query.strip())
+    return Query(checked_id(identity.strip()), query.strip())

@@ -1,4 +1,4 @@
-"""Compressed files: gzip and Zstandard are decompressed while reading, other formats are named in an error."""
+"""Compressed files: gzip and Zstandard are decompressed while reading, other formats are named in an error. And how much is read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import io
 import sys
 import zlib
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import InputError, UsageError
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +47,25 @@ _FOREIGN = {
     ),
     b"SQLite format 3\0": ("an SQLite database", "Export the table: `sqlite3 -csv -header FILE 'select ...'`."),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingLimits:
+    """How much of a file is read, packed or not. The defaults are those of the command line, whose user chose the file.
+
+    Attributes:
+        unpacked: Bytes that a compressed file has when it is decompressed: a few kilobytes can become terabytes.
+        lines: Lines of a file.
+        line: Bytes of a line, where `lines.MAX_LINE` does not allow fewer.
+    """
+
+    unpacked: int = 10**13
+    lines: int = 10**10
+    line: int = 10**10
+
+
+_COMMAND_LINE = ReadingLimits()
+_limits: ContextVar[ReadingLimits] = ContextVar("limits", default=_COMMAND_LINE)
 #: Temporary copies of streams -> names of the streams in messages.
 copies: dict[Path, str] = {}
 
@@ -51,6 +73,21 @@ copies: dict[Path, str] = {}
 def called(path: Path) -> str:
     """Name of a file in messages."""
     return copies.get(path, str(path))
+
+
+def limits() -> ReadingLimits:
+    """The limits that count here."""
+    return _limits.get()
+
+
+@contextmanager
+def limited(to: ReadingLimits) -> Iterator[None]:
+    """Read files with other limits: what somebody sent to a server."""
+    before = _limits.set(to)
+    try:
+        yield
+    finally:
+        _limits.reset(before)
 
 
 class _Counted(io.FileIO):
@@ -72,9 +109,10 @@ class _Counted(io.FileIO):
 class _Pieces(io.RawIOBase):
     """Decompressed bytes in the pieces of the decompressor, which would otherwise lose a partly filled buffer if the file is cut short."""
 
-    def __init__(self, unpacking: Any) -> None:
+    def __init__(self, unpacking: Any, name: str) -> None:
         super().__init__()
-        self._unpacking = unpacking
+        self._unpacking, self._name = unpacking, name
+        self._left = limits().unpacked
 
     def readable(self) -> bool:
         return True
@@ -83,6 +121,11 @@ class _Pieces(io.RawIOBase):
         room = memoryview(buffer)
         piece = self._unpacking.read1(len(room))
         room[: len(piece)] = piece
+        self._left -= len(piece)
+        if self._left < 0:
+            raise InputError(
+                f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", "Split it into smaller files."
+            )
         return len(piece)
 
 
@@ -113,7 +156,7 @@ def opened(
                 yield raw
             else:
                 unpacking = gzip.GzipFile(fileobj=raw) if packing == _GZIP else zstd_module().ZstdFile(raw)
-                with unpacking, io.BufferedReader(_Pieces(unpacking), _CHUNK) as stream:
+                with unpacking, io.BufferedReader(_Pieces(unpacking, called(path)), _CHUNK) as stream:
                     yield stream
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
             tool = "gzip" if packing == _GZIP else "zstd"

@@ -36,6 +36,8 @@ _SKIPPED = ", or skip such entries with --skip-bad."
 SKIP_HINT = f"Correct it{_SKIPPED}"
 #: Number of characters of a value, and of fields of an entry, that a message shows.
 _MANY, _NAMED = 40, 12
+#: Characters of an id: a server takes 32,766 bytes as a keyword.
+LONGEST_ID = 8_000
 #: Allowed nesting of objects and arrays in metadata. orjson writes 254 levels, of which some are around the metadata.
 MAX_DEPTH = 100
 
@@ -62,7 +64,7 @@ class BadLine(ValueError):
 def too_long() -> BadLine:
     """The reason for a line or file that is too long."""
     return BadLine(
-        f"longer than {sized(files.MAX_LINE)}",
+        f"longer than {sized(files.longest_line())}",
         "Put every document on its own line, and split documents that are longer than this.",
     )
 
@@ -105,7 +107,18 @@ def identity(entry: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | No
         raise BadLine(f"{key!r} is {_shown(value)}, and an id is a string or a whole number below 2^64")
     if not value:
         raise BadLine(f"{key!r} is empty")
-    return value
+    return checked_id(value)
+
+
+def checked_id(text: str) -> str:
+    """An id, if it is not too long.
+
+    Raises:
+        BadLine: It is.
+    """
+    if len(text) > LONGEST_ID:
+        raise BadLine(f"the id {clipped(text, _MANY)!r} has {len(text):,} characters, and an id has at most {LONGEST_ID:,}")
+    return text
 
 
 def text_of(entry: dict[str, Any], keys: tuple[str, ...]) -> str | None:

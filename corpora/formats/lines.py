@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from termweave.corpora.formats.compression import SUFFIXES, called, copies, opened
+from termweave.corpora.formats.compression import SUFFIXES, called, copies, limits, opened
 from termweave.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -55,23 +55,30 @@ def is_utf16(start: bytes) -> bool:
     return bool(padded) and characters.isascii() and characters.decode().isprintable() and characters != b""
 
 
+def longest_line() -> int:
+    """The longest line that is read here, in bytes."""
+    return min(MAX_LINE, limits().line)
+
+
 def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Read all lines of a file unchanged, with their line ends.
 
     Yields:
-        Number of the line, from 1, and its bytes; None instead of the bytes for a line longer than `MAX_LINE`, which is not kept in memory.
+        Number of the line, from 1, and its bytes; None instead of the bytes for a line that is too long, which is not kept in memory.
 
     Raises:
-        InputError: The file is UTF-16, or cannot be read to its end.
+        InputError: The file is UTF-16, cannot be read to its end, or has more lines than `limits` allows.
     """
-    number = 0
+    number, most, longest = 0, limits().lines, longest_line()
     with opened(path, progress, where=lambda: f"after line {number:,}") as stream:
         if is_utf16(stream.peek(4)[:4]):
             hint = "Convert it to UTF-8: `iconv -f UTF-16 -t UTF-8`."
             raise InputError(f"{called(path)} is UTF-16 or UTF-32, but must be UTF-8.", hint)
-        while line := stream.readline(MAX_LINE + 1):
+        while line := stream.readline(longest + 1):
             number += 1
-            if len(line) > MAX_LINE and not line.endswith(b"\n"):
+            if number > most:
+                raise InputError(f"{called(path)} has more than {most:,} lines.", "Split it into smaller files.")
+            if len(line) > longest and not line.endswith(b"\n"):
                 while line and not line.endswith(b"\n"):
                     line = stream.readline(_CHUNK)
                 yield number, None

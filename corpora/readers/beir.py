@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import BadLine, identity, text_line, text_of
+from termweave.corpora.formats.fields import BadLine, checked_id, identity, text_line, text_of
 from termweave.corpora.readers.jsonl import JsonLines, parse
 from termweave.corpora.sources import DEFAULT_SPLIT, Derived
 from termweave.errors import UsageError
@@ -237,7 +237,7 @@ def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
     if len(columns) not in counts:
         expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
         raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
-    return [column.strip() for column in columns]
+    return [checked_id(column.strip()) for column in columns]
 
 
 def _grade(grade: str) -> int:

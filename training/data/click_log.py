@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.fields import checked_id
 from termweave.engine.index_source import ubi
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
@@ -134,4 +135,4 @@ def _click(line: str) -> tuple[str, str, float]:
     clicks = 1.0 if count in {None, ""} else float(count)
     if not math.isfinite(clicks):
         raise ValueError
-    return " ".join(query.split()), str(document).strip(), min(clicks, _MOST)
+    return " ".join(query.split()), checked_id(str(document).strip()), min(clicks, _MOST)

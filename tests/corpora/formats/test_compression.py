@@ -200,3 +200,29 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch, make):
         tracemalloc.stop()
         assert source.total == len(rows) * times
     assert peaks[1] < peaks[0] + 500_000
+
+
+@PACKINGS
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (compression.ReadingLimits(unpacked=20_000), "has more than 20 kB when it is decompressed"),
+        (compression.ReadingLimits(lines=999), "has more than 999 lines"),
+        (compression.ReadingLimits(line=100), "line 1: longer than 100 bytes"),
+    ],
+)
+def test_limits_count_while_a_file_is_read(tmp_path, pack, limits, said):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(pack(jsonl(tmp_path)))
+    with compression.limited(limits), pytest.raises(InputError, match=said):
+        list(open_source(path).documents())
+    assert len(list(open_source(path).documents())) == len(ROWS)
+    with compression.limited(compression.ReadingLimits(200_000, 1_000, 1_000)):
+        assert len(list(open_source(path).documents())) == len(ROWS)
+
+
+def test_an_id_has_at_most_8000_characters(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"_id": "x" * length, "text": "tea"}) + "\n" for length in (8_000, 8_001)))
+    with pytest.raises(InputError, match=r"line 2: the id 'x.*' has 8,001 characters, and an id has at most 8,000"):
+        list(open_source(path).documents())
