@@ -142,6 +142,18 @@ def test_every_form_needs_the_token_of_its_session(unreachable):
     assert client.post("/login", data={"token": TOKEN, "csrf": csrf_of(client)}).status_code == 303
 
 
+@pytest.mark.parametrize("charset", ["utf-16", "idna", "undefined", "punycode", "unicode_escape", "hex", "\xff", "a b"])
+def test_a_form_in_another_encoding_is_a_sentence(unreachable, charset):
+    """Some of Python's encodings raise errors of their own, others make half characters that no later step takes."""
+    client = client_of(unreachable, token=TOKEN)
+    parts = {"csrf": csrf_of(client), "token": "\\ud800 xn--\u20ac"}
+    body = "".join(f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in parts.items())
+    kind = f'multipart/form-data; boundary=x; charset="{charset}"'.encode("latin-1")
+    answer = client.post("/login", content=f"{body}--x--\r\n".encode(), headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert "send it as UTF-8" in answer.text
+
+
 def test_only_the_token_opens_a_server_that_has_one(unreachable):
     client = client_of(unreachable, token=TOKEN)
     assert client.get("/search").headers["location"] == "/login"

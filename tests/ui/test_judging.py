@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from html import unescape
 
 import pytest
 
+from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, client_of, csrf_of
@@ -185,3 +187,62 @@ def test_work_is_not_begun_without_the_token(client, attacked, path):
         answer = post(client, path, index=attacked, dataset=spec)
         assert answer.status_code == 400
         assert "may not use the data set" in answer.text
+
+
+def bombs():
+    """Small files that unpack to a lot: of lines, of ids, of one line."""
+    digits = b"".join(b"%d\td\t1\n" % number for number in range(300_000))
+    return {
+        "lines": digits,
+        "bytes": b"q\td\t1\n" + (b" " * 900_000 + b"\n") * 80,
+        "line": b"q" * 60_000_000 + b"\td\t1\n",
+        "id": b"q" * 9_000 + b"\td\t1\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("bomb", "said"),
+    [
+        ("lines", "The file has more than 200,000 lines."),
+        ("bytes", "The file has more than 64 MB when it is decompressed."),
+        ("line", "The file, line 1: "),
+        ("id", "9,000 characters"),
+    ],
+)
+def test_what_is_unpacked_from_an_upload_has_limits(client, attacked, book, bomb, said):
+    """Such a file took gigabytes of memory, or minutes."""
+    packed = zstd_module().compress(bombs()[bomb])
+    began = time.monotonic()
+    answer = post(client, "/book/import", index=attacked, judge="ann", qrels=("qrels.tsv", packed))
+    assert answer.status_code == 400
+    assert said in unescape(answer.text)
+    assert book.grades() == []
+    assert time.monotonic() - began < 20
+    assert post(client, "/book/add", index=attacked, file=("queries", packed)).status_code == 400
+
+
+def test_a_book_of_an_index_that_does_not_exist_is_refused(client, opensearch_engine):
+    missing = JudgementBook(opensearch_engine, "no-such-index")
+    for path, fields in (
+        ("guidelines", {"guidelines": "x"}),
+        ("import", {"judge": "ann", "qrels": ("qrels.tsv", b"q\td\t1\n")}),
+        ("add", {"typed": "x"}),
+        ("log", {"log": ("clicks.tsv", b"x\td\t1\n")}),
+    ):
+        answer = post(client, f"/book/{path}", index="no-such-index", **fields)
+        assert answer.status_code == 400, path
+        assert "no index named" in unescape(answer.text), path
+    assert missing.queries() == []
+    assert missing.guidelines() == ""
+
+
+@pytest.mark.parametrize("odd", ["a\tb\t3", "a\nq\td\t3", "a\rb", "a\x85b", "a\u2028"])
+def test_an_id_forges_no_row_of_the_exported_grades(client, attacked, book, odd):
+    book.import_qrels("ann", [], {"q": {"json": 2}})
+    assert client.get("/book/qrels.tsv").text == "query-id\tcorpus-id\tscore\nq\tjson\t2\n"
+    book.import_qrels("ann", [], {"q": {odd: 2}} if "q" in odd else {odd: {"json": 2}})
+    answer = client.get("/book/qrels.tsv")
+    assert answer.status_code == 400
+    assert "holds a tab or a line end" in answer.text
+    lines = client.get("/book/grades.jsonl").content.splitlines()
+    assert odd in {json.loads(line)[name] for line in lines for name in ("query", "document")}

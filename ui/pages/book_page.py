@@ -18,9 +18,10 @@ from termweave.errors import UsageError
 from termweave.evaluation.book import agreement
 from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
+from termweave.support.messages import clipped
 from termweave.ui import parameters
 from termweave.ui.addresses import PageAddress
-from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.judge_page import book_of, book_to_fill, text_of
 from termweave.ui.pages.query_logs import UBI
 from termweave.ui.pages.sign_in import form_route, sessions
 from termweave.ui.pages.uploads import bytes_of, named
@@ -90,7 +91,7 @@ def _add(request: Request, form: FormData) -> Response:
         raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")
     if len(queries) > _MOST:
         raise UsageError(f"These are {len(queries):,} queries.", f"Add at most {_MOST:,} at once.")
-    book = book_of(request, name)
+    book = book_to_fill(request, form)
     known = {query.id for query in book.queries()}
     new = [query for query in queries if query.id not in known]
     added = book.add(pooled(request.app.state.workspace.index(name), new))
@@ -98,13 +99,13 @@ def _add(request: Request, form: FormData) -> Response:
 
 
 def _guidelines(request: Request, form: FormData) -> Response:
-    book_of(request, text_of(form, "index")).set_guidelines(text_of(form, "guidelines").strip())
+    book_to_fill(request, form).set_guidelines(text_of(form, "guidelines").strip())
     return _to(text_of(form, "index"))
 
 
 def _import(request: Request, form: FormData) -> Response:
     """Grades of a file, as those of one judge; texts of queries that the book does not have come from a second file or stay ids."""
-    name = text_of(form, "index")
+    name, book = text_of(form, "index"), book_to_fill(request, form)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "qrels.tsv"
         path.write_bytes(bytes_of(form, "qrels"))
@@ -113,7 +114,7 @@ def _import(request: Request, form: FormData) -> Response:
     texts = [
         Query(each.strip().partition("\t")[0], each.partition("\t")[2].strip()) for each in text_of(form, "texts").splitlines()
     ]
-    stored = book_of(request, name).import_qrels(text_of(form, "judge"), texts, qrels)
+    stored = book.import_qrels(text_of(form, "judge"), texts, qrels)
     return _to(name, imported=stored)
 
 
@@ -129,8 +130,18 @@ def _uploaded(form: FormData, field: str) -> Sequence[Query]:
 
 
 def _qrels(request: Request) -> Response:
-    """The median of the judges' grades as BEIR writes it, which trec_eval's format is one column away from."""
+    """The median of the judges' grades as BEIR writes it, which trec_eval's format is one column away from.
+
+    Raises:
+        UsageError: An id would begin another column or row.
+    """
     qrels = _book(request).qrels()
+    for name in {*qrels, *(document for judged in qrels.values() for document in judged)}:
+        if "\t" in name or len(f"{name}.".splitlines()) > 1:
+            raise UsageError(
+                f"The id {clipped(name)!r} holds a tab or a line end, which this format has no way to write.",
+                "Download grades.jsonl: JSON writes every id.",
+            )
     lines = [
         f"{query}\t{document}\t{grade}\n" for query, judged in sorted(qrels.items()) for document, grade in sorted(judged.items())
     ]

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from termweave.errors import UsageError
 from termweave.evaluation.book.pool import order_for
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
+from termweave.search.catalog.lineage import resolve
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import PageAddress
 from termweave.ui.pages.sign_in import form_route, sessions
@@ -87,6 +88,17 @@ def routes() -> list[Route]:
 def book_of(request: Request, name: str) -> JudgementBook:
     """The book of an index."""
     return JudgementBook(request.app.state.workspace.engine, name)
+
+
+def book_to_fill(request: Request, form: FormData) -> JudgementBook:
+    """The book of the index that a form names.
+
+    Raises:
+        UsageError: There is no such index.
+    """
+    workspace, name = request.app.state.workspace, text_of(form, "index")
+    resolve(workspace.engine, name)  # the workspace may still hold an index that was deleted
+    return book_of(request, workspace.index(name).lineage.name)
 
 
 def _show(request: Request) -> Response:

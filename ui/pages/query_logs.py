@@ -13,7 +13,7 @@ from termweave.errors import UsageError
 from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
 from termweave.ui.addresses import PageAddress
-from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.judge_page import book_to_fill, text_of
 from termweave.ui.pages.sign_in import form_route
 from termweave.ui.pages.uploads import bytes_of, named
 from termweave.ui.workspace import check_query
@@ -60,7 +60,7 @@ def _add(request: Request, form: FormData) -> Response:
     from termweave.corpora.behaviour.ubi import query_id  # noqa: PLC0415 - numpy, which the pages start without
 
     queries = [Query(query_id(text), check_query(text)) for text in frequent]
-    book = book_of(request, name)
+    book = book_to_fill(request, form)
     known = {query.id for query in book.queries()}
     added = book.add(pooled(workspace.index(name), [query for query in queries if query.id not in known]))
     grades = {query.id: qrels[query.id] for query in queries if query.id in qrels}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
@@ -35,12 +36,26 @@ def form_route(path: str, answer: Callable[[Request, FormData], Response], *, ch
     async def checked(request: Request) -> Response:
         if changes and request.app.state.workspace.options.read_only:
             raise HTTPException(HTTPStatus.FORBIDDEN, "This server is read-only")
-        async with request.form(max_files=1, max_fields=1_000) as form:
+        form = await _form(request)
+        try:
             if not sessions(request).is_own_form(request, form):
                 raise HTTPException(HTTPStatus.FORBIDDEN, "The form is not of this session: open its page again")
             return await run_in_threadpool(answer, request, form)
+        finally:
+            await form.close()
 
     return Route(path, checked, methods=["POST"])
+
+
+async def _form(request: Request) -> FormData:
+    """The form of a request. Its texts are UTF-8: other encodings of Python fail in ways of their own, or make characters that are none."""
+    try:
+        charset = parse_options_header(request.headers.get("content-type", ""))[1].get(b"charset", b"utf-8")
+        if charset.lower() in {b"utf-8", b"utf8"}:
+            return await request.form(max_files=1, max_fields=1_000)
+    except (ValueError, LookupError):
+        pass
+    raise HTTPException(HTTPStatus.BAD_REQUEST, "The form cannot be read: send it as UTF-8")
 
 
 def sessions(request: Request) -> Sessions:
