@@ -9,7 +9,9 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
+from functools import lru_cache
 from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import MutableHeaders
@@ -48,30 +50,51 @@ LARGEST = 16 << 20
 BODY_WITHIN = 60.0
 #: Seconds in which a request must be answered.
 ANSWER_WITHIN = 120.0
-#: Requests that one address may send at once, and how many more each second.
+#: Requests that one client may send at once, and how many more each second.
 BURST, EACH_SECOND = 2_000, 500
-#: Tries of a token that one address may make at once, and how many more each second.
+#: Tries of a token that one client may make at once, and how many more each second.
 TRIES, TRIES_EACH_SECOND = 10, 0.1
-#: Addresses that are remembered; the one that was silent longest is forgotten first.
+#: Clients that are remembered; the one that was silent longest is forgotten first.
 _ADDRESSES = 10_000
 #: A header Host: a name, and perhaps a port.
 _HOST = re.compile(r"(.+?)(?::[0-9]+)?")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
+#: All addresses of this machine.
+HERE = "this machine"
+
+
+@lru_cache(maxsize=_ADDRESSES)
+def network(address: str) -> str:
+    """What all addresses of one client have in common: `HERE` of this machine, the first half of one of version 6, else the address."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.is_loopback:
+        return HERE
+    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else str(parsed)
+
+
+def client_of(request: Request) -> str:
+    """The client that sent a request; "" if the server does not say."""
+    return network(request.client.host) if request.client else ""
+
+
 class RateLimit:
-    """A bucket of tokens for each client address."""
+    """A bucket of tokens for each client."""
 
     def __init__(self, burst: float, each_second: float) -> None:
         self._burst, self._rate = burst, each_second
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def allows(self, address: str) -> bool:
-        """Take a token of this address; False if there is none left."""
+    def allows(self, client: str) -> bool:
+        """Take a token of this client; False if there is none left."""
         now = time.monotonic()
-        left, last = self._buckets.pop(address, (self._burst, now))
+        left, last = self._buckets.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - last) * self._rate)
-        self._buckets[address] = (left - 1 if left >= 1 else left, now)
+        self._buckets[client] = (left - 1 if left >= 1 else left, now)
         if len(self._buckets) > _ADDRESSES:
             self._buckets.popitem(last=False)
         return left >= 1
@@ -147,7 +170,7 @@ class Guard:
             message = "This server does not know the name that the address has."
             hint = "Open the address that 'termweave serve' printed, or start it with --name."
             return problem(request, HTTPStatus.BAD_REQUEST, message, hint)
-        if not self._requests.allows(_client(request)):
+        if not self._requests.allows(client_of(request)):
             answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests.", "Wait a second and try again.")
             answer.headers["retry-after"] = "1"
             return answer
@@ -163,7 +186,7 @@ class Guard:
         path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
         if self._sessions.known(request) or path == "/login" or path.startswith("/static/"):
             return None
-        if "authorization" in request.headers and not self._tries.allows(_client(request)):
+        if "authorization" in request.headers and not self._tries.allows(client_of(request)):
             answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, "Too many tries of the token.", "Wait a minute.")
             answer.headers["retry-after"] = "60"
             return answer
@@ -177,11 +200,6 @@ def _name(host: str) -> str:
     """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]". All of the rest belongs to the name."""
     match = _HOST.fullmatch(host.lower())
     return match[1] if match else ""
-
-
-def _client(request: Request) -> str:
-    """The address that a request came from."""
-    return request.client.host if request.client else ""
 
 
 def _foreign(request: Request, host: str) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: Values that a form sends for a box that is ticked.
 _YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}
 _LARGEST = 2**31 - 1
+#: How often a parameter may be repeated: each value is work, such as encoding a text.
+MOST_TEXTS = 100
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,12 @@ class Parameter:
             UsageError: It cannot be read.
         """
         if self.kind == "texts":
-            return tuple(text for text in given.getlist(self.name) if text.strip())
+            texts = tuple(text for text in given.getlist(self.name) if text.strip())
+            if len(texts) > MOST_TEXTS:
+                raise UsageError(
+                    f"The parameter {self.name!r} is given {len(texts):,} times.", f"Give it at most {MOST_TEXTS} times."
+                )
+            return texts
         text = given.get(self.name, "")
         if not text.strip():
             if self.required:

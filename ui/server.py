@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from termweave.errors import UsageError
 from termweave.ui import application
+from termweave.ui.guard import HERE, network
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,7 +34,6 @@ SILENT_FOR = 15.0
 TAKEN = 16 << 10
 #: Connections that one address may have open; this machine and proxies, for whom many clients ask, may have more.
 FROM_ONE, FROM_HERE = 64, 2 * _AT_ONCE
-_HERE = "this machine"
 
 
 class ImpatientProtocol(H11Protocol):
@@ -43,10 +42,11 @@ class ImpatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look at the clock, unless the client's address has too many connections."""
         super().connection_made(transport)
-        network = _network(self.client)
-        trusted = self.config.proxy_headers and self.client and self.client[0] in self.config.forwarded_allow_ips
-        opened = sum(_network(getattr(other, "client", None)) == network for other in self.connections)
-        if opened > (FROM_HERE if trusted or network == _HERE else FROM_ONE):
+        address = self.client[0] if self.client else ""
+        trusted = self.config.proxy_headers and address in self.config.forwarded_allow_ips
+        others = [client[0] for other in self.connections if (client := getattr(other, "client", None))]
+        opened = sum(network(other) == network(address) for other in others)
+        if opened > (FROM_HERE if trusted or network(address) == HERE else FROM_ONE):
             transport.abort()
         else:
             self._look_later(None)
@@ -107,18 +107,6 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
             uvicorn.Server(config).run(sockets=[listening])
     finally:
         app.state.jobs.close()
-
-
-@lru_cache(maxsize=2 * FROM_HERE)  # of all connections, whenever one opens
-def _network(client: tuple[str, int] | None) -> str:
-    """What the connections of one client have in common: its address, of version 6 the first half, of this machine `_HERE`."""
-    try:
-        address = ip_address(client[0].partition("%")[0] if client else "")
-    except ValueError:
-        return client[0] if client else ""
-    if address.is_loopback:
-        return _HERE
-    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -53,6 +53,16 @@ def test_answers_follow_their_schemas(client, address, schema):
     valid(answer, schema)
 
 
+@pytest.mark.parametrize(
+    "address", ["encode?q=json", "search?q=json&filter=kind%3Da", "search?like=json", "search?q=json&facet=kind"]
+)
+def test_a_parameter_is_repeated_at_most_100_times(unreachable, address):
+    last = address.rpartition("?")[2].rpartition("&")[2]
+    answer = client_of(unreachable, index="x").get(f"/api/{address}{f'&{last}' * 100}")
+    assert answer.status_code == 400
+    assert "is given 101 times" in answer.json()["error"]
+
+
 @pytest.mark.engine
 def test_a_long_chain_of_rerankers_is_refused(client):
     chain = ">".join(["rnn"] * 5)

@@ -8,10 +8,11 @@ import threading
 import time
 
 import pytest
+from starlette.testclient import TestClient
 
 from termweave.errors import UsageError
 from termweave.ui import application, guard, sessions
-from termweave.ui.guard import RateLimit
+from termweave.ui.guard import RateLimit, network
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import URL, client_of, csrf_of
@@ -211,6 +212,21 @@ def test_tries_of_the_token_in_a_header_are_limited_and_the_right_one_is_not(unr
     assert answers == [401] * guard.TRIES + [429] * 2
     assert client.get("/api/indices", headers=right).status_code == 503  # on to the server, which does not answer
     assert client.get("/api/indices").status_code == 401
+
+
+def test_the_addresses_of_one_client_are_counted_together():
+    assert network("127.0.0.1") == network("127.0.0.2") == network("::1")
+    assert network("2001:db8::1") == network("2001:db8::2") != network("2001:db8:1::1")
+    assert network("10.0.0.1") != network("10.0.0.2")
+
+
+@pytest.mark.parametrize("addresses", ["127.0.0.{}", "2001:db8::{}"])
+def test_a_client_with_many_addresses_has_no_more_tries(unreachable, addresses):
+    app = application.create(unreachable, ServeOptions(token=TOKEN))
+    wrong = {"authorization": "Bearer wrong"}
+    for number in range(1, guard.TRIES + 2):
+        answer = TestClient(app, base_url=URL, client=(addresses.format(number), 9)).get("/api/indices", headers=wrong)
+    assert answer.status_code == 429
 
 
 def test_a_flood_from_one_address_is_refused_and_another_address_is_not():

@@ -158,15 +158,6 @@ def is_closed(connection):
         return True
 
 
-def test_the_connections_of_one_client_are_counted_together():
-    def one(address):
-        return server._network((address, 9))
-
-    assert one("127.0.0.1") == one("127.0.0.2") == one("::1")
-    assert one("2001:db8::1") == one("2001:db8::2") != one("2001:db8:1::1")
-    assert one("10.0.0.1") != one("10.0.0.2")
-
-
 @pytest.mark.parametrize(
     ("options", "status"),
     [

@@ -48,6 +48,7 @@ _FAILURES = {
     "429": "Too many requests.",
     "502": "The OpenSearch server responded with an error.",
     "503": "The OpenSearch server cannot be reached, or this server has too much to do.",
+    "504": "The answer took too long.",
 }
 
 
@@ -89,7 +90,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     text = {"type": "string"}
     kinds: dict[str, dict[str, Any]] = {
         "text": text,
-        "texts": {"type": "array", "items": text},
+        "texts": {"type": "array", "items": text, "maxItems": parameters.MOST_TEXTS},
         "count": {"type": "integer", "minimum": parameter.least, "maximum": parameter.most},
         "number": {"type": "number", "minimum": parameter.least, "maximum": parameter.most},
         "flag": {"enum": ["0", "1"]},

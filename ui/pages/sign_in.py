@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
-from termweave.ui.guard import TRIES, TRIES_EACH_SECOND, RateLimit
+from termweave.ui.guard import TRIES, TRIES_EACH_SECOND, RateLimit, client_of
 from termweave.ui.rendering import page
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def routes() -> list[Route]:
     tries = RateLimit(TRIES, TRIES_EACH_SECOND)
 
     def give(request: Request, form: FormData) -> Response:
-        if not tries.allows(request.client.host if request.client else ""):
+        if not tries.allows(client_of(request)):
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries: wait a minute", {"retry-after": "60"})
         if not sessions(request).is_token(str(form.get("token", "")).strip()):
             return _page(request, "The token is wrong.", HTTPStatus.UNAUTHORIZED)
