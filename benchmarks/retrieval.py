@@ -26,7 +26,8 @@ HEAD = """# Figures
 
 Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8), searches not tuned.
 ▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
-In brackets: p against BM25; +/=/-: queries with a better, the same or a worse nDCG@10; judged: share of the ten best with a judgement. Queries without a judgement are left out.
+In brackets: p against BM25; +/=/-: queries with a better, the same or a worse nDCG@10; judged: share of the ten best with a judgement.
+Queries without a judgement are left out.
 A document counts as relevant for MRR and recall from grade {note}. The vectors' graph (HNSW) is approximate and is built anew with every index: figures with
 vectors move by some .0005 from one index to the next.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.evaluation.book.reader import BookDataset
 from termweave.search.ranking import fusion
@@ -22,6 +22,7 @@ from termweave.ui.workspace import check_query
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave import answers
     from termweave.evaluation.book.store import JudgementBook
     from termweave.search import Index
     from termweave.search.ranking.rerankers import Need
@@ -129,7 +130,7 @@ def measure(kept: Sequence[KeptQuery], setting: SliderSetting) -> tuple[float | 
     return float(values[name].mean()), len(judged)
 
 
-def as_data(index: Index, kept: Sequence[KeptQuery], setting: SliderSetting) -> dict[str, Any]:
+def as_data(index: Index, kept: Sequence[KeptQuery], setting: SliderSetting) -> answers.Candidates:
     """`candidates/1`: all that a browser needs to rank them again."""
     return {
         "schema": "termweave.candidates/1",
@@ -141,7 +142,7 @@ def as_data(index: Index, kept: Sequence[KeptQuery], setting: SliderSetting) -> 
     }
 
 
-def _query(index: Index, query: KeptQuery, setting: SliderSetting) -> dict[str, Any]:
+def _query(index: Index, query: KeptQuery, setting: SliderSetting) -> answers.CandidateQuery:
     lists, method = query.candidates.lists, fusion.method(setting.fusion)
     documents = sorted({document for each in lists.values() for document in each.scores})
     numbers = {document: number for number, document in enumerate(documents)}

@@ -16,6 +16,7 @@ from termweave.support.extras import install
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from termweave import answers
     from termweave.cli.common.output import Output
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -97,7 +98,7 @@ def fetch(*, names: tuple[str, ...], out: Output) -> None:
         raise UsageError(f"No encoder is called {unknown[0]!r}.", f"Known: {', '.join(backbones.BACKBONES)}.")
     folders = {name: str(backbones.fetch(name, out.say)) for name in names}
     licences = {name: f"{backbones.BACKBONES[name].licence}, {backbones.BACKBONES[name].origin}" for name in names}
-    data = {
+    data: answers.BackboneFolders = {
         "schema": "termweave.backbone/1",
         "folders": folders,
         "licences": {name: backbones.BACKBONES[name].licence for name in names},

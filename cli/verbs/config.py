@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +10,7 @@ from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
 from termweave.cli.options.shared_options import connection_options, output_options
 
 if TYPE_CHECKING:
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
@@ -50,11 +51,11 @@ def show(*, settings: Settings, out: Output) -> None:
         "ledgers": (paths.state() / "ledgers", "What was sent to which index; 'index --update' and 'verify' read it"),
         "node": (node_folders.run_folder(home), "Data and logs of the embedded node: its indices"),
     }
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, answers.Setting] = {}
     for name, field in AllSettings.model_fields.items():
         value = getattr(settings, name)
         shown = None if value is None else value if isinstance(value, bool | int | float) else without_password(str(value))
-        rows[name] = {"value": shown, "from": settings.origin(name), "description": field.description}
+        rows[name] = {"value": shown, "from": settings.origin(name), "description": str(field.description)}
         if ignored := [each.origin for each in settings.ignored if each.name == name]:
             rows[name]["ignored"] = ignored
     wide = max(map(len, rows))
@@ -68,6 +69,6 @@ def show(*, settings: Settings, out: Output) -> None:
     out.emit({"schema": "termweave.config/1", "settings": rows, "folders": places}, "\n".join(lines))
 
 
-def _from(row: dict[str, Any]) -> str:
+def _from(row: answers.Setting) -> str:
     """The place of a value, and the places whose value is not used."""
     return f"{row['from']} (not {', '.join(row['ignored'])})" if "ignored" in row else row["from"]

@@ -12,6 +12,7 @@ from termweave.cli.options.shared_options import confirm, connection_options, ou
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.settings import Settings
@@ -83,7 +84,7 @@ def _delete_index(server: Engine, name: str, out: Output, *, yes: bool) -> None:
         building = " (one is unfinished: a build may be running)" if unfinished else ""
         confirm(f"Delete {name!r} with {counted(len(listed), 'generation')}{building} and {documents}?")
     deletion.remove_all(server, name, listed)
-    data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in listed]}
+    data: answers.Delete = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in listed]}
     out.emit(data, f"{name}: deleted, {counted(len(listed), 'generation')}.")
 
 
@@ -100,7 +101,7 @@ def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *,
         cut = f" ({counted(len(present.passages), 'passage')})" if len(present.passages) != len(present.documents) else ""
         confirm(f"Delete {documents}{cut} from {name!r}?")
     deleted = deletion.remove_documents(server, name, present)
-    data = {
+    data: answers.Delete = {
         "schema": "termweave.delete/1",
         "name": name,
         "deleted": [],

@@ -13,6 +13,7 @@ from termweave.cli.options.shared_options import check_together, include_option,
 from termweave.cli.options.source_index import is_index
 
 if TYPE_CHECKING:
+    from termweave import answers
     from termweave.cli.common.output import Output
 
 SCHEMA = "termweave.encode-shards/1"
@@ -91,7 +92,7 @@ def command(
         out.warn(warning)
     for note in held.notes:
         out.say(note)
-    data = {
+    data: answers.EncodeShards = {
         "schema": SCHEMA,
         "folder": encoded.folder,
         "source": held.source,

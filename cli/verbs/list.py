@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.options.option_groups import verb
@@ -13,6 +13,7 @@ from termweave.support.messages import sized
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
@@ -45,7 +46,7 @@ def command(*, settings: Settings, out: Output) -> None:
     )
 
 
-def _table(rows: list[dict[str, Any]], width: int) -> Table:
+def _table(rows: list[answers.ListedIndex], width: int) -> Table:
     """Format indices as a table. Columns for which there is no room are left out; --json has them all."""
     columns = {
         "name": [row["name"] for row in rows],

@@ -10,6 +10,7 @@ from termweave.cli.options.option_groups import verb
 from termweave.cli.options.shared_options import connection_options, output_options
 
 if TYPE_CHECKING:
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
@@ -36,5 +37,5 @@ def command(*, name: str, generation: str, settings: Settings, out: Output) -> N
 
 def report(name: str, generation: str, before: str | None, out: Output) -> None:
     """Print which generation is live now, and which was before."""
-    data = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
+    data: answers.Promote = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
     out.emit(data, f"{name}: {generation} is live{f'; before it was {before}' if before and before != generation else ''}.")

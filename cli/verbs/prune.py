@@ -11,6 +11,7 @@ from termweave.cli.options.option_groups import verb
 from termweave.cli.options.shared_options import confirm, connection_options, output_options, yes_option
 
 if TYPE_CHECKING:
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
@@ -60,5 +61,5 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
     for generation in old:
         if generation.index not in deleted:
             out.say(f"{generation.index} has become live meanwhile: it is kept.")
-    data = {"schema": "termweave.prune/1", "name": name, "deleted": deleted}
+    data: answers.Prune = {"schema": "termweave.prune/1", "name": name, "deleted": deleted}
     out.emit(data, f"{name}: {counted(len(deleted), 'generation')} deleted.")

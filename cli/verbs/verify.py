@@ -22,6 +22,7 @@ from termweave.cli.options.source_index import for_build, source_index_options
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.indexer.verification import Difference
@@ -99,7 +100,7 @@ def command(
         opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
         difference = verify_against_source(server, index, opened, deep=deep or 0.0, made=made)
     state = _ledger_state(server, index, made)
-    data = {
+    data: answers.Verify = {
         "schema": "termweave.verify/1",
         "ok": difference.ok,
         "generation": index,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from termweave import answers
     from termweave.cli.common.output import Output
     from termweave.records import WordWeight
 
@@ -64,7 +65,7 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
     words = encoder.shade(text, kind=kind)
     terms = {word.term: word.weight for word in words if word.term}
     terms = dict(sorted(terms.items(), key=lambda pair: (-pair[1], pair[0])))
-    data = {
+    data: answers.Weights = {
         "schema": SCHEMA,
         "model": encoder.models["weights"].name,
         "kind": kind,

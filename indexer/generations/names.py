@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.indexer.generations import generations
@@ -11,6 +11,7 @@ from termweave.indexer.generations import generations
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from termweave import answers
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import Generation
 
@@ -25,7 +26,7 @@ def names(engine: Engine) -> list[str]:
     return sorted({str(index["mappings"]["_meta"]["termweave"]["name"]) for index in mappings.values()})
 
 
-def summaries(engine: Engine) -> list[dict[str, Any]]:
+def summaries(engine: Engine) -> list[answers.ListedIndex]:
     """Every index as JSON, as `termweave list --json` prints it."""
     rows = []
     for name in names(engine):
@@ -34,14 +35,14 @@ def summaries(engine: Engine) -> list[dict[str, Any]]:
     return rows
 
 
-def _summary(name: str, listed: Sequence[Generation]) -> dict[str, Any]:
+def _summary(name: str, listed: Sequence[Generation]) -> answers.ListedIndex:
     """One index as JSON; `generation` and all that describes it are null if no generation is live."""
     live = next((generation for generation in listed if generation.live), None)
     return {
         "name": name,
-        "generation": live and live.index,
-        "created": live and live.created,
-        "documents": live and live.documents,
+        "generation": live.index if live else None,
+        "created": live.created if live else None,
+        "documents": live.documents if live else None,
         "bytes": sum(generation.bytes for generation in listed),
         "generations": len(listed),
         "signals": list(live.signals) if live else [],

@@ -58,7 +58,7 @@ def test_every_output_has_its_schema():
     assert emitted == {file.stem.replace(".", "/") for file in (ROOT / "docs" / "schemas").glob("*.json")}
 
 
-def test_the_commands_page_is_what_the_commands_say():
+def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
     )

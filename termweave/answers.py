@@ -1,0 +1,230 @@
+"""The shapes of the JSON that verbs and the API print; `docs/generate.py` makes `docs/schemas` of them.
+
+An answer that is one dataclass has no shape here: its schema is made of the dataclass (`docs/generate.py`, `RECORDS`). mypy holds the functions
+that name a shape to it, and tests hold what is printed to the schemas. Only type checkers and the generator import this module.
+"""
+
+# ruff: noqa: UP013 - a shape in a few lines, and keys such as "schema" and "from"
+# fmt: off
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic asks for it below Python 3.12
+
+# A search
+Signal = TypedDict("Signal", {"score": float, "rank": int | None, "share": float})
+Term = TypedDict("Term", {"term": str, "share": float, "word": str})
+Effect = TypedDict("Effect", {"word": str, "effect": float})
+Part = TypedDict("Part", {
+    "name": str, "share": float, "score": NotRequired[float], "rank": NotRequired[int | None], "terms": NotRequired[Sequence[Term]],
+    "jaccard": NotRequired[float], "logit": NotRequired[float], "scored": NotRequired[bool], "effects": NotRequired[Sequence[Effect]],
+    "weight": NotRequired[float], "similarity": NotRequired[float], "neighbours": NotRequired[Sequence[str]], "passage": NotRequired[int],
+    "normalised": NotRequired[float], "lowest": NotRequired[float], "dropped": NotRequired[Sequence[str]], "counts": NotRequired[float],
+    "approximate": NotRequired[bool],
+})
+ShadedWord = TypedDict("ShadedWord", {"start": int, "end": int, "term": str, "share": float})
+Explanation = TypedDict("Explanation", {
+    "score": float, "parts": Sequence[Part], "text": str, "words": Sequence[ShadedWord], "excluded": NotRequired[bool],
+})
+Passage = TypedDict("Passage", {"number": int, "start": int, "end": int})
+Highlight = TypedDict("Highlight", {
+    "field": Literal["title", "text"], "start": int, "text": str, "matches": Sequence[tuple[int, int]],
+})
+HitAnswer = TypedDict("HitAnswer", {
+    "id": str, "score": float, "rank": int, "fields": Mapping[str, Any], "signals": Mapping[str, Signal], "reranked": float,
+    "explanation": Explanation | None, "passage": NotRequired[Passage], "highlights": NotRequired[Sequence[Highlight]],
+})
+Facet = TypedDict("Facet", {"value": str, "count": int})
+CutShort = TypedDict("CutShort", {"name": str, "scored": int, "candidates": int})
+Search = TypedDict("Search", {
+    "schema": str, "query": str, "took_ms": float, "hits": Sequence[HitAnswer], "dropped": NotRequired[Mapping[str, Sequence[str]]],
+    "facets": NotRequired[Mapping[str, Sequence[Facet]]], "cut_short": NotRequired[Sequence[CutShort]],
+})
+Explain = TypedDict("Explain", {"schema": str, "query": str, "hit": HitAnswer})
+Request = TypedDict("Request", {
+    "method": str, "path": str, "body": Sequence[Any] | Mapping[str, Any], "dropped": NotRequired[Mapping[str, Sequence[str]]],
+})
+Requests = TypedDict("Requests", {"schema": str, "requests": Sequence[Request]})
+Encoded = TypedDict("Encoded", {"text": str, "weights": Mapping[str, float] | None, "vector": Sequence[float] | None})
+Encode = TypedDict("Encode", {"schema": str, "generation": str, "encodings": Sequence[Encoded]})
+Ranks = TypedDict("Ranks", {"first": int | None, "second": int | None})
+Compare = TypedDict("Compare", {
+    "schema": str, "query": str, "head": int, "shared": int, "both": int, "correlation": float | None, "ranks": Mapping[str, Ranks],
+})
+CandidateList = TypedDict("CandidateList", {
+    "extent": float, "within": int, "documents": Sequence[int], "values": Sequence[float],
+})
+CandidateQuery = TypedDict("CandidateQuery", {
+    "id": str, "text": str, "documents": Sequence[str], "titles": Sequence[str], "lists": Mapping[str, CandidateList],
+    "jaccard": Sequence[float | None] | None, "grades": Sequence[int], "ideal": float,
+})
+Candidates = TypedDict("Candidates", {
+    "schema": str, "index": str, "fusion": str, "weights": Mapping[str, float], "rnn": float | None, "queries": Sequence[CandidateQuery],
+})
+
+# An index
+Gate = TypedDict("Gate", {"gate": str, "met": bool, "reason": str})
+Update = TypedDict("Update", {
+    "new": int, "changed": int, "unchanged": int, "gone": int, "refused": int, "deleted": int, "outdated": int,
+})
+Index = TypedDict("Index", {
+    "schema": str, "name": str, "generation": str, "documents": int, "passages": int, "sent": int, "signals": Sequence[str],
+    "seconds": float, "published": bool, "gates": Sequence[Gate], "notes": Sequence[str], "update": NotRequired[Update],
+})
+NameAndHash = TypedDict("NameAndHash", {"name": str, "hash": str})
+EncodedNow = TypedDict("EncodedNow", {"shards": int, "texts": int})
+EncodeShards = TypedDict("EncodeShards", {
+    "schema": str, "folder": str, "source": str, "texts": int, "shards": int, "encoded": EncodedNow, "models": Mapping[str, NameAndHash],
+    "statistics": str, "notes": Sequence[str], "warnings": Sequence[str],
+})
+Enrich = TypedDict("Enrich", {
+    "schema": str, "index": str, "removed": NotRequired[int], "documents": NotRequired[int], "written": NotRequired[int],
+    "conflicts": NotRequired[int], "signals": NotRequired[Sequence[str]], "notes": NotRequired[Sequence[str]],
+})
+Delete = TypedDict("Delete", {
+    "schema": str, "name": str, "deleted": Sequence[str], "generation": NotRequired[str], "documents": NotRequired[Sequence[str]],
+    "absent": NotRequired[Sequence[str]],
+})
+Verify = TypedDict("Verify", {
+    "schema": str, "ok": bool, "generation": str, "deep": bool, "read": int, "expected": int, "counted": int, "documents": int,
+    "missing": Sequence[str], "extra": Sequence[str], "altered": Sequence[str], "lost": str, "refused": Sequence[str],
+})
+ListedIndex = TypedDict("ListedIndex", {
+    "name": str, "generation": str | None, "created": str | None, "documents": int | None, "bytes": int, "generations": int,
+    "signals": Sequence[str], "models": Mapping[str, str],
+})
+List = TypedDict("List", {"schema": str, "url": str, "indices": Sequence[ListedIndex]})
+Promote = TypedDict("Promote", {"schema": str, "name": str, "live": str, "before": str | None})
+Prune = TypedDict("Prune", {"schema": str, "name": str, "deleted": Sequence[str]})
+
+# Measuring and judging
+FigureRow = TypedDict("FigureRow", {
+    "system": str, "mode": str, "reranker": str, "measure": str, "value": float, "p": float | None, "n": int,
+})
+LatencyFigures = TypedDict("LatencyFigures", {"median": float, "p95": float, "queries": int})
+SystemFigures = TypedDict("SystemFigures", {
+    "system": str, "wins": int, "ties": int, "losses": int, "judged": float, "latency_ms": LatencyFigures | None,
+})
+Evaluate = TypedDict("Evaluate", {
+    "schema": str, "dataset": str, "baseline": str, "rows": Sequence[FigureRow], "systems": Sequence[SystemFigures],
+    "notes": Sequence[str], "gates": NotRequired[Sequence[Gate]],
+})
+Demo = TypedDict("Demo", {
+    "schema": str, "url": str, "generation": str, "evaluation": Evaluate, "searches": Mapping[str, Sequence[HitAnswer]], "seconds": float,
+})
+PooledQuery = TypedDict("PooledQuery", {"id": str, "text": str, "documents": Sequence[str], "grades": int})
+JudgePair = TypedDict("JudgePair", {"first": str, "second": str, "items": int, "kappa": float | None})
+Agreement = TypedDict("Agreement", {
+    "judges": Mapping[str, int], "shared": int, "pairs": Sequence[JudgePair], "complete": int, "fleiss": float | None,
+    "alpha": float | None,
+})
+Book = TypedDict("Book", {
+    "schema": str, "index": str, "queries": Sequence[PooledQuery], "agreement": Agreement | None, "guidelines": str,
+})
+NextDocument = TypedDict("NextDocument", {"query": str, "document": str, "title": str, "text": str})
+Judge = TypedDict("Judge", {
+    "schema": str, "index": str, "judge": str, "done": int, "documents": int, "next": NextDocument | None,
+})
+SnapshotSummary = TypedDict("SnapshotSummary", {"id": str, "at": str, "generation": str, "mode": str, "queries": int})
+ComparedQuery = TypedDict("ComparedQuery", {
+    "query": str, "head": int, "shared": int, "both": int, "correlation": float | None, "ranks": Mapping[str, Ranks],
+})
+Snapshots = TypedDict("Snapshots", {
+    "schema": str, "index": str, "snapshots": Sequence[SnapshotSummary], "compared": Sequence[ComparedQuery],
+})
+Job = TypedDict("Job", {
+    "id": str, "kind": Literal["evaluate", "tune", "train"], "title": str, "index": str, "state": Literal["running", "done", "failed"],
+    "stage": str, "done": int, "total": int | None, "error": str | None,
+})
+Jobs = TypedDict("Jobs", {"schema": str, "jobs": Sequence[Job]})
+
+# Models and training
+Backbone = TypedDict("Backbone", {
+    "name": str, "origin": str, "language": str, "layers": int, "dimension": int, "pooling": Literal["mean", "cls"],
+    "prompts": Mapping[str, str], "licence": str, "megabytes": int, "folder": str | None,
+})
+Backbones = TypedDict("Backbones", {"schema": str, "backbones": Sequence[Backbone]})
+BackboneFolders = TypedDict("BackboneFolders", {"schema": str, "folders": Mapping[str, str], "licences": Mapping[str, str]})
+Graph = TypedDict("Graph", {"file": str, "bytes": int})
+Precisions = TypedDict("Precisions", {"fp32": float, "int8": float, "change": float})
+Cost = TypedDict("Cost", {
+    "questions": NotRequired[int], "documents": NotRequired[int], "weights": NotRequired[Precisions], "dense": NotRequired[Precisions],
+    "scores": NotRequired[Precisions],
+})
+Comparison = TypedDict("Comparison", {
+    "queries": int, "documents": int, "overlap": float, "ndcg": NotRequired[Precisions], "cosine_min": NotRequired[float],
+    "cosine_mean": NotRequired[float],
+})
+Sample = TypedDict("Sample", {"weights": NotRequired[Comparison], "dense": NotRequired[Comparison]})
+Export = TypedDict("Export", {
+    "schema": str, "folder": str, "graphs": Mapping[str, Graph], "parity": Mapping[str, float], "ndcg": Cost,
+    "sample": NotRequired[Sample],
+})
+WeightedWord = TypedDict("WeightedWord", {"start": int, "end": int, "word": str, "term": str, "weight": float})
+Weights = TypedDict("Weights", {
+    "schema": str, "model": str, "kind": Literal["document", "query"], "words": Sequence[WeightedWord], "terms": Mapping[str, float],
+})
+Preset = TypedDict("Preset", {"name": str, "help": str, "settings": Mapping[str, Any]})
+Parameter = TypedDict("Parameter", {
+    "name": str, "group": str, "type": Literal["bool", "int", "float", "str"], "default": bool | float | str, "help": str,
+    "choices": Sequence[str],
+})
+Method = TypedDict("Method", {
+    "name": str, "title": str, "source": str, "equations": Sequence[str], "note": str, "presets": Sequence[Preset],
+    "parameters": Sequence[Parameter],
+})
+Methods = TypedDict("Methods", {"schema": str, "methods": Sequence[Method]})
+History = TypedDict("History", {"steps": Sequence[int], "values": Sequence[float], "losses": Sequence[float], "best": int})
+ShownPassage = TypedDict("ShownPassage", {"id": str, "words": Sequence[WeightedWord]})
+Change = TypedDict("Change", {"term": str, "ratio": float, "documents": int})
+Train = TypedDict("Train", {
+    "schema": str, "folder": str, "hash": str, "history": History, "measure": str, "bm25": float, "dev": float, "dev_float": float,
+    "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost, "passages": Sequence[ShownPassage],
+    "gained": Sequence[Change], "lost": Sequence[Change],
+})
+FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})
+Trained = TypedDict("Trained", {
+    "schema": str, "index": str, "generation": str | None, "documents": int, "published": bool, "reason": str, "gates": Sequence[Gate],
+    "model": FolderAndHash, "measure": str, "before": float, "after": float, "steps": int, "notes": Sequence[str],
+})
+Profile = TypedDict("Profile", {
+    "name": str, "weights": Mapping[str, float], "fusion": str, "reranking": Mapping[str, Any] | None,
+    "ranker": NotRequired[Mapping[str, Any] | None], "fitted": Mapping[str, Any],
+})
+Profiles = TypedDict("Profiles", {"schema": str, "name": str, "in_force": str, "profiles": Sequence[Profile]})
+Tune = TypedDict("Tune", {
+    "schema": str, "dataset": str, "measure": Literal["nDCG@10", "MRR@10"], "fitted": int, "held_out": int, "trials": int,
+    "profile": Profile, "in_force": str, "figures": Mapping[str, float], "gain": float, "low": float, "high": float, "p": float,
+    "notes": NotRequired[Sequence[str]], "adopted": bool,
+})
+
+# This host, and the server that pages and the API need
+Setting = TypedDict("Setting", {"value": Any, "from": str, "description": str, "ignored": NotRequired[Sequence[str]]})
+Place = TypedDict("Place", {"path": str, "description": str})
+Config = TypedDict("Config", {"schema": str, "settings": Mapping[str, Setting], "folders": Mapping[str, Place]})
+Completion = TypedDict("Completion", {
+    "schema": str, "shell": Literal["bash", "zsh", "fish"], "script": str, "files": Sequence[str],
+})
+Finding = TypedDict("Finding", {"name": str, "ok": bool, "text": str, "advice": str})
+Doctor = TypedDict("Doctor", {"schema": str, "ok": bool, "findings": Sequence[Finding]})
+Node = TypedDict("Node", {
+    "schema": str, "url": str | None, "version": str | None, "nodes": Sequence[Mapping[str, Any]], "state": str,
+})
+NodeLogs = TypedDict("NodeLogs", {"schema": str, "node": str, "lines": Sequence[str]})
+NodeWipe = TypedDict("NodeWipe", {"schema": str, "folder": str, "bytes": int})
+Serve = TypedDict("Serve", {"schema": str, "url": str, "read_only": bool})
+Error = TypedDict("Error", {"schema": str, "error": str, "hint": str})
+
+#: Name of a schema -> its shape.
+ANSWERS: Mapping[str, Any] = {
+    "search": Search, "explain": Explain, "requests": Requests, "encode": Encode, "compare": Compare, "candidates": Candidates,
+    "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "delete": Delete, "verify": Verify, "list": List,
+    "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
+    "jobs": Jobs, "backbones": Backbones, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
+    "train": Train, "trained": Trained, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,
+    "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error,
+}
+#: Shapes that may have further keys.
+OPEN = {"Finding", "Doctor", "Node"}
