@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -21,7 +22,7 @@ from termweave.engine.client.capabilities import probe
 from termweave.engine.client.outage import Outage
 from termweave.engine.client.payloads import quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
-from termweave.engine.client.transports import Access, DetectingTransport
+from termweave.engine.client.transports import Access, DetectingTransport, Request
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
@@ -162,11 +163,12 @@ class Engine:
             NotOpenSearch: Another kind of server responded.
             EngineError: The response is not JSON.
         """
-        data, params = payloads.encode(body), payloads.query_parameters(params)
+        data = payloads.encode(body)
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
+        sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers)
         return self._retries.run(
-            lambda most: self._send(method, path, params, data, self._timeout(timeout, most), headers),
+            lambda most: self._send(sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))),
             repeatable=self._repeatable(method, path) if retry is None else retry,
             once=retry is False,
             limit=timeout or self.timeout,
@@ -185,38 +187,26 @@ class Engine:
         sets = retries.sets_again(method, path) and self._retries.patience is not None
         return sets or retries.changes_nothing(method, path)
 
-    def _timeout(self, timeout: float | None, most: float | None) -> float | None:
-        """The time-out of one attempt; None for the connection's own."""
-        if most is None:
-            return timeout
-        return min(timeout or self.timeout, most)
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        params: dict[str, Any] | None,
-        data: bytes | None,
-        timeout: float | None,
-        headers: dict[str, str],
-    ) -> Any:
+    def _send(self, request: Request) -> Any:
         product = self.product  # another thread may learn meanwhile that it is Elasticsearch
         try:
-            status, answer_headers, text = self._transport.send(method, path, params, data, timeout, headers)
+            status, answer_headers, text = self._transport.send(request)
         except Exception as error:
-            failure = server_errors.from_exception(error, self.url, f"{method} {path}", self._tls, product)
+            failure = server_errors.from_exception(error, self.url, f"{request.method} {request.path}", self._tls, product)
             if failure is None:
                 raise
             raise failure from error
         try:
-            return self._parse(status, text, method, path)
+            return self._parse(status, text, request.method, request.path)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
-            if not (params or {}).get("ignore_unavailable"):  # a server that does not know this parameter is not asked for ever
-                self._check_missing(error, timeout, headers)
+            if not (request.params or {}).get(
+                "ignore_unavailable"
+            ):  # a server that does not know this parameter is not asked for ever
+                self._check_missing(error, request)
             raise
 
-    def _check_missing(self, error: EngineResponseError, timeout: float | None, headers: dict[str, str]) -> None:
+    def _check_missing(self, error: EngineResponseError, request: Request) -> None:
         """Make sure that an index is missing if the engine says so.
 
         A cluster that has just chosen a new manager hides all indices until it has read its state again, and answers 404 to a request
@@ -228,7 +218,9 @@ class Engine:
         if not (name := server_errors.missing_index(error)):
             return
         try:
-            found = self._send("GET", f"/{quote(name)}/_alias", {"ignore_unavailable": "true"}, None, timeout, headers)
+            found = self._send(
+                replace(request, method="GET", path=f"/{quote(name)}/_alias", params={"ignore_unavailable": "true"}, data=None)
+            )
         except EngineResponseError as again:
             if retries.is_temporary(again):
                 raise

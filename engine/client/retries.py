@@ -10,7 +10,7 @@ import threading
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from termweave.engine.client.outage import Outage
 from termweave.engine.client.server_errors import EngineResponseError
@@ -71,42 +71,33 @@ class Retries:
             EngineError: The last attempt's error.
         """
         began = time.monotonic()
+        failed, attempt = None, 0  # when the first attempt had failed, and how many have
+        until = end = None  # when the last attempt begins, and the end of the patience
+        while True:
+            try:
+                result = self._attempt(call, until, repeatable=repeatable, once=once)
+            except EngineError as error:
+                if once or not self._may_repeat(error, repeatable=repeatable):
+                    raise
+                if failed is None:
+                    failed = time.monotonic()
+                    strange = isinstance(error, EngineUnreachable) and not self._answered
+                    end = None if self.patience is None or strange else self._end(self.patience)
+                    until = end if end is not None or limit is None else began + limit
+                attempt += 1
+                if (until is not None and time.monotonic() >= until) or (end is None and attempt == _ATTEMPTS):
+                    raise
+                time.sleep(_pause(attempt, getattr(error, "retry_after", None) or 0.0, end))
+            else:
+                if failed is not None:
+                    self.waited += time.monotonic() - failed
+                return result
 
-        def expected(error: EngineError) -> bool:
-            """Whether the request is sent again after this error: by this loop, or by a caller who wants one attempt at a time."""
-            return is_temporary(error) if once else self._may_repeat(error, repeatable=repeatable)
+    def _attempt(self, call: Callable[[float | None], T], end: float | None, *, repeatable: bool, once: bool) -> T:
+        """Call once. A failure after which the request is sent again may be the first that makes the outage worth a line.
 
-        try:
-            return self._attempt(call, None, expected)
-        except EngineError as error:
-            if once or not self._may_repeat(error, repeatable=repeatable):
-                raise
-            if self.patience is None and limit is not None and time.monotonic() - began >= limit:
-                raise  # it did not answer in time: the user does not want to wait longer
-            failure = error
-        failed = time.monotonic()
-        # tenacity costs more than all else here: it is imported when a request has failed.
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415
-
-        strange = isinstance(failure, EngineUnreachable) and not self._answered
-        end = None if self.patience is None or strange else self._end(self.patience)
-        until = end if end is not None or limit is None else began + limit
-
-        def over(_: object) -> bool:
-            return until is not None and time.monotonic() >= until
-
-        retrying = Retrying(
-            retry=retry_if_exception(lambda error: self._may_repeat(error, repeatable=repeatable)),
-            wait=lambda state: _pause(state.attempt_number, _asked_pause(state), end),
-            stop=over if end is not None else lambda state: over(state) or stop_after_attempt(_ATTEMPTS)(state),
-            reraise=True,
-        )
-        result: T = retrying(_continued(failure, lambda: self._attempt(call, until, expected)))
-        self.waited += time.monotonic() - failed
-        return result
-
-    def _attempt(self, call: Callable[[float | None], T], end: float | None, expected: Callable[[EngineError], bool]) -> T:
-        """Call once. A failure after which the request is sent again may be the first that makes the outage worth a line."""
+        It is sent again by `run`, or with `once` by a caller who wants one attempt at a time.
+        """
         sent = time.monotonic()
         try:
             result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - sent))
@@ -115,7 +106,7 @@ class Retries:
             if not is_temporary(error):  # the server answers
                 self._failing_since = None
                 self.outage.answered(sent)
-            elif self.patience is not None and self._answered and expected(error):
+            elif self.patience is not None and self._answered and (once or self._may_repeat(error, repeatable=repeatable)):
                 self.outage.failed(error, self.patience)
             raise
         self._answered = True
@@ -175,11 +166,6 @@ def is_temporary(error: BaseException) -> bool:
     return isinstance(error, EngineUnreachable)
 
 
-def _asked_pause(state: Any) -> float:
-    """The pause in seconds that the server asked for in its response to the last attempt."""
-    return getattr(state.outcome.exception(), "retry_after", None) or 0.0
-
-
 def _pause(attempt: int, asked: float, end: float | None) -> float:
     """Seconds until the next attempt: random, so that clients that failed together do not come back together."""
     import random  # noqa: PLC0415
@@ -188,15 +174,3 @@ def _pause(attempt: int, asked: float, end: float | None) -> float:
     if end is None:  # somebody waits for the answer to a search
         return max(pause, min(asked, _LONGEST_PAUSE))
     return min(max(pause, asked), max(0.0, end - time.monotonic()))  # the last attempt is made when patience is over
-
-
-def _continued(failure: EngineError, call: Callable[[], T]) -> Callable[[], T]:
-    """A call whose first attempt has failed already."""
-    failures = [failure]
-
-    def attempt() -> T:
-        if failures:
-            raise failures.pop()
-        return call()
-
-    return attempt

@@ -54,6 +54,27 @@ class Access:
     compress: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it travels.
+
+    Attributes:
+        method: "GET", "POST" ...
+        path: Path with its leading slash, escaped.
+        params: Query parameters.
+        data: The body.
+        timeout: Seconds to wait for the answer; None: `Access.timeout`.
+        headers: Content types.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, Any] | None
+    data: bytes | None
+    timeout: float | None
+    headers: Mapping[str, str]
+
+
 class Transport(Protocol):
     """Sends requests to one server.
 
@@ -65,15 +86,7 @@ class Transport(Protocol):
     client: Any
     product: str
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        data: bytes | None,
-        timeout: float | None,
-        headers: Mapping[str, str],
-    ) -> Answer:
+    def send(self, request: Request) -> Answer:
         """Send a request; an error status is an answer like any other."""
 
     def close(self) -> None:
@@ -86,47 +99,42 @@ class OpenSearchTransport:
     product = "OpenSearch"
 
     def __init__(self, access: Access) -> None:
+        self._access = access
+        self._open()
+
+    def _open(self) -> None:
         import opensearchpy  # noqa: PLC0415 - 150 ms
 
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
-
-        class LimitedConnection(opensearchpy.Urllib3HttpConnection):
-            """A connection that closing leaves without a pool, and that makes a new one with the next request."""
-
-            def _create_urllib3_pool(self) -> None:
-                super()._create_urllib3_pool()
-                answer_limits.limit(self.pool, access.timeout)
-
         self.client: Any = opensearchpy.OpenSearch(
-            connection_class=LimitedConnection,
-            hosts=[access.url],
-            timeout=access.timeout,
-            pool_maxsize=access.connections,
-            http_compress=access.compress,
+            hosts=[self._access.url],
+            timeout=self._access.timeout,
+            pool_maxsize=self._access.connections,
+            http_compress=self._access.compress,
             max_retries=0,  # `Engine.request` decides what is sent again
-            **access.authentication,
+            **self._access.authentication,
         )
+        self._connection: Any = self.client.transport.get_connection()
+        answer_limits.limit(self._connection.pool, self._access.timeout)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        data: bytes | None,
-        timeout: float | None,
-        headers: Mapping[str, str],
-    ) -> Answer:
+    def send(self, request: Request) -> Answer:
         """Send a request with the connection's own serialization switched off."""
-        connection = self.client.transport.get_connection()
-        answer: Answer = connection.perform_request(
-            method, path, params=params, body=data, timeout=timeout, ignore=_EVERY_STATUS, headers=headers
+        answer: Answer = self._connection.perform_request(
+            request.method,
+            request.path,
+            params=request.params,
+            body=request.data,
+            timeout=request.timeout,
+            ignore=_EVERY_STATUS,
+            headers=request.headers,
         )
         return answer
 
     def close(self) -> None:
-        """Close all connections."""
-        self.client.transport.close()
+        """Close all connections. A connection that was closed would make a pool without limits, so there is a new one."""
+        self.client.close()
+        self._open()
 
 
 class ElasticsearchTransport:
@@ -149,19 +157,11 @@ class ElasticsearchTransport:
             self._node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
         answer_limits.limit(self._node.pool, self._access.timeout)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        data: bytes | None,
-        timeout: float | None,
-        headers: Mapping[str, str],
-    ) -> Answer:
+    def send(self, request: Request) -> Answer:
         """Send a request."""
-        target = f"{path}?{urlencode(params)}" if params else path
-        limit = {} if timeout is None else {"request_timeout": timeout}
-        meta, body = self._node.perform_request(method, target, body=data, headers=headers, **limit)
+        target = f"{request.path}?{urlencode(request.params)}" if request.params else request.path
+        limit = {} if request.timeout is None else {"request_timeout": request.timeout}
+        meta, body = self._node.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
         return meta.status, meta.headers, body.decode("utf-8", "surrogatepass")
 
     def close(self) -> None:
@@ -219,17 +219,9 @@ class DetectingTransport:
         self._known = False
         self._lock = threading.Lock()
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        data: bytes | None,
-        timeout: float | None,
-        headers: Mapping[str, str],
-    ) -> Answer:
+    def send(self, request: Request) -> Answer:
         """Send a request; the first answers say which library the next ones need."""
-        answer = self.current.send(method, path, params, data, timeout, headers)
+        answer = self.current.send(request)
         if not self._known:
             self._notice(answer[0], answer[1])
         return answer

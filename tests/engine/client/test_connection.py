@@ -357,7 +357,7 @@ def test_nothing_heavy_is_loaded_before_a_connection_is_made():
     code = (
         "import sys, termweave.engine.pytest_plugin, termweave.engine.client.connection, termweave.engine.embedded.node;"
         "import termweave.cli.verbs.node, termweave.cli.verbs.doctor;"
-        "heavy = {'opensearchpy', 'numpy', 'psutil', 'tenacity', 'pydantic', 'orjson', 'rich', 'requests', 'jgo', 'cjdk'};"
+        "heavy = {'opensearchpy', 'numpy', 'psutil', 'pydantic', 'orjson', 'rich', 'requests', 'jgo', 'cjdk'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
