@@ -98,8 +98,11 @@ def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress:
             _begin(engine, source, index, options, progress) if before is None else _again(engine, index, before, options)
         )
         total = _Counts()
-        for _ in range(_PASSES):
+        for number in range(_PASSES):
             counts = _pass(engine, source, index, _Writer(made.layout, encoder, statistics), progress)
+            if before is not None and number == 0:
+                kept = f"{counts.documents - counts.stale:,} of {counted(counts.documents, 'document')}"
+                notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
             total.written, total.conflicts, total.documents = (
                 total.written + counts.written,
                 total.conflicts + counts.conflicts,

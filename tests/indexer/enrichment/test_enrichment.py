@@ -166,3 +166,28 @@ def test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, o
     assert "leaves fields out (excludes), which writing a document back would lose" in enrich(index, status=2)
     found = opensearch_engine.request("POST", f"/{index}/_count", body={"query": {"term": {"stock": 7}}})["count"]
     assert found == 1
+
+
+def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engine, monkeypatch):
+    index = shop()
+    monkeypatch.setattr(conditional_writes, "_PAGE", 5)
+    send, sent = conditional_writes.send, []
+
+    def dies(engine, index, writes):
+        if sum(sent) >= 15:
+            raise KeyboardInterrupt
+        sent.append(len(writes))
+        return send(engine, index, writes)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(conditional_writes, "send", dies)
+        enrich(index, status=130)
+    stored = sources(opensearch_engine, index)
+    done = sum("encoding_digest" in each for each in stored.values())
+    assert 15 <= done == sum(sent) < 30
+    said = enrich(index)
+    assert (said["documents"], said["written"]) == (30, 30 - done)
+    assert f"{done} of 30 documents had the fields already, with the same content: they were not written again." in said["notes"]
+    before = {key: each for key, each in stored.items() if "encoding_digest" in each}
+    after = sources(opensearch_engine, index)
+    assert {key: after[key] for key in before} == before
