@@ -70,6 +70,14 @@ def test_the_least_roles_suffice(secured, corpus, termweave):
         assert "nDCG" in _done(termweave(user, "evaluate", "docs", folder))
     assert _done(termweave("builder", "generations", "docs")).count("docs-") >= 2
     _done(termweave("builder", "rollback", "docs"))
+    newest = re.search(r"docs-\d{14}-\w+", _done(termweave("builder", "generations", "docs")))[0]
+    _done(termweave("builder", "promote", "docs", newest))
+    _done(termweave("builder", "profiles", "docs"))
+    assert termweave("builder", "audit", "docs")[0] == 1
+    reads = {"index_patterns": ["termweave-audit"], "allowed_actions": ["indices:data/read/search"]}
+    secured.role("builder", FULL | {"index_permissions": [*FULL["index_permissions"], reads]})
+    assert "promote" in _done(termweave("builder", "audit", "docs"))
+    secured.role("builder", FULL)
     _done(termweave("builder", "delete", "docs", "--id", "timer", "--yes"))
     _done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
     code, text = termweave("searcher", "delete", "docs", "--yes")

@@ -1,0 +1,177 @@
+"""`kill -9` after each write of `promote` and `tune`, and while a judge grades: nothing is lost, half done or different afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+from termweave.cli import run
+from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.indexer import BuildOptions
+from termweave.indexer.generations.generations import live
+from termweave.search import Index
+from termweave.search.catalog import profiles
+from tests.indexer.builds import check, numbered
+
+pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
+#: `termweave`, killed when so many requests have been carried out that write.
+KILLED = """
+import os, signal, sys
+from termweave.engine.client.connection import Engine
+left, once = int(sys.argv.pop(1)), Engine.request
+
+def request(self, method, path, **options):
+    global left
+    writes = method != "GET" and not path.endswith(("search", "_mget", "_refresh", "_validate/query", "_analyze"))
+    if writes and left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= writes
+    return once(self, method, path, **options)
+
+Engine.request = request
+from termweave.cli import main
+main()
+"""
+#: Grades one document after the other, and says which grades were taken.
+GRADES = """
+import sys
+from termweave import engine, settings
+from termweave.evaluation.book.store import BookGrade, JudgementBook
+book = JudgementBook(engine.connect(settings.load()), sys.argv[1])
+for number in range(10_000):
+    book.set_grade(BookGrade("ann", "q1", f"d{number % 500}", number % 4))
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def killed(opensearch_engine):
+    """A function that runs a command, killed after some writes; returns whether it came to its end."""
+
+    def call(writes, *arguments):
+        environment = {**os.environ, "TERMWEAVE_URL": opensearch_engine.url}
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(writes), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+        return done.returncode == 0
+
+    return call
+
+
+def command(engine, *arguments):
+    assert run([*arguments, "--url", engine.url]) == 0
+
+
+def test_promote(opensearch_engine, name, corpus_file, killed):
+    first, second = (
+        built(opensearch_engine, name, corpus_file(numbered(count)), weights="none", dense="none") for count in (20, 30)
+    )
+    writes = 0
+    while not killed(writes, "promote", name, first):
+        assert live(opensearch_engine, name) in {first, second}
+        for index in (first, second):  # it is promoted in the end, whatever was done before
+            command(opensearch_engine, "promote", name, index)
+            assert live(opensearch_engine, name) == index
+            assert check(opensearch_engine, name).ok
+        writes += 1
+    assert writes >= 2  # the alias and the audit trail
+    assert live(opensearch_engine, name) == first
+
+
+def test_tune(opensearch_engine, name, tmp_path, killed, capsys):
+    folder = judged(tmp_path)
+    built(opensearch_engine, name, folder)
+    texts = {query["_id"]: query["text"] for query in map(json.loads, (folder / "queries.jsonl").read_text().splitlines())}
+    index = Index.open(opensearch_engine, name)
+    default, dense = index.run(texts, k=4).scores, index.run(texts, k=10, mode="dense").scores
+    rows = "".join(  # what the default does not find among the best, so that there is something to tune
+        f"{query}\t{document}\t1\n" for query in texts for document in [*(dense[query].keys() - default[query].keys())]
+    )
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    command(opensearch_engine, "tune", name, str(folder), "--profile", "whole")
+    whole = profile(opensearch_engine, name, "whole")
+    writes = 0
+    while not killed(writes, "tune", name, str(folder), "--profile", f"killed-{writes}"):
+        assert profile(opensearch_engine, name, f"killed-{writes}") in (None, whole)
+        assert profile(opensearch_engine, name, "whole") == whole
+        command(opensearch_engine, "tune", name, str(folder), "--profile", f"killed-{writes}")
+        assert profile(opensearch_engine, name, f"killed-{writes}") == whole
+        writes += 1
+    assert writes >= 1
+
+
+def test_judge(opensearch_engine, name):
+    book = JudgementBook(opensearch_engine, name)
+    book.add([BookQuery("q1", "first", tuple(f"d{number}" for number in range(500)))])
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", GRADES, name],
+            env={**os.environ, "TERMWEAVE_URL": opensearch_engine.url},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
+            taken = [int(child.stdout.readline()) for _ in range(25)]
+            child.kill()
+            taken += map(int, child.stdout.read().split())
+        stored = {each.document: each.grade for each in book.grades("ann")}
+        for number in taken:
+            assert stored[f"d{number}"] == number % 4
+        assert len(stored) - len(taken) in {0, 1}  # one may have been stored that was not yet reported
+        book.set_grade(BookGrade("ann", "q1", "d0", 3))
+        assert next(each.grade for each in book.grades("ann") if each.document == "d0") == 3
+    finally:
+        body = {"query": {"term": {"book": name}}}
+        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+
+
+@pytest.fixture
+def corpus_file(tmp_path):
+    def write(documents):
+        path = tmp_path / "corpus.jsonl"
+        path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
+        return path
+
+    return write
+
+
+def built(engine, name, source, **options):
+    from termweave import corpora
+    from termweave.indexer import build
+
+    return build(engine, corpora.open_source(source), name, BuildOptions(**options)).index
+
+
+def judged(tmp_path):
+    """A corpus of forty texts with two dozen queries."""
+    things = ["kettle", "lamp", "chair", "towel", "bicycle", "umbrella", "sofa", "ladder", "mirror", "pillow"]
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    documents = [
+        {"_id": f"d{place}", "text": f"A {thing} is cleaned in {place + 3} steps with vinegar."}
+        for place, thing in enumerate(4 * things)
+    ]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, documents)) + "\n")
+    queries = [{"_id": f"q{place}", "text": f"how do I clean a {things[place % 10]} in {place} steps"} for place in range(24)]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)) + "\n")
+    return folder
+
+
+def profile(engine, name, called):
+    """The settings of a stored profile; None if there is none."""
+    lineage = Index.open(engine, name).lineage
+    if called not in lineage.profiles:
+        return None
+    found = profiles.find(lineage, called)
+    return found.weights, found.fusion, found.reranking, found.ranker
