@@ -120,7 +120,7 @@ def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> Build
     Raises:
         UsageError: Another length of passages was asked for.
     """
-    window = Window.of(brought.passages)
+    window = Window.from_lineage(brought.passages)
     if options.passages not in {None, window}:
         held = f"passages of {window.size} words" if window else "whole documents"
         raise UsageError(

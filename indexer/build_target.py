@@ -168,7 +168,7 @@ def reopen(engine: Engine, options: BuildOptions, lease: Lease, index: str, made
 
 def keep_statistics(engine: Engine, index: str, statistics: CorpusStatistics | None, options: BuildOptions) -> None:
     """Store the statistics of a generation if the cluster lacks them, because they are new or somebody deleted them."""
-    if statistics is not None and not statistics_store.there(engine, index):
+    if statistics is not None and not statistics_store.is_complete(engine, index):
         statistics_store.save(engine, index, statistics, {"index.number_of_replicas": replicas(engine, options)})
 
 

@@ -17,8 +17,7 @@ from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import build_target
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
-from termweave.indexer.ledger import resume as unfinished_builds
-from termweave.indexer.ledger import storage
+from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import in_passages
@@ -139,7 +138,7 @@ def build(
                 lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
                 raise
-            target.notes.extend(waits(engine))
+            target.notes.extend(noticeable_wait(engine))
             target.notes.extend(build_target.stored_on_average(engine, target.index, target.layout))
             passages = {**target.lineage.passages, "count": ledger.acknowledged} if target.lineage.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
@@ -240,7 +239,7 @@ def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOption
     return notes
 
 
-def waits(engine: Engine) -> list[str]:
+def noticeable_wait(engine: Engine) -> list[str]:
     """How long a build or an update waited for the server, if that was noticeable."""
     seconds = engine.seconds_waited
     if seconds < _NOTICEABLE:

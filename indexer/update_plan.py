@@ -144,7 +144,7 @@ def plan_update(
         raise missing(name)
     option_compatibility.check(engine, live, options, mode.given)
     check_mapping_kept(live, source)
-    source = in_passages(source, Window.of(live.lineage.passages))
+    source = in_passages(source, Window.from_lineage(live.lineage.passages))
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
         corpus = read_source(engine, live, source, path, None, skip_bad=options.skip_bad, progress=progress)

@@ -17,7 +17,7 @@ from termweave.corpora.sources import entry_of, refuse_encodings
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import pass_gate, waits
+from termweave.indexer.builder import noticeable_wait, pass_gate
 from termweave.indexer.generations import (
     audit,
     generations,
@@ -139,7 +139,7 @@ def update(
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
         statistics = statistics_store.load(engine, live.index, live.lineage)
-        source = in_passages(source, Window.of(live.lineage.passages))
+        source = in_passages(source, Window.from_lineage(live.lineage.passages))
         path = Path(scratch) / "source.sqlite"
         counter = encoder if statistics else None
         corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=progress)
@@ -153,7 +153,7 @@ def update(
             changes.apply(path, corpus, progress, delete_missing=mode.delete_missing)
             after = _with_models(changes.lineage_after(now), encoder, target, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
-            target.notes.extend(waits(engine))
+            target.notes.extend(noticeable_wait(engine))
 
             def updated() -> Updated:
                 return Updated(

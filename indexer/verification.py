@@ -108,13 +108,15 @@ def verify_against_source(
     arguments.check(engine=engine, source=source)
     made = made or lineage.read(engine, index)
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
-        read_corpus(in_passages(source, Window.of(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None)
+        read_corpus(
+            in_passages(source, Window.from_lineage(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None
+        )
         return _verify(engine, index, made, ledger, deep, encodings=False)
 
 
 def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: float, *, encodings: bool) -> Difference:
     difference = _compare(engine, index, ledger, encodings=encodings)
-    if made.statistics and not statistics_store.there(engine, index):
+    if made.statistics and not statistics_store.is_complete(engine, index):
         difference.lost = statistics_store.companion(index)
     if deep:
         _read_back(engine, index, made.layout, difference, _sample(ledger, deep))

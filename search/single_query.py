@@ -83,7 +83,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
             ranked = metadata_fields.ordered(engine, generation.index, generation.layout, ranked, asked.sort)
         places = [place for place in ranked if place.id not in seen]
         first, end = max(0, asked.start - len(seen)), asked.last - len(seen)
-        page = hits.of(
+        page = hits.fetch(
             engine,
             generation,
             places[first:end],
@@ -96,12 +96,12 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
             page = explanation.with_word_effects(page, places[first:end])
         if asked.highlight:
             signals = generation.signals(what.signals)
-            page = highlighting.of(engine, generation.index, generation.encoder, signals, encoded, page)
+            page = highlighting.with_highlights(engine, generation.index, generation.encoder, signals, encoded, page)
         shown += page
         seen.update(place.id for place in places)
         if asked.sort or len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
             break
-    remarks = notices.of(engine, generation, candidates, shown, empty=not seen, fields=fields, where=asked.where)
+    remarks = notices.collect(engine, generation, candidates, shown, empty=not seen, fields=fields, where=asked.where)
     if seen and not shown:
         beyond = f"The search ranks {counted(len(seen), 'document')}, and this page begins after {asked.start:,} of them."
         remarks = (beyond, *remarks)
@@ -119,7 +119,7 @@ def explain(engine: Engine, generation: OpenGeneration, target: str, query: str,
     places = order(candidates, mode, reranking)
     for rank, place in enumerate(places, 1):
         if place.id == document:
-            found = hits.of(engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
+            found = hits.fetch(engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
             return (explanation.with_word_effects(found, [place]) if asked.explain_words else found)[0]
     excluded = bool(where) and not filters.passes(engine, generation.index, document, where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
@@ -127,10 +127,10 @@ def explain(engine: Engine, generation: OpenGeneration, target: str, query: str,
         (candidates,) = execution.retrieve(engine, target, generation, encoded, unfiltered)
     # Below the last candidate of every signal: one signal alone gives its own score, several fuse to 0.
     below = below_all(places, document, reranking)
-    hit = hits.of(engine, generation, [below], candidates, first=0, fields=FIELDS, explain=True)[0]
+    hit = hits.fetch(engine, generation, [below], candidates, first=0, fields=FIELDS, explain=True)[0]
     if excluded:
         return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
-    return explanation.beyond(hit) if mode.single and reranking is None else hit
+    return explanation.with_own_score(hit) if mode.single and reranking is None else hit
 
 
 def encode(generation: OpenGeneration, queries: Sequence[str | Encoding]) -> list[Encoding]:

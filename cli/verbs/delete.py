@@ -77,7 +77,7 @@ def _delete_index(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     from termweave.indexer.generations import deletion, generations
     from termweave.support.messages import counted
 
-    listed = generations.of(server, name)
+    listed = generations.list_generations(server, name)
     if not yes:
         documents = counted(sum(each.documents or 0 for each in listed), "document")
         unfinished = any(not each.complete and not each.unreadable for each in listed)

@@ -115,7 +115,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     from termweave.errors import UsageError
     from termweave.indexer import BuildOptions, build, up_to_date, verify
     from termweave.indexer.ledger import storage
-    from termweave.indexer.ledger.resume import UnfinishedBuild
+    from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
 
     source = corpora.open_source("demo")
     options = BuildOptions(weights=settings.weights, dense=settings.dense)

@@ -42,7 +42,9 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
     from termweave.indexer.generations.names import names
 
     server = engine.connect(settings)
-    listed = [generation for each in ([name] if name else names(server)) for generation in generations.of(server, each)]
+    listed = [
+        generation for each in ([name] if name else names(server)) for generation in generations.list_generations(server, each)
+    ]
     if not listed:
         out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
     for generation in listed:

@@ -72,7 +72,7 @@ def _unfinished(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger
     """Find an unfinished copy of the present live generation, and delete copies of other or older generations."""
     copy_to_finish = None
     with ExitStack() as on_error:
-        for index, ledger in storage.of(engine, name):
+        for index, ledger in storage.open_ledgers(engine, name):
             on_error.enter_context(ledger.closed_on_error())  # closes the ledger that is returned, too, if a later step fails
             copying = ledger.get("state") == "copying"
             present = copying and exists(engine, index)

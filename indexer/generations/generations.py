@@ -167,7 +167,7 @@ def creation_time(engine: Engine, name: str) -> str:
     return (datetime.fromisoformat(latest) + timedelta(milliseconds=1)).isoformat(timespec="milliseconds")
 
 
-def of(engine: Engine, name: str) -> list[Generation]:
+def list_generations(engine: Engine, name: str) -> list[Generation]:
     """List all generations of a name, newest first.
 
     Raises:

@@ -31,7 +31,7 @@ def summaries(engine: Engine) -> list[answers.ListedIndex]:
     rows = []
     for name in names(engine):
         with suppress(UsageError):  # deleted since the names were read
-            rows.append(_summary(name, generations.of(engine, name)))
+            rows.append(_summary(name, generations.list_generations(engine, name)))
     return rows
 
 

@@ -100,7 +100,7 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) 
         analyzer=made.signals.get("lexical", {}).get("analyzer"),
         shards=int(settings["index.number_of_shards"]),
         replicas=int(settings["index.number_of_replicas"]),
-        passages=Window.of({name: made.passages[name] for name in ("size", "stride")} if made.passages else {}),
+        passages=Window.from_lineage({name: made.passages[name] for name in ("size", "stride")} if made.passages else {}),
         prune=Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0)),
         vectors=vectors_of(made),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit
-from termweave.indexer.generations.generations import check_free, closed_error, live, of
+from termweave.indexer.generations.generations import check_free, closed_error, list_generations, live
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
 from termweave.indexer.ledger import storage
 from termweave.search.catalog.lineage import read, write
@@ -96,7 +96,7 @@ def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -
     Raises:
         UsageError: There is no such generation, it was never finished, or it is closed.
     """
-    known = {generation.index: generation for generation in of(engine, name)}
+    known = {generation.index: generation for generation in list_generations(engine, name)}
     if index not in known:
         raise UsageError(f"{name!r} has no generation {index!r}.", f"It has: {', '.join(known)}.")
     generation = known[index]
@@ -121,7 +121,7 @@ def previous(engine: Engine, name: str) -> str:
     Raises:
         UsageError: There is none.
     """
-    known = of(engine, name)
+    known = list_generations(engine, name)
     positions = [position for position, generation in enumerate(known) if generation.live]
     older = [generation.index for generation in known[positions[0] + 1 if positions else 0 :] if generation.accepted]
     if not older:

@@ -23,7 +23,7 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
         keep: How many of the newest published generations are kept.
         unfinished: Also list generations that were never finished.
     """
-    known = [generation for generation in generations.of(engine, name) if not generation.unreadable]
+    known = [generation for generation in generations.list_generations(engine, name) if not generation.unreadable]
     kept = [generation.index for generation in known if generation.accepted][:keep]
     return [
         generation

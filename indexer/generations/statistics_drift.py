@@ -44,7 +44,7 @@ def of_live(engine: Engine, live: LiveGeneration | None) -> LiveStatistics | Non
     if live is None or (statistics := statistics_store.load(engine, live.index, live.lineage)) is None:
         return None
     made = live.lineage
-    return LiveStatistics(live.index, made.models["weights"].hash, Window.of(made.passages), statistics)
+    return LiveStatistics(live.index, made.models["weights"].hash, Window.from_lineage(made.passages), statistics)
 
 
 def drift_after_update(kept: CorpusStatistics | None, counted: CorpusStatistics | None) -> list[str]:

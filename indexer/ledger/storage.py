@@ -68,7 +68,7 @@ def open_(engine: Engine, index: str) -> Ledger:
     return Ledger(_file(engine, index))
 
 
-def of(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
+def open_ledgers(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
     """Iterate over the generations of a name that have a ledger on this host, newest first.
 
     Yields:

@@ -65,7 +65,7 @@ class Window:
             )
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Window | None:
+    def from_lineage(cls, values: Mapping[str, Any]) -> Window | None:
         """Read a window from the values in a lineage; None if texts are not cut."""
         return cls(values["size"], values["stride"]) if values else None
 
@@ -197,7 +197,7 @@ def in_passages(source: Source, window: Window | None) -> Source:
         UsageError: The source holds texts that were cut in another way.
     """
     brought = encodings_of(source)
-    if brought is not None and Window.of(brought.passages) != window:
+    if brought is not None and Window.from_lineage(brought.passages) != window:
         raise UsageError(
             f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
         )

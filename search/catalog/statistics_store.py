@@ -47,7 +47,7 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     engine.request("POST", f"/{name}/_refresh")
 
 
-def there(engine: Engine, index: str) -> bool:
+def is_complete(engine: Engine, index: str) -> bool:
     """Whether the cluster stores all chunks. `load` does not notice missing chunks on a host with a cached copy."""
     body = {"size": 0, "track_total_hits": True, "aggs": {"last": {"max": {"field": "part"}}}}
     answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PASSAGES, _REACH = 100, 10_000
 
 
-def of(
+def explain(
     engine: Engine,
     index: str,
     signals: Sequence[Signal],
@@ -133,7 +133,7 @@ def _request(
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
 
 
-def beyond(hit: Hit) -> Hit:
+def with_own_score(hit: Hit) -> Hit:
     """Add the signal's own score to a hit that a search by one signal did not return."""
     explained = hit.explanation or {"parts": []}
     parts = [{**part, "share": part["score"]} for part in explained["parts"]]

@@ -39,7 +39,7 @@ _MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 Spans = list[tuple[int, int]]
 
 
-def of(
+def with_highlights(
     engine: Engine, index: str, encoder: TextEncoder, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]
 ) -> list[Hit]:
     """Add highlights to hits: at most one passage per field, and none for a field without a word of the query.

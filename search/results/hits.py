@@ -88,7 +88,7 @@ class Answer:
         return self.hits.to_pandas()
 
 
-def of(
+def fetch(
     engine: Engine,
     opened: OpenGeneration,
     places: Sequence[Place],
@@ -220,7 +220,7 @@ def _explained(
 ) -> dict[str, Any]:
     """Document id -> explanation, with the text and its shaded words."""
     words = _words(opened, candidates.query.text)
-    explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
+    explained = explanation.explain(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
     for document, entry in explained.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))

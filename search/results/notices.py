@@ -29,7 +29,7 @@ _OPERATORS = re.compile(r'(?:(?<=\s)|^)(?:[+-]?"[^"\s][^"]*"|[+-][^\W\d]\w*)')
 _LONG = 40
 
 
-def of(
+def collect(
     engine: Engine,
     opened: OpenGeneration,
     candidates: Candidates,

@@ -172,4 +172,4 @@ def test_a_clock_that_jumps_by_days(bench, tmp_path):
     with connect(load(url=bench.url)) as engine:
         from termweave.indexer.generations import generations
 
-        assert generations.of(engine, bench.name)[0].index == newer
+        assert generations.list_generations(engine, bench.name)[0].index == newer

@@ -89,7 +89,7 @@ def test_a_snapshot_is_restored_after_a_deletion_and_in_another_cluster(reposito
         assert run(["delete", NAME, "--yes", "--url", engine.url]) == 0
         capsys.readouterr()
         check_restored(engine, tmp_path / "changed.jsonl", ledger, index, expected, capsys)
-        assert [each.index for each in generations.of(engine, NAME)] == [index, older]
+        assert [each.index for each in generations.list_generations(engine, NAME)] == [index, older]
         assert Index.open(engine, NAME).lineage.profile == "mine"
 
     with cluster(repository) as engine:

@@ -15,7 +15,7 @@ import pytest
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import LargeDeletion, UpdateMode, build, plan_update, update
-from termweave.indexer.generations.generations import live, of
+from termweave.indexer.generations.generations import list_generations, live
 from termweave.indexer.ledger.diff import ChangeCounts
 from tests.indexer.builds import LEXICAL, clean, numbered
 
@@ -38,7 +38,7 @@ class TestUpdate:
         with pytest.raises(LargeDeletion, match=r"would delete 26 of 30 documents of .*, and 10% may be deleted") as refused:
             update(opensearch_engine, few, name, LEXICAL, mode=UpdateMode(delete_missing=True, new=new))
         assert "add `--allow-deletions 87%` (in Python UpdateMode(allow_deletions=0.87))" in refused.value.hint
-        assert [each.index for each in of(opensearch_engine, name)] == [built.index]
+        assert [each.index for each in list_generations(opensearch_engine, name)] == [built.index]
         assert clean(opensearch_engine, name, corpus(numbered(30))) == 30
 
     def test_an_allowed_large_deletion_can_be_rolled_back(self, opensearch_engine, name, corpus):

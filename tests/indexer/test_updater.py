@@ -15,7 +15,7 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.errors import ModelError, RefusedDocuments, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations.generations import live, of
+from termweave.indexer.generations.generations import list_generations, live
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
 from termweave.indexer.preparation.passages import Window
@@ -294,7 +294,7 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     assert updated.documents == 370
     assert updated.sent <= 200
     assert clean(opensearch_engine, name, source) == 370
-    assert len(of(opensearch_engine, name)) == 1 + new  # no second copy was begun
+    assert len(list_generations(opensearch_engine, name)) == 1 + new  # no second copy was begun
 
 
 def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):

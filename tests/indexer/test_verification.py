@@ -113,7 +113,7 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(o
     source = corpus(numbered(3))
     with pytest.raises(GateNotMet):
         build(opensearch_engine, source, name, BuildOptions(), gate=missing)
-    (unpublished,) = generations.of(opensearch_engine, name)
+    (unpublished,) = generations.list_generations(opensearch_engine, name)
     opensearch_engine.request("DELETE", f"/{statistics_store.companion(unpublished.index)}")
     built = build(opensearch_engine, source, name, BuildOptions())  # goes on with it
     assert built.index == unpublished.index

@@ -27,17 +27,7 @@ FILES_OF_ONE_NAME: set[str] = set()
 #: Names of functions that say neither what is done nor what is returned, and that no search finds.
 VAGUE = {"of", "there", "own", "learned", "beyond", "waits"}
 VAGUE_FUNCTIONS: set[str] = {
-    "indexer/builder.py: waits",
-    "indexer/generations/generations.py: of",
-    "indexer/ledger/storage.py: of",
-    "indexer/preparation/passages.py: of",
-    "search/catalog/statistics_store.py: there",
     "search/ranking/fusion.py: of",
-    "search/results/explanation.py: beyond",
-    "search/results/explanation.py: of",
-    "search/results/highlighting.py: of",
-    "search/results/hits.py: of",
-    "search/results/notices.py: of",
     "signals/dialect.py: of",
     "ui/addresses.py: of",
     "ui/background/training_places.py: learned",

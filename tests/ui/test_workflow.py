@@ -140,7 +140,7 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     for documents in (1, 2):
         path.write_bytes(b"\n".join(orjson.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(documents)))
         build(opensearch_engine, corpora.open_source(path), name, options)
-    newer, older = [each.index for each in generations.of(opensearch_engine, name)]
+    newer, older = [each.index for each in generations.list_generations(opensearch_engine, name)]
     client = client_of(opensearch_engine, index=name)
     page = client.get(f"/generations?index={name}&promote={older}").text
     assert "What changes" in page

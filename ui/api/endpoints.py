@@ -96,12 +96,12 @@ def indices(request: Request) -> Response:
 
 def generations(request: Request) -> Response:
     """`generations/1`: as `termweave generations --json`."""
-    from termweave.indexer.generations import generations as listed  # noqa: PLC0415 - as above
+    from termweave.indexer.generations import generations  # noqa: PLC0415 - as above
 
     values = read(request.query_params, parameters.GENERATIONS)
     workspace = _workspace(request)
     name = workspace.chosen(values["index"])
-    rows = [asdict(each) for each in listed.of(workspace.engine, name)]
+    rows = [asdict(each) for each in generations.list_generations(workspace.engine, name)]
     return data({"schema": "termweave.generations/1", "name": name, "generations": rows})
 
 

@@ -119,7 +119,7 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
 def _delete_stopped(server: Engine, name: str) -> None:
     """Delete the runs that were stopped. One whose model a generation has stays: it ended between its build and its last line."""
     stopped = [each for each in home(name).iterdir() if each.is_dir() and not (each / RESULT).is_file()]
-    built = [each.index for each in generations.of(server, name) if not each.unreadable] if stopped else []
+    built = [each.index for each in generations.list_generations(server, name) if not each.unreadable] if stopped else []
     used = {model.hash for index in built for model in lineage.read(server, index).models.values()}
     for folder in stopped:
         if (folder / _MODEL / MANIFEST).is_file() and read_folder(folder / _MODEL, check=False).manifest.hash in used:

@@ -38,7 +38,7 @@ def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
     workspace = request.app.state.workspace
     name = workspace.index(workspace.chosen(values["index"])).lineage.name
-    listed = generations.of(workspace.engine, name)
+    listed = generations.list_generations(workspace.engine, name)
     live = next((each for each in listed if each.live), None)
     asked = next((each for each in listed if each.index == values["promote"]), None)
     if values["promote"] and asked is None:

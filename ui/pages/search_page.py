@@ -201,7 +201,7 @@ class _Suggestions:
         if index is None:
             return []
         try:
-            listed = generations.of(self._workspace.engine, index.lineage.name)
+            listed = generations.list_generations(self._workspace.engine, index.lineage.name)
         except TermweaveError:
             listed = []
         return [*self._workspace.names(), *(each.index for each in listed if each.complete)]

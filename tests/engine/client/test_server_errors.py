@@ -152,7 +152,7 @@ def test_a_server_of_something_else_that_answers_any_address_is_called_that(scri
     with connect(load(url=scripted.url)) as engine:
         asks = (
             lambda: Index.open(engine, "docs"),
-            lambda: generations.of(engine, "docs"),
+            lambda: generations.list_generations(engine, "docs"),
             lambda: generations.live(engine, "docs"),
         )
         for ask in asks:

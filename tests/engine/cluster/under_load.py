@@ -176,7 +176,7 @@ class ClusterWriter:
         else:
             self.build(chance.choice(["first", "second"]))
         if len(self.made) > 5 and self.command("prune", NAME, "--keep", "3", "--yes"):
-            kept = {each.index for each in self.patiently(lambda: generations.of(self.engine, NAME))}
+            kept = {each.index for each in self.patiently(lambda: generations.list_generations(self.engine, NAME))}
             self.made = {index: label for index, label in self.made.items() if index in kept}
 
     def has_older(self) -> bool:

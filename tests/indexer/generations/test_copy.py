@@ -7,7 +7,7 @@ import pytest
 from termweave.errors import GateNotMet, TermweaveError, UsageError
 from termweave.indexer import UpdateMode, build, update, updater
 from termweave.indexer.generations import deletion, publication
-from termweave.indexer.generations.generations import live, of
+from termweave.indexer.generations.generations import list_generations, live
 from termweave.indexer.generations.publication import promote
 from termweave.indexer.ledger import storage
 from tests.indexer.builds import LEXICAL, clean, numbered
@@ -31,11 +31,11 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     source = corpus(numbered(12))
     leave_a_copy(opensearch_engine, source, name, monkeypatch)
-    (unfinished,) = [each.index for each in of(opensearch_engine, name) if not each.complete]
+    (unfinished,) = [each.index for each in list_generations(opensearch_engine, name) if not each.complete]
     update(opensearch_engine, source, name, LEXICAL)  # the live one is another now
     updated = update(opensearch_engine, corpus(numbered(13)), name, LEXICAL, mode=UpdateMode(new=True))
     assert updated.counts.new == 1
-    assert unfinished not in {each.index for each in of(opensearch_engine, name)}
+    assert unfinished not in {each.index for each in list_generations(opensearch_engine, name)}
     clean(opensearch_engine, name)
 
 
@@ -46,14 +46,14 @@ def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_
     with storage.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
         older.put("name", name)
         older.put("state", "copying")
-    given, of_host = [], storage.of
+    given, of_host = [], storage.open_ledgers
 
     def watched(*arguments):
         for index, ledger in of_host(*arguments):
             given.append(ledger)
             yield index, ledger
 
-    monkeypatch.setattr(storage, "of", watched)
+    monkeypatch.setattr(storage, "open_ledgers", watched)
     monkeypatch.setattr(deletion, "remove_generation", stop)
     with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True))
@@ -100,11 +100,11 @@ def test_a_copy_that_misses_its_gate_leaves_the_live_generation(opensearch_engin
         update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), gate=no)
     assert live(opensearch_engine, name) == built.index
     assert clean(opensearch_engine, name) == 5
-    refused = of(opensearch_engine, name)[0]
+    refused = list_generations(opensearch_engine, name)[0]
     assert (refused.complete, refused.missed, refused.documents) == (True, "No.", 6)
     with pytest.raises(UsageError, match="needs a new generation"):
         update(opensearch_engine, source, name, LEXICAL, gate=no)
     assert update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True)).documents == 6
-    assert refused in of(opensearch_engine, name)  # it is whole: only `prune` removes it
+    assert refused in list_generations(opensearch_engine, name)  # it is whole: only `prune` removes it
     promote(opensearch_engine, name, refused.index)
     assert clean(opensearch_engine, name, source) == 6

@@ -32,7 +32,7 @@ def documents(engine, name):
 
 
 def test_listed_newest_first_with_what_is_in_them(opensearch_engine, name, three):
-    found = generations.of(opensearch_engine, name)
+    found = generations.list_generations(opensearch_engine, name)
     assert [each.index for each in found] == three[::-1]
     assert [each.documents for each in found] == [3, 2, 1]
     assert [each.live for each in found] == [True, False, False]
@@ -87,7 +87,7 @@ def test_prune_keeps_the_live_and_the_newest(opensearch_engine, name, three):
     (old,) = retention.prunable(opensearch_engine, name, keep=1)
     assert old.index == three[1]
     assert retention.prune(opensearch_engine, name, [old]) == [old.index]
-    assert {each.index for each in generations.of(opensearch_engine, name)} == {three[0], three[2]}
+    assert {each.index for each in generations.list_generations(opensearch_engine, name)} == {three[0], three[2]}
     assert not list(storage.folder(opensearch_engine).glob(f"{three[1]}*"))
     assert documents(opensearch_engine, name) == 1
 
@@ -110,20 +110,20 @@ def test_an_unfinished_one_without_a_ledger_goes_by_wish_while_nobody_builds(ope
         assert run(prune) == 1
     assert "is running" in capsys.readouterr().err
     assert run(prune) == 0
-    assert [each.index for each in generations.of(opensearch_engine, name)] == [three[2], three[1]]
+    assert [each.index for each in generations.list_generations(opensearch_engine, name)] == [three[2], three[1]]
 
 
 def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three, tmp_path):
     build(
         opensearch_engine, corpora.open_source(tmp_path / "1.jsonl"), f"{name}-other", BuildOptions(weights="none", dense="none")
     )
-    assert len(generations.of(opensearch_engine, name)) == 3
-    assert len(generations.of(opensearch_engine, f"{name}-other")) == 1
+    assert len(generations.list_generations(opensearch_engine, name)) == 3
+    assert len(generations.list_generations(opensearch_engine, f"{name}-other")) == 1
 
 
 def test_an_unknown_name_is_said(opensearch_engine):
     with pytest.raises(UsageError, match="no index named"):
-        generations.of(opensearch_engine, "nothing-of-the-kind")
+        generations.list_generations(opensearch_engine, "nothing-of-the-kind")
 
 
 @pytest.mark.parametrize("verb", [["generations"], ["rollback"], ["delete", "--yes"], ["prune", "--yes"]])
@@ -140,7 +140,7 @@ def test_what_termweave_did_not_make_is_said_to_be_there(opensearch_engine, name
 
 def test_one_generation_is_not_taken_for_a_name(opensearch_engine, name, three):
     with pytest.raises(UsageError, match=f"'{three[0]}' is one generation of '{name}'. Give the name it was built under"):
-        generations.of(opensearch_engine, three[0])
+        generations.list_generations(opensearch_engine, three[0])
 
 
 #: What every generation says of itself, beside its name and when it was made.

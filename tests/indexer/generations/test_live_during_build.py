@@ -79,7 +79,7 @@ def test_what_the_engine_still_copies_for_a_client_that_died(opensearch_engine, 
     with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), progress=die)
     assert not opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
-    (copy,) = [each.index for each in generations.of(opensearch_engine, name) if not each.complete]
+    (copy,) = [each.index for each in generations.list_generations(opensearch_engine, name) if not each.complete]
     if then == "remove":
         deletion.remove_generation(opensearch_engine, copy)
         assert opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]

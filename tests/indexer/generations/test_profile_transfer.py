@@ -6,7 +6,7 @@ import pytest
 
 from termweave.errors import GateNotMet
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations.generations import live, of
+from termweave.indexer.generations.generations import list_generations, live
 from termweave.search import Index
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.profiles import Profile
@@ -93,7 +93,7 @@ def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(opensearch_engin
     with pytest.raises(GateNotMet):
         build(opensearch_engine, source, name, LEXICAL, gate=no)
     assert asked == ["", "tuned"]
-    refused = of(opensearch_engine, name)[0]
+    refused = list_generations(opensearch_engine, name)[0]
     assert (refused.complete, refused.missed) == (True, "No.")
     assert lineage.read(opensearch_engine, refused.index).profile == "tuned"  # should somebody promote it
     tune(opensearch_engine, name, "later")

@@ -58,7 +58,7 @@ def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_
     with pytest.raises(
         EngineError, match="not read the documents that were found: some of their shards are on no living node"
     ) as caught:
-        hits.of(
+        hits.fetch(
             opensearch_engine, opened, places, replace(candidates, index=index.generation), first=1, fields=["id"], explain=False
         )
     assert "_cluster/health" in caught.value.hint

@@ -119,7 +119,7 @@ def test_a_model_is_trained_on_one_half_and_the_other_half_decides(trainer, open
     made = valid(trainer.get(f"/api/train?job={job}"), "trained")
     assert made["after"] > made["before"]
     assert made["documents"] == len(TOPICS)
-    assert made["generation"] in {each.index for each in generations.of(opensearch_engine, topics)}
+    assert made["generation"] in {each.index for each in generations.list_generations(opensearch_engine, topics)}
     assert generations.live(opensearch_engine, topics) == (made["generation"] if made["published"] else before)
     (gate,) = made["gates"]
     assert gate["met"] == made["published"]

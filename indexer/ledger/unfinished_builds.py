@@ -37,7 +37,7 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
     Raises:
         UnfinishedBuild: The unfinished generation has another source, model or setting.
     """
-    for index, ledger in storage.of(engine, name):
+    for index, ledger in storage.open_ledgers(engine, name):
         with ledger.closed_on_error():
             state = ledger.get("state")
             if state not in {"surveying", "building", "rejected", "missed"}:
