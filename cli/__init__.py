@@ -243,5 +243,17 @@ def _fault(error: Exception, arguments: list[str]) -> int:
         where = f"The details are in {report}; please report them."
     except OSError:
         where = "Run it again with --verbose for the details."
+    if (blamed := _blamed_server(error)) is not None:
+        _complain(blamed.message, blamed.hint)
+        return blamed.exit_status
     _complain(f"A fault in termweave itself: {type(error).__name__}: {error}.", where)
     return 1
+
+
+def _blamed_server(error: Exception) -> TermweaveError | None:
+    """The error about a server, if the exception comes of an answer that no server sends; None for a fault in termweave itself."""
+    if "termweave.engine.client.connection" not in sys.modules:
+        return None
+    from termweave.engine.client.connection import blamed_server
+
+    return blamed_server(error)

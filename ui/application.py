@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from termweave.engine.client.connection import blamed_server
 from termweave.errors import TermweaveError
 from termweave.search.render.html import shade
 from termweave.ui.api import endpoints
@@ -104,8 +105,9 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    """A fault in termweave itself. Starlette raises it again afterwards, so that the log has the traceback."""
-    del error
+    """A fault in termweave itself, or a server that lies. Starlette raises it again afterwards, so that the log has the traceback."""
+    if (blamed := blamed_server(error)) is not None:
+        return _failed(request, blamed)
     return problem(
         request,
         HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from termweave.engine.client import credentials, payloads, retries, server_errors
+from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.capabilities import probe
 from termweave.engine.client.outage import Outage
 from termweave.engine.client.payloads import quote
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 T = TypeVar("T")
-__all__ = ["Engine", "connect", "quote", "target"]
+__all__ = ["Engine", "blamed_server", "connect", "quote", "target"]
 
 #: All engines of this process; see `_close_after_fork`.
 _ENGINES: WeakSet[Engine] = WeakSet()
@@ -53,6 +54,7 @@ class Engine:
         self.user = user
         self._tls: ssl.SSLContext | None = transport.access.authentication.get("ssl_context")
         self._retries = retries.Retries()
+        self._last_answers = LastAnswers()
         _ENGINES.add(self)
 
     def __enter__(self) -> Self:
@@ -196,6 +198,8 @@ class Engine:
             if failure is None:
                 raise
             raise failure from error
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            self._last_answers.add(f"{method} {path}", text, whole="filter_path" not in (params or {}))
         try:
             return self._parse(status, text, request.method, request.path)
         except EngineResponseError as error:
@@ -250,6 +254,12 @@ class Engine:
         if not isinstance(answer, list if path.startswith("/_cat/") else dict):
             raise NotOpenSearch(self.url, request, answer, HTTPStatus.OK)
         return answer
+
+
+def blamed_server(error: Exception) -> EngineError | None:
+    """The error about a server whose answer an exception of this process comes of; None for a fault in termweave itself."""
+    errors = (engine._last_answers.blamed(error, engine.url) for engine in list(_ENGINES))  # noqa: SLF001 - of this module
+    return next((each for each in errors if each is not None), None)
 
 
 def _close_after_fork() -> None:

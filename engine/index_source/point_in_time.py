@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
 _ALL: Mapping[str, Any] = {"match_all": {}}
+#: More shards than an index can have by default are believed, but not any number: each is opened.
+_MOST_SHARDS = 100_000
 
 
 @dataclass
@@ -88,11 +90,14 @@ class PointInTime:
         while True:
             pit = view.pit
             try:
-                return _search(self._engine, pit, {"query": query, **body})
+                answer = _search(self._engine, pit, {"query": query, **body})
             except EngineResponseError as error:
                 if not _expired(error):
                     raise
                 self._renew(view, pit)
+            else:
+                _check_order(answer["hits"]["hits"], low, self._engine.url)
+                return answer
 
     def close(self, *, delete: bool = True) -> None:
         """Stop keeping the points in time alive, and delete them on the server."""
@@ -135,6 +140,10 @@ def open_views(
     views = []
     for index in indices:
         answer = engine.request("POST", f"/{quote(index)}/_search", body={"size": 0, "track_total_hits": False})
+        if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:
+            raise EngineError(
+                f"{engine.url} says that {index} has {answer['_shards']['total']:,} shards.", "No OpenSearch has so many."
+            )
         uuid = uuid_of(engine, index)
         views += [ShardView(index, number, uuid) for number in range(answer["_shards"]["total"])]
     for view in views:
@@ -217,6 +226,22 @@ def _search(engine: Engine, pit: str, body: Mapping[str, Any]) -> dict[str, Any]
         "POST", "/_search", params=params, body={**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
     )
     return answer
+
+
+def _check_order(hits: Sequence[Mapping[str, Any]], low: int, url: str) -> None:
+    """Refuse a page that is not in the order of the sequence numbers: reading would never end, or leave documents out.
+
+    Raises:
+        EngineError: The numbers go back.
+    """
+    for hit in hits:
+        number = (hit.get("sort") or [None])[0]
+        if not isinstance(number, int) or number < low:
+            raise EngineError(
+                f"{url} gave documents that are not in the order of their sequence numbers ({number!r} after {low - 1}).",
+                "Look at what stands between, a proxy for example.",
+            )
+        low = number + 1
 
 
 def _deleted(index: str) -> InputError:

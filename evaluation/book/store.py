@@ -14,7 +14,7 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.evaluation.book import bulk
 from termweave.search.catalog.lineage import check_one, exists
 
@@ -266,6 +266,10 @@ class JudgementBook:
             yield from (hit["_source"] for hit in hits)
             if most is not None or len(hits) < body["size"]:
                 return
+            if hits[-1]["sort"] == body.get("search_after"):
+                raise EngineError(
+                    f"{self.engine.url} gave the same page twice.", "Look at what stands between, a proxy for example."
+                )
             body["search_after"] = hits[-1]["sort"]
 
     def _id(self, *parts: str) -> str:
