@@ -1,14 +1,11 @@
-"""What the tests of builds share: small corpora, encodings, and verification of what is live."""
+"""What the tests of builds share: small corpora, and verification of what is live."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from termweave.indexer import BuildOptions, verify, verify_against_source
 from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.index_setup import is_written
 from termweave.indexer.ledger import storage
-from termweave.records import Document, Encoding, Passage, TermWeights
 from termweave.search import Index
 
 LEXICAL = BuildOptions(weights="none", dense="none")
@@ -41,18 +38,3 @@ def clean(engine, name, source=None):
     assert not is_written(engine, index.generation)
     assert index.lineage.documents == found.documents
     return found.documents
-
-
-def weights(**each):
-    return TermWeights(tuple(each), np.array(list(each.values()), np.float32))
-
-
-def three():
-    """A block of a whole document and two passages of another one, and what the models would say of it."""
-    documents = [
-        Document("whole", "a text", line=1),
-        *(Document(f"cut#{part}", "a text", line=2, passage=Passage("cut", part, 0, 6)) for part in (1, 2)),
-    ]
-    vectors = np.float32([[1, 0], [0, 1], [0, 1]])
-    encodings = [Encoding("a text", weights(**{f"w{place}": 1.0}), vector) for place, vector in enumerate(vectors)]
-    return documents, encodings

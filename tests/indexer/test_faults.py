@@ -144,7 +144,7 @@ def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(benc
     with bench.searching("first second"):
         process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
-        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write/_alias"))
+        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write-*/_alias"))
         opensearch_engine.request("PUT", f"/{unfinished}/_settings", body={"index.blocks.read_only": True})
         said, _ = process.communicate("\n")
         assert process.returncode == 1, said
@@ -176,7 +176,7 @@ def test_an_index_without_its_shard_is_waited_for_and_then_said(bench, opensearc
     settings.write_bytes(orjson.dumps(homeless))
     with bench.searching("first second"):
         said = bench.run("--settings", str(settings), "--patience", "2", prelude=IMPATIENT, status=1)
-        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write/_alias"))
+        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write-*/_alias"))
         assert f"cannot write to {unfinished}: " in said
         assert "primary shard is not active" in said
         assert "it resumes" in said

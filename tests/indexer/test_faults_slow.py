@@ -110,7 +110,7 @@ def test_a_disk_beyond_its_watermark(mortal, tmp_path):
         settings = {f"{marks}.low": None, f"{marks}.high": None, f"{marks}.flood_stage": None}
         try:
             engine.request("PUT", "/_cluster/settings", body={"transient": full})
-            (unfinished,) = list(engine.request("GET", f"/{bench.name}-*.write/_alias"))
+            (unfinished,) = list(engine.request("GET", f"/{bench.name}-*.write-*/_alias"))
             wait_for(lambda: _blocked(engine, unfinished))
             child.stdin.write("\n")
             child.stdin.flush()
