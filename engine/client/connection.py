@@ -199,7 +199,7 @@ class Engine:
                 raise
             raise failure from error
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            self._last_answers.add(f"{method} {path}", text, whole="filter_path" not in (params or {}))
+            self._last_answers.add(f"{request.method} {request.path}", text, whole="filter_path" not in (request.params or {}))
         try:
             return self._parse(status, text, request.method, request.path)
         except EngineResponseError as error:
