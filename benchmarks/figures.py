@@ -65,9 +65,7 @@ class Figures:
 
 FIGURES = (
     Figures("retrieval", "README.md, docs/figures.md", "all systems on full collections", f"retrieval.py SETS: {_EIGHT}"),
-    Figures("fusion", "docs/fusion.md", "fusion methods, tuning", f"fusion.py SETS: {_EIGHT}"),
-    Figures("fusion-rules", "docs/fusion.md", "rules for the share of dense", "fusion_rules.py SETS: nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad"),
-    Figures("rnn-share", "docs/fusion.md", "the share of rNN", "rnn_share.py SETS: cranfield medquad nfcorpus stackfaq vaswani wikiqa"),
+    Figures("fusion", "docs/fusion.md", "fusion and rNN with three dense models", "fusion.py --work WORK/fusion --data DATA"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
     Figures("throughput", "docs/latency.md", "queries a second of eight clients", "throughput.py"),

@@ -128,6 +128,23 @@ class TextEncoder:
         words = self._analysis().words([text])[0]
         return list(zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True))
 
+    def dense_spread(self) -> float:
+        """How far the similarities of the dense model lie apart (`calibration.dense_spread`); 0 without a dense model."""
+        from termweave.encoders import calibration  # noqa: PLC0415 - it encodes with this class
+
+        return calibration.dense_spread(self)
+
+    def weights_spread(self) -> float:
+        """How far the scores of a sparse model of others lie apart (`calibration.weights_spread`).
+
+        0 without a weights model, and for models whose weights are multiples of BM25's: fusion was fitted to them.
+        """
+        if self._weights is None or self._weights.needs_statistics:
+            return 0.0
+        from termweave.encoders import calibration  # noqa: PLC0415 - as above
+
+        return calibration.weights_spread(self)
+
     def familiarity(self, texts: Sequence[str]) -> dict[str, Familiarity]:
         """Output -> whether its model knows the language of a sample. No model runs."""
         results: dict[str, Familiarity] = {}

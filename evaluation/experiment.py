@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from termweave.search import Index
 
 
+#: A difference with a smaller p-value, corrected for the number of comparisons, is said to be one.
+_SIGNIFICANT = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table.
@@ -154,9 +158,40 @@ def evaluate(
         runs=all_runs,
         texts={query.id: query.text for query in queries},
         values=values,
-        notes=(*notes, *shortened),
+        notes=(*notes, *shortened, *_beaten_by_one_signal(chosen, values, index)),
         default=default,
     )
+
+
+def _beaten_by_one_signal(
+    systems: Sequence[System], values: Mapping[str, Mapping[str, NDArray[np.float64]]], index: Index
+) -> list[str]:
+    """A remark for each fused system without a reranker that is significantly below one of its own signals (Holm, p < .05)."""
+    single = {}
+    for system in systems:
+        mode = index.mode(system.mode)
+        if mode.single and system.reranking is None:
+            single[next(iter(mode.weights))] = system
+    remarks = []
+    for system in systems:
+        mode = index.mode(system.mode)
+        signals = [] if mode.single or system.reranking is not None else [name for name in mode.weights if name in single]
+        mine = values[system.name][LEADING]
+        alone = {name: values[single[name].name][LEADING] for name in signals}
+        tests = holm([randomisation_test(each, mine) for each in alone.values()])
+        better = {
+            name: (float(each.mean()), p)
+            for (name, each), p in zip(alone.items(), tests, strict=True)
+            if p < _SIGNIFICANT and each.mean() > mine.mean()
+        }
+        if better:
+            best = max(better, key=lambda name: better[name])
+            mean, p = better[best]
+            remarks.append(
+                f"{system.name} is below {single[best].name} alone: {LEADING} {mine.mean():.4f} against {mean:.4f} (p = {p:.4f}). "
+                f"Search with --mode {best}, or let 'termweave tune' fit the fusion."
+            )
+    return remarks
 
 
 def runs_of(

@@ -66,6 +66,18 @@ class BuildPlan:
         """Length of the vectors; None without a dense model."""
         return self.models["dense"].dimension if "dense" in self.models else None
 
+    def dense_spread(self) -> float:
+        """How far the similarities of the dense model lie apart; models that were not calibrated yet are. 0 without a dense model."""
+        if "dense" not in self.models:
+            return 0.0
+        return self.encoder.dense_spread() or self.models["dense"].spread
+
+    def weights_spread(self) -> float:
+        """How far the scores of a sparse model of others lie apart; 0 for other models."""
+        if "weights" not in self.models:
+            return 0.0
+        return self.encoder.weights_spread() or self.models["weights"].spread
+
 
 def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> BuildPlan:
     """Decide what a build will make. Nothing is written; the fingerprint and the first documents of the source are read.

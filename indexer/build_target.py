@@ -80,7 +80,15 @@ def begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, prog
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
         fitting = Fitting(
-            engine.capabilities, sample, planned.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+            engine.capabilities,
+            sample,
+            planned.dimension,
+            planned.analyzer,
+            options.prune,
+            options.vectors == "byte",
+            dense_spread=planned.dense_spread(),
+            weights_spread=planned.weights_spread(),
+            average_length=corpus.statistics.average_length if corpus.statistics else 0.0,
         )
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])

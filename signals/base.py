@@ -6,7 +6,6 @@ so that a search uses exactly the parameters that the documents were written wit
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -35,6 +34,10 @@ class Fitting:
         analyzer: Name of the OpenSearch analyzer for text.
         pruning: Which impacts are not stored.
         byte_vectors: Whether vectors are stored as bytes.
+        dense_spread: How far the similarities of the dense model lie apart (`encoders.calibration.dense_spread`); 0 if unknown.
+        weights_spread: How far the scores of a sparse model of others lie apart (`encoders.calibration.weights_spread`); 0: those of
+            an anchored model, to which fusion was fitted.
+        average_length: Mean number of terms of a document; 0 if unknown.
     """
 
     capabilities: Capabilities
@@ -43,6 +46,9 @@ class Fitting:
     analyzer: str = "english"
     pruning: Pruning = field(default_factory=Pruning)
     byte_vectors: bool = False
+    dense_spread: float = 0.0
+    weights_spread: float = 0.0
+    average_length: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +144,12 @@ class Signal(ABC):
     def spread(self, low: float, high: float, par: float | None = None) -> float:
         """How far the scores `low` and `high` lie apart, in a unit that all signals share. Fusion weighs signals by its square.
 
-        For a signal of words it is the difference as a share of the best score. If even the best document has less than half of
-        the query's words (its score is below half of `par`), the square of the spread is reduced in proportion.
+        For a signal of words it is the difference as a share of the best score, times the share of the query's words that the best
+        document holds (its score over `par`, at most 1).
         """
         if high <= 0:
             return 0.0
-        return (high - low) / high * math.sqrt(min(1.0, 2 * high / par) if par else 1.0)
+        return (high - low) / high * (min(1.0, high / par) if par else 1.0)
 
     #: The stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()

@@ -45,8 +45,13 @@ _BYTE = 127
 #: Share of a sample's numbers that bytes represent without clipping; and a number that few exceed in a unit vector, times the root of
 #: its dimension, where there is no sample.
 _QUANTILE, _USUAL = 0.9995, 4.0
-#: This many background deviations count as much as the whole score of a signal of words (docs/fusion.md).
-_UNIT = 3.5
+#: `Dense.unit` in a corpus of documents with `_LENGTH` terms, as a share of the model's own spread; and the power of their length.
+#: docs/fusion.md says which models and data sets chose these numbers.
+_SHARE, _LENGTH, _POWER = 0.8, 50, 0.25
+#: Average lengths outside these do not change the unit further.
+_SHORTEST, _LONGEST = 10, 500
+#: The unit of indices built before models were calibrated, in standard deviations of the similarity between random documents.
+_EARLIER_UNIT = 3.5
 
 
 def to_half(vector: NDArray[np.float32]) -> str:
@@ -106,7 +111,9 @@ class Dense(Signal):
         dimension: Dimension of the vectors.
         m: Links per node of the HNSW graph.
         ef_construction: Candidates compared when a node is linked.
-        background: Standard deviation of the similarity between two random documents of the corpus.
+        background: Standard deviation of the similarity between two random documents of the corpus, where `unit` is not known.
+        unit: The difference between similarities that counts as much as the whole score of a signal of words; 0 if the model
+            was not calibrated.
         byte_scale: The server has each number of a vector times this, as a whole number from -127 to 127; 0: it has floats.
     """
 
@@ -120,10 +127,11 @@ class Dense(Signal):
     ef_construction: int = 100
     background: float = _BACKGROUND
     byte_scale: float = 0.0
+    unit: float = 0.0
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take the encoder's dimension, and measure in the sample how similar random documents are and how large a vector's numbers."""
+        """Take the encoder's dimension and spread, and measure in the sample how large a vector's numbers are."""
         if fitting.dimension is None:
             raise ModelError(
                 "The signal 'dense' needs a model that gives vectors, and there is none.",
@@ -136,6 +144,8 @@ class Dense(Signal):
             )
         vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
         scale = _byte_scale(vectors, fitting.dimension) if fitting.byte_vectors else 0.0
+        if fitting.dense_spread:
+            return cls(dimension=fitting.dimension, byte_scale=scale, unit=_unit(fitting.dense_spread, fitting.average_length))
         return cls(dimension=fitting.dimension, background=_deviation(vectors), byte_scale=scale)
 
     @classmethod
@@ -145,7 +155,7 @@ class Dense(Signal):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters; an index of floats has those that earlier versions know."""
-        return {name: value for name, value in super().parameters().items() if name != "byte_scale" or value}
+        return {name: value for name, value in super().parameters().items() if name not in {"byte_scale", "unit"} or value}
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The k-NN field, and the half-precision copy."""
@@ -206,13 +216,24 @@ class Dense(Signal):
         return (engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score) / clause.scale
 
     def spread(self, low: float, high: float, par: float | None = None) -> float:
-        """The difference in standard deviations of the similarity between random documents.
+        """The difference in units of the model and the corpus.
 
-        The deviation is the geometric mean of this corpus's and the usual one: a corpus on one subject has a large deviation, but
-        only a part of it is chance.
+        In an index of an earlier version the unit is a number of standard deviations of the similarity between random documents, the
+        geometric mean of this corpus's and the usual one: a corpus on one subject has a large deviation, but only a part of it is chance.
         """
         del par
-        return (high - low) / (_UNIT * math.sqrt(self.background * _BACKGROUND))
+        return (high - low) / (self.unit or _EARLIER_UNIT * math.sqrt(self.background * _BACKGROUND))
+
+
+def _unit(spread: float, length: float) -> float:
+    """`Dense.unit`: vectors count more in short documents, which hold few of the words that a query may use.
+
+    Args:
+        spread: `Fitting.dense_spread`.
+        length: `Fitting.average_length`.
+    """
+    typical = min(_LONGEST, max(_SHORTEST, length)) if length else _LENGTH
+    return _SHARE * spread * (typical / _LENGTH) ** _POWER
 
 
 def _byte_scale(vectors: Sequence[NDArray[np.float32]], dimension: int) -> float:

@@ -35,6 +35,7 @@ class WeightedTerms(Signal):
         levels: The integer stored for `w_max`; heavier impacts are clipped to it.
         prune_share: `Pruning.share`.
         prune_below: `Pruning.below`.
+        unit: The spread that counts as the whole score: of a sparse model of others its own, else 1.
     """
 
     needs: ClassVar[Output | None] = "weights"
@@ -43,12 +44,26 @@ class WeightedTerms(Signal):
     levels: int = 255
     prune_share: float = 0.0
     prune_below: float = 0.0
+    unit: float = 1.0
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
         """Take a high quantile of the sample's impacts as `w_max`."""
         w_max = scale([encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None])
-        return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
+        return cls(
+            w_max=w_max,
+            prune_share=fitting.pruning.share,
+            prune_below=fitting.pruning.below,
+            unit=fitting.weights_spread or 1.0,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters; an index of an anchored model has those that earlier versions know."""
+        return {name: value for name, value in super().parameters().items() if name != "unit" or value != 1.0}
+
+    def spread(self, low: float, high: float, par: float | None = None) -> float:
+        """See `Signal.spread`."""
+        return super().spread(low, high, par) / self.unit
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Round impacts ``(n,)`` to integers from 1 to `levels`, so that rounding loses no word."""

@@ -160,6 +160,7 @@ class ModelInfo:
         analysis: Id of the analysis; None for a dense output.
         max_length: The most tokens of a text that the model reads.
         folder: The folder that the model was opened from; None if it is not opened.
+        spread: How far its scores lie apart (`encoders.calibration`); 0 if that was not measured.
     """
 
     name: str
@@ -168,6 +169,7 @@ class ModelInfo:
     analysis: str | None
     max_length: int
     folder: Path | None = None
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders import calibration
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, digest, digests, write_manifest
 from termweave.encoders.onnx.checked_graphs import write_checked
 from termweave.encoders.onnx.graph_writer import OPSET
+from termweave.encoders.text_encoder import load
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ def export(path: Path, out: Path | None = None) -> Parity:
             for name in GRAPHS.values():
                 shutil.move(scratch / name, path / name)
             write_manifest(path, _described(folder.manifest, path, parity))
+    if "dense" in folder.manifest.outputs:
+        calibration.write(load(weights="none", dense=target))
     return parity
 
 

@@ -154,7 +154,15 @@ def _begin(
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
     fitting = Fitting(
-        engine.capabilities, sample, planned.encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+        engine.capabilities,
+        sample,
+        planned.encoder.dimension,
+        planned.analyzer,
+        options.prune,
+        options.vectors == "byte",
+        dense_spread=planned.encoder.dense_spread(),
+        weights_spread=planned.encoder.weights_spread(),
+        average_length=corpus.statistics.average_length if corpus.statistics else 0.0,
     )
     layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
     added = [name for name in enriched_mapping.names(layout) if not (name == "id" and enriched_mapping.has_id(source))]

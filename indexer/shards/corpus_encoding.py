@@ -167,6 +167,8 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
             f"No model knows the language of {source.name}, so there is nothing to encode.",
             "Name a model with --weights or --dense, or index the corpus itself: it gets the words of its language.",
         )
+    spreads = {"dense": encoder.dense_spread(), "weights": encoder.weights_spread()}
+    models = {output: replace(model, spread=spreads.get(output, 0.0)) for output, model in encoder.models.items()}
     weights, dense = (_absolute(names[output]) if output in encoder.models else "none" for output in ("weights", "dense"))
     return (
         encoder,
@@ -174,7 +176,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
         ShardManifest(
             source=source.name,
             fingerprint=source.fingerprint,
-            models=encoder.models,
+            models=models,
             passages=options.passages.parameters() if options.passages else {},
             skip_bad=options.skip_bad,
             analyzer=advice.analyzer,

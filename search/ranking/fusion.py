@@ -7,9 +7,9 @@ can have there: the lowest score of the list, or the signal's floor if the list 
 The methods differ in how much each signal counts for a query. Min-max gives the best document of a signal 1 even if all its
 scores are nearly equal, so that a signal without a clear winner counts as much as one that has found the answer. ``adaptive``,
 the default, weighs each signal by the square of its spread (`Signal.spread`), which every signal measures in its own unit. For
-signals of words it is the difference between the best and the lowest score as a share of the best, reduced if even the best
-document has less than half of the query's words. For vectors it is that difference in standard deviations of the similarity
-between two random documents, measured when the index is built. No method needs judgements; docs/fusion.md has the figures.
+signals of words it is the difference between the best and the lowest score as a share of the best, reduced where even the best
+document does not hold all of the query's words. For vectors it is that difference in a unit of the model and the corpus
+(`termweave.encoders.calibration`, `signals.dense`). No method needs judgements; docs/fusion.md has the figures.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, latency, runs, systems
-from termweave.evaluation.measures import MEASURES
+from termweave.evaluation.experiment import _beaten_by_one_signal
+from termweave.evaluation.measures import LEADING, MEASURES
 from termweave.evaluation.report import html_page
 from termweave.evaluation.report import table as report
 from termweave.indexer import BuildOptions, build
@@ -269,3 +270,16 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
     assert "1 query without text, counted as 0: 'q-timer'." in notes
     assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it is in the file twice
     assert any(note.startswith("The profile 'mine' was fitted on half of these queries") for note in notes)
+
+
+def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):
+    """The values are made up: 40 queries of which dense alone answers all, hybrid a half."""
+    rows = systems.default_systems(index)
+    half = np.tile([0.0, 1.0], 20)
+    values = {row.name: {LEADING: half} for row in rows}
+    assert _beaten_by_one_signal(rows, values, index) == []
+    values["dense"] = {LEADING: np.ones(40)}
+    (remark,) = _beaten_by_one_signal(rows, values, index)
+    assert "hybrid is below dense alone: nDCG@10 0.5000 against 1.0000 (p = 0.0002). Search with --mode dense" in remark
+    values["dense"] = {LEADING: np.append(half[:-2], [1.0, 1.0])}  # one query more may be chance
+    assert _beaten_by_one_signal(rows, values, index) == []

@@ -147,7 +147,13 @@ class _InMemory:
                 counter.add(terms)
         self._statistics = counter.result()
         encodings = self._encoder.encode(texts, kind="document", statistics=self._statistics)
-        fitting = Fitting(Capabilities(""), encodings[:: max(1, len(encodings) // _BLOCK)], self._encoder.dimension)
+        fitting = Fitting(
+            Capabilities(""),
+            encodings[:: max(1, len(encodings) // _BLOCK)],
+            self._encoder.dimension,
+            dense_spread=self._encoder.dense_spread(),
+            average_length=self._statistics.average_length,
+        )
         self._weights, self._dense = Weights.fit(fitting), Dense.fit(fitting)
         self._index = SparseIndex([self._weights.rounded(each.weights) for each in encodings if each.weights is not None])
         self.vectors = np.stack([each.vector for each in encodings if each.vector is not None])

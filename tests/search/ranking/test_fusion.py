@@ -19,6 +19,7 @@ from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.retrieval import server_fusion
 from termweave.search.retrieval.candidates import Candidates, HalfVectors
+from termweave.signals.base import Fitting
 from termweave.signals.dense import Dense, to_half
 from termweave.signals.weights import Weights
 
@@ -106,24 +107,56 @@ def test_a_document_that_is_listed_twice_counts_by_its_best_score():
 
 
 def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
-    dense = Dense(dimension=4, background=0.1)
+    dense = Dense(dimension=4, unit=0.4)
     words = Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights())
     certain = Ranked.of([("b", 0.9), ("a", 0.3)], 2, dense)
     unsure = Ranked.of([("b", 0.32), ("a", 0.31)], 2, dense)
     weights = {"weights": 0.5, "dense": 0.5}
     assert fuse({"weights": words, "dense": certain}, weights).ranking[0][0] == "b"
     assert fuse({"weights": words, "dense": unsure}, weights).ranking[0][0] == "a"
-    vectors, apart = (0.6 / (3.5 * (0.1 * 0.12) ** 0.5)) ** 2, 0.1**2
+    vectors, apart = (0.6 / 0.4) ** 2, 0.1**2
     assert fuse({"weights": words, "dense": certain}, weights).ranking[0][1] == pytest.approx(vectors / (vectors + apart))
 
 
-def test_adaptive_trusts_words_less_where_no_document_has_half_of_them():
+def test_a_model_whose_similarities_lie_close_together_counts_the_same():
+    """The lists of two models that differ in the scale of their similarities alone are fused alike."""
+
+    def fused(scale, spread):
+        dense = Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=spread, average_length=50))
+        lists = {
+            "weights": Ranked.of([("a", 10.0), ("b", 4.0), ("c", 3.0)], 3, Weights()),
+            "dense": Ranked.of([("c", 0.7 + scale * 0.4), ("b", 0.7 + scale * 0.3), ("a", 0.7)], 3, dense),
+        }
+        return fuse(lists, {"weights": 0.5, "dense": 0.5}).ranking
+
+    wide, narrow = fused(1.0, 0.44), fused(0.2, 0.088)
+    assert [document for document, _ in wide] == [document for document, _ in narrow]
+    assert [score for _, score in wide] == pytest.approx([score for _, score in narrow])
+
+
+def test_vectors_count_more_in_short_documents():
+    def unit(length):
+        return Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=0.4, average_length=length)).unit
+
+    assert unit(16) < unit(50) < unit(800)
+    assert unit(800) == pytest.approx(2 * unit(50) * (500 / 800) ** 0.25)
+    assert unit(0) == unit(50) == pytest.approx(0.8 * 0.4)
+    assert unit(1) == unit(10)
+
+
+def test_an_index_of_an_earlier_version_keeps_its_unit():
+    earlier = Dense(dimension=4, background=0.1)
+    assert earlier.spread(0.3, 0.9) == pytest.approx(0.6 / (3.5 * (0.1 * 0.12) ** 0.5))
+    assert "unit" not in earlier.parameters()
+
+
+def test_adaptive_trusts_words_less_where_no_document_holds_them_all():
     def ranked(par):
         return Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights(), par=par)
 
-    assert ranked(40.0).spread ** 2 == pytest.approx(ranked(None).spread ** 2 / 2)
-    assert ranked(20.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
-    dense = Ranked.of([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, background=0.1))
+    assert ranked(40.0).spread == pytest.approx(ranked(None).spread / 4)
+    assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
+    dense = Ranked.of([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, unit=0.4))
     weights = {"weights": 0.5, "dense": 0.5}
     assert fuse({"weights": ranked(10.0), "dense": dense}, weights).ranking[0][0] == "a"
     assert fuse({"weights": ranked(100.0), "dense": dense}, weights).ranking[0][0] == "b"

@@ -1,0 +1,130 @@
+"""How far apart a model's scores lie: the unit in which fusion measures the scores of a query.
+
+The similarities of one dense model lie between -.1 and .7, those of another all between .7 and .9. What a difference of .1 means
+therefore depends on the model. It is measured on fixed questions and texts that are part of this package, so that it is a property
+of the model and not of a corpus: how far the best similarity of a question lies above the hundredth of 240. Each question is answered by
+one text; the texts of a topic are plausible wrong answers, and the other topics are unrelated.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave.support import atomic_files, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from termweave.encoders.text_encoder import TextEncoder
+
+LANGUAGES = ("english", "chinese")
+#: The best similarity of a question is compared with the one at this share of the list: the hundredth of 240.
+BELOW = 100 / 240
+#: The file of a model folder that holds its figure.
+NOTE = "calibration.json"
+#: Of the texts and the measure. A note of another version does not count.
+_VERSION = 1
+
+
+@cache
+def questions_and_texts(language: str) -> tuple[list[str], list[str]]:
+    """The questions and texts in a language, "english" or "chinese"; the text at a position answers the question there."""
+    rows = [json.loads(line) for line in (Path(__file__).parent / f"{language}.jsonl").read_text("utf-8").splitlines()]
+    return [row["question"] for row in rows], [row["text"] for row in rows]
+
+
+def dense_spread(encoder: TextEncoder) -> float:
+    """The mean difference between the best and a middling similarity of a question, for the dense model of an encoder.
+
+    An exported model brings the figure along (`write`). For other models the first call encodes the texts, which takes seconds, and
+    notes the figure in the cache.
+
+    Args:
+        encoder: An encoder.
+
+    Returns:
+        A similarity, above 0; 0 for an encoder without a dense model.
+    """
+    return _spread(encoder, "dense", _measured)
+
+
+def weights_spread(encoder: TextEncoder) -> float:
+    """The mean difference between the best and a middling score of a question as a share of the best, for a sparse model of others.
+
+    Returns:
+        A share, above 0; 0 without a weights model.
+    """
+    return _spread(encoder, "weights", _measured_weights)
+
+
+def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], float]) -> float:
+    """The noted figure of an output's model; a model without one is measured."""
+    models = encoder.models
+    if output not in models:
+        return 0.0
+    hashes = [models[name].hash for name in (output, f"{output}_query") if name in models]
+    note = paths.cache() / "calibration" / f"{output}-{'-'.join(hashes)}.json"
+    folder = models[output].folder
+    for file in (*([folder / NOTE] if folder else []), note):
+        try:
+            content = json.loads(file.read_bytes())
+            if content["models"] == hashes and content["version"] == _VERSION:
+                return float(content[f"{output}_spread"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # never measured, or damaged
+    note.parent.mkdir(parents=True, exist_ok=True)
+    spread = measure(encoder)
+    _note(note, output, spread, hashes)
+    return spread
+
+
+def write(encoder: TextEncoder) -> None:
+    """Measure an exported dense model and note the figure in its folder, so that it travels with the model."""
+    models = encoder.models
+    folder = models["dense"].folder
+    assert folder is not None  # it was opened
+    _note(folder / NOTE, "dense", _measured(encoder), [model.hash for model in models.values()])
+
+
+def _note(file: Path, output: str, spread: float, hashes: list[str]) -> None:
+    atomic_files.write(file, json.dumps({f"{output}_spread": spread, "models": hashes, "version": _VERSION}).encode())
+
+
+def _measured(encoder: TextEncoder) -> float:
+    """`dense_spread`, measured in the language in which the model finds more of the answers; English if both are the same."""
+    import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+    encoder = encoder.only({"dense"})
+    results = []
+    for language in LANGUAGES:
+        questions, texts = questions_and_texts(language)
+        queries = np.stack([each.vector for each in encoder.encode(questions, kind="query")])
+        documents = np.stack([each.vector for each in encoder.encode(texts, kind="document")])
+        similarities = queries @ documents.T
+        answered = float(np.mean(similarities.argmax(axis=1) == np.arange(len(texts))))
+        ordered = -np.sort(-similarities, axis=1)
+        results.append((answered, float(np.mean(ordered[:, 0] - ordered[:, round(BELOW * len(texts)) - 1]))))
+    return max(1e-6, max(results, key=lambda result: result[0])[1])
+
+
+def _measured_weights(encoder: TextEncoder) -> float:
+    """`weights_spread`, measured in English."""
+    import numpy as np  # noqa: PLC0415
+
+    encoder = encoder.only({"weights"})
+    questions, texts = questions_and_texts("english")
+    asked = [each.weights for each in encoder.encode(questions, kind="query")]
+    documents = [
+        dict(zip(each.weights.terms, each.weights.weights.tolist(), strict=True))
+        for each in encoder.encode(texts, kind="document")
+    ]
+    shares = []
+    for query in asked:
+        pairs = list(zip(query.terms, query.weights.tolist(), strict=True))
+        scores = sorted((sum(factor * held.get(term, 0.0) for term, factor in pairs) for held in documents), reverse=True)
+        if scores[0] > 0:
+            shares.append(1 - scores[round(BELOW * len(texts)) - 1] / scores[0])
+    return max(1e-6, float(np.mean(shares))) if shares else 1.0
