@@ -35,18 +35,16 @@ SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |"
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
-    "fusion": (["{set}"], ("## Tuning", "| adaptive+rNN |", "| mean |")),
-    "fusion_rules": (
-        ["{set}", "{set}:train"],
-        ("| adaptive | ", "| predicted for each query |", "| best share for each query |"),
-    ),
-    "rnn_share": (["{set}"], ("| lambda | 0.5 |", "| mean |", "| r | gap |")),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
 #: Scripts that make models or measure one; they need torch and a base model. encoding.py measures the one that the fixture `trained` makes.
 SMALL = "--set backbone={base} --set steps=4 --set every=2"
 MODEL = "--model {trained} --full {trained} --fewer {trained}"
 TRAINING = {
+    "fusion": (
+        "--data {data} --work {work}/fusion --models shipped --sets squad cranfield",
+        ("| hybrid + rNN 0.9 |", "| earlier rule |", "hybrid minus earlier rule:"),
+    ),
     "term_weights": (
         f"--data {{data}} --results {{work}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}",
         ("| BM25, stemmed words |", "| frozen |"),
@@ -178,8 +176,7 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
     del figures
     arguments, expected = INDEXED[script]
     names = {"set": data / "squad", "index": f"{prefix}-squad"}
-    own = ["--name", prefix] if script in {"fusion", "fusion_rules", "rnn_share"} else []
-    output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
+    output = printed(script, *(each.format(**names) for each in arguments), url=opensearch_engine.url)
     for part in expected:
         assert part.format(**names) in output
 
