@@ -72,7 +72,6 @@ class Backbone:
         """The folder on this host; it need not exist yet."""
         return paths.cache() / "backbones" / self.name
 
-    @property
     def fetched(self) -> bool:
         """Whether the folder is complete: the graph is written last."""
         return (self.folder / GRAPH).is_file()
@@ -177,17 +176,17 @@ def fetch(name: str, say: Callable[[str], None] | None = None) -> Path:
         ModelError: The archive does not hold a BERT encoder.
     """
     backbone = BACKBONES[name]
-    if backbone.fetched:
+    if backbone.fetched():
         return backbone.folder
-    say = say or (lambda sentence: sys.stderr.write(f"{sentence}\n"))
+    tell = say or _write_to_standard_error
     backbone.folder.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(
-        backbone.folder.with_name(f".{name}.lock"), lambda: say(f"Another process is fetching {name}; waiting for it.")
+        backbone.folder.with_name(f".{name}.lock"), lambda: tell(f"Another process is fetching {name}; waiting for it.")
     ):
-        if backbone.fetched:
+        if backbone.fetched():
             return backbone.folder
         if not shelf().holds(backbone.artifact):
-            say(
+            tell(
                 f"Fetching {name} ({backbone.megabytes} MB, {backbone.licence}, {backbone.origin}). It is kept in {backbone.folder}."
             )
         archive = shelf().archive(backbone.artifact)
@@ -198,6 +197,10 @@ def fetch(name: str, say: Callable[[str], None] | None = None) -> Path:
     if shelf().brought is None:
         archive.unlink(missing_ok=True)  # the folder holds everything that it had
     return backbone.folder
+
+
+def _write_to_standard_error(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
 
 
 def _unpack(archive: Path, backbone: Backbone) -> None:

@@ -70,7 +70,7 @@ def resolve_local(name: str) -> Path | None:
     if (folder := _by_name(name)) is not None:
         return folder
     if name in backbones.BACKBONES:
-        return backbones.BACKBONES[name].folder if backbones.BACKBONES[name].fetched else None
+        return backbones.BACKBONES[name].folder if backbones.BACKBONES[name].fetched() else None
     package = name.replace("-", "_")
     installed = metadata.packages_distributions()  # else a folder in the working directory would count as a package
     return _package(package) if package.partition(".")[0] in installed else None

@@ -233,7 +233,7 @@ def _unit(spread: float, length: float) -> float:
         length: `Fitting.average_length`.
     """
     typical = min(_LONGEST, max(_SHORTEST, length)) if length else _LENGTH
-    return _SHARE * spread * (typical / _LENGTH) ** _POWER
+    return _SHARE * spread * math.pow(typical / _LENGTH, _POWER)
 
 
 def _byte_scale(vectors: Sequence[NDArray[np.float32]], dimension: int) -> float:

@@ -171,6 +171,12 @@ class ModelInfo:
     folder: Path | None = None
     spread: float = 0.0
 
+    @property
+    def opened(self) -> Path:
+        """The folder of a model that was opened on this host."""
+        assert self.folder is not None
+        return self.folder
+
 
 @dataclass(frozen=True, slots=True)
 class WordWeight:

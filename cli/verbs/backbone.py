@@ -59,7 +59,7 @@ def list_(*, out: Output) -> None:
             "prompts": dict(each.prompts),
             "licence": each.licence,
             "megabytes": each.megabytes,
-            "folder": str(each.folder) if each.fetched else None,
+            "folder": str(each.folder) if each.fetched() else None,
         }
         for each in backbones.known()
     ]

@@ -84,9 +84,7 @@ def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], 
 def write(encoder: TextEncoder) -> None:
     """Measure an exported dense model and note the figure in its folder, so that it travels with the model."""
     models = encoder.models
-    folder = models["dense"].folder
-    assert folder is not None  # it was opened
-    _note(folder / NOTE, "dense", _measured(encoder), [model.hash for model in models.values()])
+    _note(models["dense"].opened / NOTE, "dense", _measured(encoder), [model.hash for model in models.values()])
 
 
 def _note(file: Path, output: str, spread: float, hashes: list[str]) -> None:
@@ -101,8 +99,8 @@ def _measured(encoder: TextEncoder) -> float:
     results = []
     for language in LANGUAGES:
         questions, texts = questions_and_texts(language)
-        queries = np.stack([each.vector for each in encoder.encode(questions, kind="query")])
-        documents = np.stack([each.vector for each in encoder.encode(texts, kind="document")])
+        queries = np.stack([each.vector for each in encoder.encode(questions, kind="query") if each.vector is not None])
+        documents = np.stack([each.vector for each in encoder.encode(texts, kind="document") if each.vector is not None])
         similarities = queries @ documents.T
         answered = float(np.mean(similarities.argmax(axis=1) == np.arange(len(texts))))
         ordered = -np.sort(-similarities, axis=1)
@@ -116,11 +114,9 @@ def _measured_weights(encoder: TextEncoder) -> float:
 
     encoder = encoder.only({"weights"})
     questions, texts = questions_and_texts("english")
-    asked = [each.weights for each in encoder.encode(questions, kind="query")]
-    documents = [
-        dict(zip(each.weights.terms, each.weights.weights.tolist(), strict=True))
-        for each in encoder.encode(texts, kind="document")
-    ]
+    asked = [each.weights for each in encoder.encode(questions, kind="query") if each.weights is not None]
+    answers = [each.weights for each in encoder.encode(texts, kind="document") if each.weights is not None]
+    documents = [dict(zip(each.terms, each.weights.tolist(), strict=True)) for each in answers]
     shares = []
     for query in asked:
         pairs = list(zip(query.terms, query.weights.tolist(), strict=True))

@@ -124,7 +124,7 @@ def test_a_name_serves_wherever_a_model_is_named(shelf, graph):
 
 def test_an_index_fetches_nothing(shelf):
     assert model_lookup.resolve_local("tiny") is None
-    assert not backbones.BACKBONES["tiny"].fetched
+    assert not backbones.BACKBONES["tiny"].fetched()
 
 
 def test_the_parameters_of_a_graph_are_those_of_the_model(graph):

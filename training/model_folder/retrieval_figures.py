@@ -145,9 +145,9 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
         The number of documents searched, and system -> float64 ``(Q,)``.
     """
     model = encoder.models["weights"]
-    manifest = read_folder(model.folder, check=False).manifest
+    manifest = read_folder(model.opened, check=False).manifest
     bm25 = BM25()  # with its usual parameters, because results are compared with it
-    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.folder / TOKENIZER).tokenizer, model=manifest.name)
+    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.opened / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
     queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]

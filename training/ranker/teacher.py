@@ -38,7 +38,7 @@ def check(spec: str) -> None:
     if spec.startswith(RANKER) and not hub.named(spec.removeprefix(RANKER)):
         ranker = Ranker.load(spec.removeprefix(RANKER))
         if ranker.anchor:
-            first_stage.check(_stage(read_folder(ranker.info.folder))[0])
+            first_stage.check(_stage(read_folder(ranker.info.opened))[0])
 
 
 def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Callable[[str], None]) -> Written:

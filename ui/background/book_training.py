@@ -112,7 +112,7 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
     _delete_stopped(server, task.name)
     folder = home(task.name) / f"{datetime.now(UTC):%Y%m%d%H%M%S}"
     _write_data(folder / _DATA, task, learned(JudgementBook(server, task.name)))
-    _write_settings(folder, encoder.models["weights"].folder, skip_bad=bool(task.reading.get("skip_bad")))
+    _write_settings(folder, encoder.models["weights"].opened, skip_bad=bool(task.reading.get("skip_bad")))
     return folder
 
 
