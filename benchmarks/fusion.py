@@ -78,7 +78,7 @@ class EarlierWeights(Weights):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedCollection:
     """A collection encoded by one model, with the questions that have an answer.
 
     Attributes:
@@ -161,11 +161,11 @@ def encoder_of(given: argparse.Namespace, model: str) -> encoders.TextEncoder:
     return encoders.load() if folder is None else encoders.load(weights="none", dense=folder)
 
 
-def encoded(given: argparse.Namespace, name: str, model: str) -> Encoded:
+def encoded(given: argparse.Namespace, name: str, model: str) -> EncodedCollection:
     """Encode a collection, or read what an earlier run encoded."""
     file = given.work / f"{name}.{model}.pickle"
     if file.is_file():
-        kept: Encoded = pickle.loads(file.read_bytes())
+        kept: EncodedCollection = pickle.loads(file.read_bytes())
         return kept
     dataset = corpora.open_dataset("demo" if name == "demo" else str(given.data / name))
     judged = dataset.qrels()
@@ -202,7 +202,7 @@ def encoded(given: argparse.Namespace, name: str, model: str) -> Encoded:
             "length": statistics.average_length,
         }
     vectors = np.stack([each.vector for each in answered if each.vector is not None]).astype(np.float16)
-    result = Encoded(
+    result = EncodedCollection(
         [each.id for each in documents],
         {each.id: each.text for each in queries},
         {each.id: dict(judged[each.id]) for each in queries},
@@ -230,8 +230,8 @@ def bm25(documents: list[list[str]], statistics: CorpusStatistics) -> list[TermW
 
 
 def candidates_of(
-    given: argparse.Namespace, name: str, model: str, words: Encoded
-) -> tuple[Encoded, list[Candidates], list[Candidates]]:
+    given: argparse.Namespace, name: str, model: str, words: EncodedCollection
+) -> tuple[EncodedCollection, list[Candidates], list[Candidates]]:
     """Return the candidates of each question, by the signals of today and with the spreads of the rule before this one."""
     held = encoded(given, name, model)
     assert words.words is not None
@@ -273,7 +273,7 @@ def candidates_of(
     return held, asked[False], asked[True]
 
 
-def measured(held: Encoded, now: list[Candidates], before: list[Candidates]) -> dict[str, np.ndarray]:
+def measured(held: EncodedCollection, now: list[Candidates], before: list[Candidates]) -> dict[str, np.ndarray]:
     """Return system -> nDCG@10 of each question."""
     judged = [held.judged[question] for question in held.questions]
     ranker, earlier = (TrialRanker(candidates, judged, 1, "nDCG@10") for candidates in (now, before))
@@ -290,7 +290,7 @@ def measured(held: Encoded, now: list[Candidates], before: list[Candidates]) -> 
     return result
 
 
-def shifted(held: Encoded, now: list[Candidates], length: float) -> dict[tuple[float, float], float]:
+def shifted(held: EncodedCollection, now: list[Candidates], length: float) -> dict[tuple[float, float], float]:
     """Return (share, power) -> mean nDCG@10 with these constants of `signals.dense` in place of its own: they scale the count of dense."""
     judged = [held.judged[question] for question in held.questions]
     ranker, means = TrialRanker(now, judged, 1, "nDCG@10"), {}
@@ -314,7 +314,7 @@ def left_out(means: dict[tuple[str, str], dict[tuple[float, float], float]], set
     return "\n".join(lines)
 
 
-def tuned(held: Encoded, now: list[Candidates]) -> dict[str, list[float]]:
+def tuned(held: EncodedCollection, now: list[Candidates]) -> dict[str, list[float]]:
     """Return evidence -> gains over the default on the half of the questions that had no say, for two splits."""
     order, gains = list(range(len(now))), {}
     judged = [held.judged[question] for question in held.questions]

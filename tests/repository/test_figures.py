@@ -44,7 +44,7 @@ def test_every_table_of_gains_says_which_sets_chose_the_settings():
         for section in (head, *sections):
             found += bool(gains(section))
             assert not gains(section) or said.search(section) or said.search(head), (page.name, section.splitlines()[0])
-    assert found >= 5
+    assert found >= 3
 
 
 @pytest.mark.slow
