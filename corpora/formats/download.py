@@ -8,10 +8,12 @@ so the file is downloaded again and its unchanged documents are not encoded agai
 from __future__ import annotations
 
 import http.client
+import io
 import os
 import shutil
 import ssl
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
@@ -25,6 +27,7 @@ from termweave.errors import InputError, UsageError
 from termweave.support.messages import first_line, sized
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
     from http.client import HTTPMessage
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 LARGEST, OF_FREE_SPACE = 100_000_000_000, 0.9
 #: Seconds without an answer after which the server counts as gone.
 SECONDS = 30.0
+#: So many bytes must arrive, or the answer end, in each so many seconds of waiting: a byte now and then would keep a server from being gone.
+LEAST = (100_000, 60.0)
 _CHUNK = 1 << 20
 _SCHEMES = ("http", "https")
 
@@ -55,7 +60,7 @@ def downloaded(address: str) -> Path:
 
     Raises:
         UsageError: The address holds a password or names no host; the server says that there is no such file, or wants a password.
-        InputError: The server does not answer or breaks off; a redirect leads from https to http; the answer is a web page; there is no room.
+        InputError: The server does not answer, breaks off or trickles; a redirect leads from https to http; the answer is a web page; there is no room.
     """
     try:
         parts = urlsplit(address)
@@ -70,7 +75,7 @@ def downloaded(address: str) -> Path:
             f"The address of {name} holds a password, which termweave does not send.",
             "Download the file with a program that can (`curl --netrc`), and name the file.",
         )
-    opener = urllib.request.build_opener(_Redirects(), urllib.request.HTTPSHandler(context=ssl.create_default_context()))
+    opener = urllib.request.build_opener(_Redirects(), _Http(), _Https())
     request = urllib.request.Request(address, headers={"User-Agent": "termweave", "Accept": "*/*"})  # noqa: S310 - checked by is_address
     try:
         with opener.open(request, timeout=SECONDS) as answer:
@@ -83,6 +88,55 @@ def downloaded(address: str) -> Path:
         raise _gone(name, reason) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _gone(name, error) from None
+
+
+class _PacedReader(io.RawIOBase):
+    """The bytes of a socket as long as they come as fast as `LEAST` says. What the reader does between them takes no time."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        super().__init__()
+        self._raw, self._sock = raw, sock
+        self._missing, self._left = LEAST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(min(SECONDS, self._left))
+        begun = time.monotonic()
+        count: int | None = self._raw.readinto(buffer)
+        self._missing -= count or 0
+        self._left -= time.monotonic() - begun
+        if self._missing <= 0:
+            self._missing, self._left = LEAST
+        elif self._left <= 0:
+            raise TimeoutError("less than {:,} bytes arrived in {:.0f} s".format(*LEAST))
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _PacedResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_PacedReader(self.fp.detach(), sock))
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: Any) -> Any:
+        return self.do_open(_connection(http.client.HTTPConnection), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: Any) -> Any:
+        return self.do_open(_connection(http.client.HTTPSConnection), req, context=ssl.create_default_context())
+
+
+def _connection(kind: type[http.client.HTTPConnection]) -> Any:
+    """A kind of connection whose answers must come fast enough."""
+    return type(kind.__name__, (kind,), {"response_class": _PacedResponse})
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

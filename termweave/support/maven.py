@@ -100,7 +100,10 @@ class Shelf:
         return cached
 
     def _download(self, artifact: MavenArtifact, folder: Path) -> Path:
-        """Download an archive from Maven Central into a folder."""
+        """Download an archive from Maven Central into a folder.
+
+        jgo waits ten seconds for a byte, and has no limit for all of them: a server that trickles is waited for. Ctrl-C leaves nothing.
+        """
         import requests  # noqa: PLC0415 - jgo uses it, 100 ms
         from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
 

@@ -3,17 +3,25 @@
 import gzip
 import ssl
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from termweave.cli import run
 from termweave.corpora import open_dataset, open_source
-from termweave.corpora.formats import compression, download
+from termweave.corpora.formats import compression, download, lines
 from termweave.errors import InputError, UsageError
 from tests.engine.certificates import Authority
 
 LINES = b'{"_id": "a", "text": "green tea"}\n{"_id": "b", "text": "black tea"}\n'
+#: Answers that come slowly: what is sent at once, the rest, how many bytes of it at a time, and the seconds between them.
+SLOW = {
+    "/slow-headers": (b"HTTP/1.0 200 OK\r\nX-Long: ", 1000 * b"x", 1, 0.05),
+    "/slow-body": (b"HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n", 1000 * b" ", 1, 0.05),
+    "/slow-chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;", 1000 * b"x", 1, 0.05),
+    "/steady.jsonl": (b"HTTP/1.0 200 OK\r\n\r\n", 20 * LINES, 100, 0.1),
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -41,6 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(10 * len(LINES)))
             self.end_headers()
             self.wfile.write(LINES)
+        elif path in SLOW:
+            self.send_slowly(SLOW[path])
         elif path in answers:
             status, kind, body = answers[path]
             self.send_response(status)
@@ -51,13 +61,25 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(404)
 
+    def send_slowly(self, answer):
+        """Send its first line, then a few bytes now and then, so that no read waits long."""
+        first, rest, size, pause = answer
+        self.wfile.write(first)
+        for start in range(0, len(rest), size):
+            if self.server.ended.wait(pause):
+                return
+            try:
+                self.wfile.write(rest[start : start + size])
+            except OSError:
+                return
+
     def log_message(self, *_):
         pass
 
 
 def serve(context=None):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.seen, server.target = [], ""
+    server.seen, server.target, server.ended = [], "", threading.Event()
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -71,6 +93,7 @@ def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     made, thread = serve()
     yield made
+    made.ended.set()
     made.shutdown()
     thread.join()
     made.server_close()
@@ -88,6 +111,7 @@ def secure(tmp_path, monkeypatch):
     made, thread = serve(context)
     made.authority = str(authority.certificate)
     yield made
+    made.ended.set()
     made.shutdown()
     thread.join()
     made.server_close()
@@ -149,6 +173,24 @@ def test_a_server_that_is_gone_and_addresses_that_are_none(server, monkeypatch):
     monkeypatch.setattr(download, "LARGEST", 50)
     with pytest.raises(InputError, match="there is room for 50 bytes"):
         open_source(server.url + "/tea.jsonl")
+
+
+@pytest.mark.parametrize("path", ["/slow-body", "/slow-headers", "/slow-chunks"])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_server_that_trickles_is_left(secure, server, monkeypatch, path, encrypted):
+    monkeypatch.setenv("SSL_CERT_FILE", secure.authority)
+    monkeypatch.setattr(download, "LEAST", (500, 1.0))
+    begun = time.monotonic()
+    with pytest.raises(InputError, match=r"could not be downloaded: (less than 500 bytes arrived in 1 s|.*timed out)"):
+        download.downloaded((secure if encrypted else server).url + path)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_slow_server_that_sends_enough_is_waited_for(server, monkeypatch):
+    monkeypatch.setattr(download, "LEAST", (300, 1.0))
+    path = download.downloaded(server.url + "/steady.jsonl")
+    assert path.read_bytes() == 20 * LINES
+    lines.discard(path)
 
 
 def test_tls_is_checked_and_never_left(secure, server, monkeypatch):
