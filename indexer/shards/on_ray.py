@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import tempfile
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import TermweaveError, UsageError
+from termweave.indexer.shards.store import ShardStore
 from termweave.support.extras import install
 from termweave.support.messages import first_line
 
@@ -36,10 +39,13 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
     except ImportError as error:
         raise UsageError("Ray is not installed.", f"Run `{install('ray')}`.") from error
     address = os.environ.get("RAY_ADDRESS")
+    empty = tempfile.TemporaryDirectory(prefix="termweave-")
     try:
         local = {} if address else {"include_dashboard": False}
-        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
+        with contextlib.chdir(empty.name):  # workers import from the folder that Ray is started in
+            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        empty.cleanup()
         raise TermweaveError(
             f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}.", "Correct $RAY_ADDRESS."
         ) from error
@@ -50,7 +56,7 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
         named = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
         encoded = named.map_batches(
             _Actor,
-            fn_constructor_args=(replace(encoder, threads=1),),
+            fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere, threads=1),),
             batch_size=1,
             compute=data.ActorPoolStrategy(size=min(cores, len(files))),
             num_cpus=1,
@@ -65,6 +71,7 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
         ) from error
     finally:
         ray.shutdown()
+        empty.cleanup()
 
 
 class _Actor:

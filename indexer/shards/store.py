@@ -50,6 +50,10 @@ class ShardStore:
     Args:
         spec: Path, or fsspec URL.
 
+    Attributes:
+        shown: The folder for messages.
+        everywhere: The URL, or the absolute path: a process that works in another folder opens the same store by it.
+
     Raises:
         UsageError: A package is missing, or the URL has a scheme that no installed file system serves.
     """
@@ -67,10 +71,11 @@ class ShardStore:
         try:
             if _URL.match(spec):
                 self._files, self._root = fsspec.core.url_to_fs(spec)
-                self._local = None
+                self._local, self.everywhere = None, spec
             else:  # fsspec would take "::" in a path for a chain of file systems
                 self._local = Path(spec).absolute()
                 self._files, self._root = fsspec.filesystem("file"), self._local.as_posix()
+                self.everywhere = str(self._local)
         except Exception as error:
             reason = first_line(error) if self.shown == spec or isinstance(error, ImportError) else type(error).__name__
             raise UsageError(  # an error may quote a part of the password

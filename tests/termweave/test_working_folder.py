@@ -70,6 +70,15 @@ def test_the_processes_of_encode(downloads):
     checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none")
 
 
+def test_the_workers_of_ray(downloads):
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    (downloads / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": str(n), "text": "Haus am Wasser"}) + "\n" for n in range(9))
+    )
+    checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none", "--on", "ray")
+    assert list((downloads / "shards").glob("shard-*.parquet"))
+
+
 def test_the_process_that_trains_for_the_page(downloads):
     pytest.importorskip("torch", reason="the extra 'train' is not installed")
     from termweave.ui.background.training_places import TrainingTask
