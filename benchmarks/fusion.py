@@ -69,14 +69,6 @@ CONSTANTS = {"share": (0.6, 0.7, 0.8, 0.9, 1.0), "power": (0.0, 0.125, 0.25, 0.3
 EVIDENCE, TUNED_ON = (0.5, 1.0, 1.5), 300
 
 
-class EarlierWeights(Weights):
-    """Term weights as the rule before this one measured their spread: reduced only where the best document has less than half."""
-
-    def spread(self, low: float, high: float, par: float | None = None) -> float:
-        """See `Signal.spread`."""
-        return (high - low) / high * (min(1.0, 2 * high / par) if par else 1.0) ** 0.5 if high > 0 else 0.0
-
-
 @dataclass(frozen=True)
 class EncodedCollection:
     """A collection encoded by one model, with the questions that have an answer.
@@ -244,10 +236,10 @@ def candidates_of(
         dense_spread=encoder_of(given, model).dense_spread(),
         average_length=words.words["length"],
     )
-    now = {"lexical": Lexical(), "weights": Weights(), "dense": Dense.fit(fitting)}
+    now = {"lexical": Lexical(), "weights": Weights(unit=1.0), "dense": Dense.fit(fitting)}
     before = {
         **now,
-        "weights": EarlierWeights(),
+        "weights": Weights(),
         "dense": Dense.fit(replace(fitting, dense_spread=0.0, sample=[Encoding("text", None, each) for each in sample])),
     }
     asked: dict[bool, list[Candidates]] = {False: [], True: []}

@@ -33,7 +33,7 @@ vectors move by some .0005 from one index to the next.
 
 **Which sets had a say.** The shipped model was trained on pairs of squad, medquad and stackfaq. MiniLM, its backbone, has seen SQuAD, MS MARCO and
 StackExchange pairs. Pools of all eight sets of the README (nfcorpus, cranfield, vaswani, stackfaq, wikiqa, trec-dl, medquad, squad) chose the settings of that
-training, and parts of them, of scifact and of the demo chose the constants of the fusion, with three dense models. So the figures of these sets are somewhat too good.
+training, and parts of them, of scifact and of the demo chose the constants of the fusion, with three dense models. So these figures are somewhat too good.
 
 Made by `python benchmarks/retrieval.py {given}`.
 """

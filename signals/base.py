@@ -144,12 +144,10 @@ class Signal(ABC):
     def spread(self, low: float, high: float, par: float | None = None) -> float:
         """How far the scores `low` and `high` lie apart, in a unit that all signals share. Fusion weighs signals by its square.
 
-        For a signal of words it is the difference as a share of the best score, times the share of the query's words that the best
-        document holds (its score over `par`, at most 1).
+        For a signal of words it is the difference as a share of the best score. `par` is that of the clause.
         """
-        if high <= 0:
-            return 0.0
-        return (high - low) / high * (min(1.0, high / par) if par else 1.0)
+        del par
+        return (high - low) / high if high > 0 else 0.0
 
     #: The stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()

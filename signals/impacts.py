@@ -35,7 +35,8 @@ class WeightedTerms(Signal):
         levels: The integer stored for `w_max`; heavier impacts are clipped to it.
         prune_share: `Pruning.share`.
         prune_below: `Pruning.below`.
-        unit: The spread that counts as the whole score: of a sparse model of others its own, else 1.
+        unit: The spread that counts as the whole score: of a sparse model of others its own, else 1; 0 in an index of an earlier
+            version.
     """
 
     needs: ClassVar[Output | None] = "weights"
@@ -44,7 +45,7 @@ class WeightedTerms(Signal):
     levels: int = 255
     prune_share: float = 0.0
     prune_below: float = 0.0
-    unit: float = 1.0
+    unit: float = 0.0
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
@@ -58,12 +59,19 @@ class WeightedTerms(Signal):
         )
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters; an index of an anchored model has those that earlier versions know."""
-        return {name: value for name, value in super().parameters().items() if name != "unit" or value != 1.0}
+        """The parameters; an index of an earlier version has no unit."""
+        return {name: value for name, value in super().parameters().items() if name != "unit" or value}
 
     def spread(self, low: float, high: float, par: float | None = None) -> float:
-        """See `Signal.spread`."""
-        return super().spread(low, high, par) / self.unit
+        """The difference as a share of the best score, times the share of the query's words that the best document holds.
+
+        That share is the best score over `par`, at most 1. In an index of an earlier version the square of the spread is reduced
+        in proportion if even the best document has less than half of the words.
+        """
+        apart = super().spread(low, high, par)
+        if not self.unit:
+            return apart * (math.sqrt(min(1.0, 2 * high / par)) if par else 1.0)
+        return apart * (min(1.0, high / par) if par else 1.0) / self.unit
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Round impacts ``(n,)`` to integers from 1 to `levels`, so that rounding loses no word."""

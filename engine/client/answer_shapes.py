@@ -44,7 +44,7 @@ _NAMED_OBJECTS = {"aggregations", "nodes", "models"}
 #: Endpoint -> the field that its answer has, or that each index in it has.
 _REQUIRED = {"_search": "hits", "_mapping": "mappings", "_settings": "settings"}
 #: Values that belong to users: their fields may have any name.
-_FREE = {"_source", "fields", "highlight", "settings", "properties", "key", "after_key", "detail"}
+_FREE = {"_source", "_meta", "fields", "highlight", "settings", "properties", "key", "after_key", "detail"}
 
 
 class LastAnswers:

@@ -160,6 +160,12 @@ def _having(word):
 
 
 @pytest.fixture
+def long_ids(monkeypatch):
+    """Let ids through that are so long that the server refuses their documents; readers refuse them first."""
+    monkeypatch.setattr("termweave.corpora.formats.fields.LONGEST_ID", 100_000)
+
+
+@pytest.fixture
 def corpus(tmp_path):
     """Write documents as JSON lines and open them."""
 

@@ -102,6 +102,7 @@ def test_no_documents_at_all_are_refused_in_the_words_of_python(connection, name
         assert refused.value.hint == "Pass at least one document; an iterator that was read before gives none."
 
 
+@pytest.mark.usefixtures("long_ids")
 def test_messages_name_items_and_not_lines(connection, name):
     """The number is the same; the documents of a program have no lines."""
     own = {"connection": connection, "weights": "none", "dense": "none"}

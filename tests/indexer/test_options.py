@@ -116,6 +116,6 @@ def test_every_option_is_declared_with_a_flag_and_its_default_is_allowed():
 def test_fingerprints_are_those_of_the_version_before_the_table(options, fingerprint):
     """An unfinished build is resumed, and a finished one recognised, by its fingerprint."""
     source = SimpleNamespace(name="corpus", fingerprint="0123456789abcdef")
-    encoder = SimpleNamespace(models={"weights": SimpleNamespace(name="m", hash="abcdef0123456789")})
+    models = {"weights": SimpleNamespace(name="m", hash="abcdef0123456789")}
     resolved = {"signals": ("lexical", "weights"), "analyzer": "english"}
-    assert build_plan._fingerprint(source, encoder, options, resolved) == fingerprint
+    assert build_plan._fingerprint(source, models, options, resolved) == fingerprint

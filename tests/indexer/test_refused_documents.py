@@ -14,6 +14,7 @@ LONG_ID = "y" * 40_000
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("long_ids")
 def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engine, name, index, tmp_path, capsys):
     odd = [{"_id": f"{number}{LONG_ID}", "text": "an id that no field can hold"} for number in range(4)]
     first = index([*numbered(196), *odd], "--allow-refused", "5%")
@@ -72,6 +73,7 @@ def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_eng
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("long_ids")
 def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
     said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
     assert "refused 1 of 1" in said

@@ -297,6 +297,7 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     assert len(list_generations(opensearch_engine, name)) == 1 + new  # no second copy was begun
 
 
+@pytest.mark.usefixtures("long_ids")
 def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):
     documents = numbered(5)
     build(opensearch_engine, corpus(documents), name, LEXICAL)

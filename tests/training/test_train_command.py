@@ -17,6 +17,7 @@ from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
+from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.training.data.pairs import Collection
 from termweave.training.model_folder.retrieval_figures import Pool, measure
 from termweave.training.recipes import shipped_model
@@ -179,7 +180,7 @@ def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
     train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "layers=2", "outputs=weights"))
     graph = onnx.load(tmp_path / "out" / "model.int8.onnx").graph
     assert sum(node.op_type == "MultiHeadAttention" for node in graph.node) == 2
-    assert exporting.export(tmp_path / "out").fp32_difference <= exporting.TOLERANCE  # what was saved has as many layers
+    assert exporting.export(tmp_path / "out").fp32_difference <= TOLERANCE  # what was saved has as many layers
     (found,) = load(str(tmp_path / "out"), "").encode(["about granada"], kind="document")
     assert found.weights is not None
     assert found.vector is None

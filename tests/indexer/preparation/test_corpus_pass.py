@@ -114,6 +114,7 @@ def test_documents_without_text_are_counted_and_found_by_no_vector(opensearch_en
     assert check(opensearch_engine, name).ok
 
 
+@pytest.mark.usefixtures("long_ids")
 def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(opensearch_engine, name, corpus):
     documents = [*numbered(5), {"_id": "y" * 40_000, "text": "an id that no field can hold"}]
     with pytest.raises(RefusedDocuments, match=r"line 6.*immense") as raised:
@@ -124,6 +125,7 @@ def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(op
     assert orjson.loads(file.read_bytes())["line"] == 6
 
 
+@pytest.mark.usefixtures("long_ids")
 def test_a_mended_source_begins_anew_after_a_refusal(opensearch_engine, name, corpus):
     with pytest.raises(RefusedDocuments):
         build(opensearch_engine, corpus([*numbered(2), {"_id": "y" * 40_000, "text": "x"}]), name, LEXICAL)

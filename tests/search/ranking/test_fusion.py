@@ -148,11 +148,15 @@ def test_an_index_of_an_earlier_version_keeps_its_unit():
     earlier = Dense(dimension=4, background=0.1)
     assert earlier.spread(0.3, 0.9) == pytest.approx(0.6 / (3.5 * (0.1 * 0.12) ** 0.5))
     assert "unit" not in earlier.parameters()
+    words = Weights()
+    assert words.spread(9.0, 10.0, 40.0) ** 2 == pytest.approx(words.spread(9.0, 10.0) ** 2 / 2)
+    assert words.spread(9.0, 10.0, 20.0) == words.spread(9.0, 10.0)
+    assert "unit" not in words.parameters()
 
 
 def test_adaptive_trusts_words_less_where_no_document_holds_them_all():
     def ranked(par):
-        return Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights(), par=par)
+        return Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), par=par)
 
     assert ranked(40.0).spread == pytest.approx(ranked(None).spread / 4)
     assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
