@@ -51,7 +51,7 @@ def test_every_query_of_every_set_has_trec_evals_figures(name):
     split = min(
         (path.name.partition(".")[0] for path in (SHARED / "data" / name / "qrels").iterdir()), key=lambda each: each != "test"
     )
-    dataset = corpora.open_dataset(SHARED / "data" / name, split)
+    dataset = corpora.open_dataset(f"{SHARED / 'data' / name}:{split}")
     qrels, level = dataset.qrels(), dataset.relevant_from
     random = np.random.default_rng(len(name))
     run = {query: ranking(random, grades, 130 if len(qrels) < 1500 else 20) for query, grades in qrels.items()}
