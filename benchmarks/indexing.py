@@ -25,6 +25,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -107,10 +108,11 @@ def whole(server: engine.Engine, folder: Path, *, quick: bool) -> None:
 
         def encoded(each, documents=documents, encode=encode, work=work):
             before, started = busy(server), time.perf_counter()
-            kept = dict(zip(texts_of(documents), each.encode(documents), strict=True))
+            encodings = each.encoder.encode(texts_of(documents), kind="document", statistics=each.target.statistics)
+            kept = dict(zip(texts_of(documents), encodings, strict=True))
             encode.append(time.perf_counter() - started)
             work.append(busy(server) - before)
-            return replace(each, encode=lambda block: [kept[text] for text in texts_of(block)])
+            return replace(each, encoder=SimpleNamespace(encode=lambda block, **_: [kept[text] for text in block]))
 
         def counted(run, work=work):
             def noted(each, report):

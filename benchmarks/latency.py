@@ -39,6 +39,7 @@ from entry_point import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
 from termweave.indexer.generations import generations, index_setup, publication
+from termweave.indexer.ledger import build_lock
 from termweave.records import Document, Encoding, TermWeights
 from termweave.search import Index
 from termweave.search.catalog import lineage, statistics_store
@@ -118,7 +119,8 @@ def build(server: Engine, name: str, count: int, first: int | None) -> None:
         complete=True,
     )
     loading = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
-    index_setup.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading})
+    with build_lock.held(server, name, "benchmark") as lease:
+        index_setup.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading}, lease)
     statistics_store.save(server, index, counted, {"index.number_of_replicas": 0})
     random = np.random.default_rng(0)
     for start in range(0, count, _BATCH):

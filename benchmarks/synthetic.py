@@ -50,6 +50,12 @@ class Cached:
     def familiarity(self, _texts: list[str]) -> dict[str, Familiarity]:
         return dict.fromkeys(self.models, Familiarity(100, 0.0, "Latin", None, 0.5, 1.3, "english"))
 
+    def dense_spread(self) -> float:
+        return 0.4
+
+    def weights_spread(self) -> float:
+        return 0.0
+
     def only(self, _outputs: object) -> Cached:
         return self
 

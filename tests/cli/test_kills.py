@@ -95,9 +95,9 @@ def test_tune(opensearch_engine, name, tmp_path, killed, capsys):
     built(opensearch_engine, name, folder)
     texts = {query["_id"]: query["text"] for query in map(json.loads, (folder / "queries.jsonl").read_text().splitlines())}
     index = Index.open(opensearch_engine, name)
-    default, dense = index.run(texts, k=4).scores, index.run(texts, k=10, mode="dense").scores
+    default, words = index.run(texts, k=4).scores, index.run(texts, k=10, mode="weights").scores
     rows = "".join(  # what the default does not find among the best, so that there is something to tune
-        f"{query}\t{document}\t1\n" for query in texts for document in [*(dense[query].keys() - default[query].keys())]
+        f"{query}\t{document}\t1\n" for query in texts for document in [*(words[query].keys() - default[query].keys())]
     )
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
     command(opensearch_engine, "tune", name, str(folder), "--profile", "whole")
