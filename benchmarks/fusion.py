@@ -66,7 +66,7 @@ LAMBDAS = (0.75, 0.9, 0.95)
 #: Constants of `signals.dense` that are tried, leaving out one model and one set at a time.
 CONSTANTS = {"share": (0.6, 0.7, 0.8, 0.9, 1.0), "power": (0.0, 0.125, 0.25, 0.375)}
 #: Standard errors that a step of tuning has to gain, and the most questions that are tuned on.
-EVIDENCE, TUNED_ON = (0.5, 1.0, 1.5), 300
+EVIDENCE, TUNED_ON = (1.0, 1.5), 300
 
 
 @dataclass(frozen=True)
