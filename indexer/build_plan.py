@@ -16,7 +16,7 @@ from termweave.indexer.options import DECLARED, BuildOptions
 from termweave.indexer.preparation import kept_mapping, language_advice
 from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
-from termweave.signals import dialect, signal_class
+from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.corpora.sources import Encodings
     from termweave.encoders import TextEncoder
-    from termweave.records import Capabilities, ModelInfo
+    from termweave.records import Capabilities, Encoding, ModelInfo
+    from termweave.statistics import CorpusStatistics
 
 #: The order in which tables show signals: plain text first, then what needs a model.
 _ORDER = (None, "weights", "dense")
@@ -66,17 +67,30 @@ class BuildPlan:
         """Length of the vectors; None without a dense model."""
         return self.models["dense"].dimension if "dense" in self.models else None
 
-    def dense_spread(self) -> float:
-        """How far the similarities of the dense model lie apart; models that were not calibrated yet are. 0 without a dense model."""
-        if "dense" not in self.models:
-            return 0.0
-        return self.encoder.dense_spread() or self.models["dense"].spread
+    def layout(
+        self, capabilities: Capabilities, sample: Sequence[Encoding], statistics: CorpusStatistics | None
+    ) -> DocumentLayout:
+        """The signals, fitted to the corpus. A model that was not calibrated yet is calibrated, which takes seconds.
 
-    def weights_spread(self) -> float:
-        """How far the scores of a sparse model of others lie apart; 0 for other models."""
-        if "weights" not in self.models:
-            return 0.0
-        return self.encoder.weights_spread() or self.models["weights"].spread
+        Args:
+            capabilities: Of the server.
+            sample: Encodings of a sample of the documents.
+            statistics: Of the corpus; None without term weights.
+        """
+        calibrated = {"dense": self.encoder.dense_spread(), "weights": self.encoder.weights_spread()}
+        spreads = {output: calibrated[output] or model.spread for output, model in self.models.items() if output in calibrated}
+        fitting = Fitting(
+            capabilities,
+            sample,
+            self.dimension,
+            self.analyzer,
+            self.options.prune,
+            self.options.vectors == "byte",
+            dense_spread=spreads.get("dense", 0.0),
+            weights_spread=spreads.get("weights", 0.0),
+            average_length=statistics.average_length if statistics else 0.0,
+        )
+        return DocumentLayout([signal_class(name).fit(fitting) for name in self.signals])
 
 
 def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> BuildPlan:

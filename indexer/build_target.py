@@ -17,7 +17,7 @@ from termweave.indexer.preparation import kept_mapping, length_check, user_mappi
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
+from termweave.signals import DocumentLayout, dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,18 +79,7 @@ def begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, prog
         ledger.put("entry", entry_of(source))
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
-        fitting = Fitting(
-            engine.capabilities,
-            sample,
-            planned.dimension,
-            planned.analyzer,
-            options.prune,
-            options.vectors == "byte",
-            dense_spread=planned.dense_spread(),
-            weights_spread=planned.weights_spread(),
-            average_length=corpus.statistics.average_length if corpus.statistics else 0.0,
-        )
-        layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
+        layout = planned.layout(engine.capabilities, sample, corpus.statistics)
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
         layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
         spelling = dialect.of(engine.capabilities)

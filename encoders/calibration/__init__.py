@@ -65,7 +65,7 @@ def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], 
     models = encoder.models
     if output not in models:
         return 0.0
-    hashes = [models[name].hash for name in (output, f"{output}_query") if name in models]
+    hashes = _hashes(encoder, output)
     note = paths.cache() / "calibration" / f"{output}-{'-'.join(hashes)}.json"
     folder = models[output].folder
     for file in (*([folder / NOTE] if folder else []), note):
@@ -83,8 +83,13 @@ def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], 
 
 def write(encoder: TextEncoder) -> None:
     """Measure an exported dense model and note the figure in its folder, so that it travels with the model."""
+    _note(encoder.models["dense"].opened / NOTE, "dense", _measured(encoder), _hashes(encoder, "dense"))
+
+
+def _hashes(encoder: TextEncoder, output: str) -> list[str]:
+    """The hashes of the encoders of documents and of queries."""
     models = encoder.models
-    _note(models["dense"].opened / NOTE, "dense", _measured(encoder), [model.hash for model in models.values()])
+    return [models[name].hash for name in (output, f"{output}_query") if name in models]
 
 
 def _note(file: Path, output: str, spread: float, hashes: list[str]) -> None:

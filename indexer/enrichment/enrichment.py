@@ -29,7 +29,7 @@ from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
-from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
+from termweave.signals import DocumentLayout, dialect
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -153,18 +153,7 @@ def _begin(
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
-    fitting = Fitting(
-        engine.capabilities,
-        sample,
-        planned.encoder.dimension,
-        planned.analyzer,
-        options.prune,
-        options.vectors == "byte",
-        dense_spread=planned.encoder.dense_spread(),
-        weights_spread=planned.encoder.weights_spread(),
-        average_length=corpus.statistics.average_length if corpus.statistics else 0.0,
-    )
-    layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
+    layout = planned.layout(engine.capabilities, sample, corpus.statistics)
     added = [name for name in enriched_mapping.names(layout) if not (name == "id" and enriched_mapping.has_id(source))]
     made = Lineage(
         name=index,
