@@ -8,12 +8,14 @@ of a head that reads the states H of a BERT-like backbone (`encoders.term_weight
     P_i     = sigmoid(w_2 h_i + b_2)                                                          Eq. 3, TKGM (tkgm=true)
     S[q, d] = sum over terms t of wq(t) * wd(t)
     L_text  = mean over q of -log softmax(a * S[q, :])[relevant document of q]                Eq. 4, a = 1
-    L_term  = BCE(P, y) over the words of the questions + the same over those of their documents      Eq. 5-7
+    L_term  = mean over the questions of 1/Q sum_i BCE(P_i, y_i) + the same of their documents          Eq. 5-7
     L       = L_text + L_term [+ KL(teacher || S)] [+ dense losses, where layers are trained]         Eq. 8, 4.1.3
 
-y = 1 for a term that question and relevant document share. FCM is `encoders.models.joint_model.ContextGate`. P reads H before the gate. With a
-linear head H are the states of the last layer, as in the paper; a deep head has P read its hidden layer (computed without the gate), which is
-then taught by both losses also while the backbone is frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
+Q is the number of pieces of a question, P that of a document. y = 1 for a term that question and relevant document share. Punctuation is not
+a term: BERT reads it and the mean in FCM's gate counts it, but it has no weight and no label, and Q and P leave it out. FCM is
+`encoders.models.joint_model.ContextGate`. P_i reads H before the gate. With a linear head H are the states of the last layer, as in the
+paper; a deep head has P_i read its hidden layer (computed without the gate), which is then taught by both losses also while the backbone is
+frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
 
 ``--set preset=paper`` trains the model that the paper prints: one linear head, one projector for P, FCM and TKGM, no anchor, a = 1 fixed, 15
 hard negatives for each question and no others. The default is the anchored head: weight = BM25 impact * softplus(z + ln(e - 1)).
@@ -80,7 +82,8 @@ def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
         )
         asked_logits = of_questions(objective.ungated_features(asked, asked_states, asked_features)).squeeze(-1)
         given_logits = of_documents(objective.ungated_features(given, given_states, given_features)).squeeze(-1)
-        parts["term"] = term_loss(asked_logits, shared_terms(asked, given)) + term_loss(*of_relevant(given_logits, given, asked))
+        parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
+        parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
     if inputs.distilled is not None:
         parts["teacher"] = _teacher_loss(scores, batch, inputs.distilled, in_batch=bool(settings["in_batch"]))
     if settings["joint"] > 0 and asked_vectors is not None and given_vectors is not None:
@@ -133,17 +136,26 @@ def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
     return np.array([row < len(sets) and own[row][term] in sets[row] for row, term in pairs], dtype=np.float32)
 
 
-def of_relevant(logits: Tensor, given: BatchSide, asked: BatchSide) -> tuple[Tensor, NDArray[np.float32]]:
-    """Logits and labels of the relevant documents' pieces; hard negatives are left out (the paper leaves this open)."""
+def of_relevant(logits: Tensor, given: BatchSide, asked: BatchSide) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
+    """Logits, labels and texts of the relevant documents' pieces; hard negatives are left out (the paper leaves this open)."""
     own = np.flatnonzero(given.row < len(asked.texts))
-    return logits[torch.from_numpy(own).to(logits.device)], shared_terms(given, asked)[own]
+    return logits[torch.from_numpy(own).to(logits.device)], shared_terms(given, asked)[own], given.row[own]
 
 
-def term_loss(logits: Tensor, labels: NDArray[np.float32]) -> Tensor:
-    """Eq. 5 and 6, with the minus sign that was lost in print, from logits."""
+def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int64]) -> Tensor:
+    """Eq. 5 and 6, with the minus sign that was lost in print: the mean over the pieces of each text, then over the texts.
+
+    Args:
+        logits: Of P_i, ``(P,)``.
+        labels: y of each piece, ``(P,)``.
+        texts: The text that each piece belongs to, ``(P,)``; a text without a piece has no mean and is not counted.
+    """
     if not len(labels):
         return logits.sum() * 0.0
-    return torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(labels).to(logits.device))
+    _, text, lengths = np.unique(texts, return_inverse=True, return_counts=True)
+    shares = torch.from_numpy(1.0 / (lengths[text] * len(lengths))).to(logits)
+    wanted = torch.from_numpy(labels).to(logits.device)
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, weight=shares, reduction="sum")
 
 
 def _teacher_loss(scores: Tensor, batch: Batch, distilled: Distilled, *, in_batch: bool) -> Tensor:
@@ -260,7 +272,7 @@ METHOD = TermWeightMethod(
     ),
     presets={
         "paper": Preset(
-            "the model, the losses and the optimiser that the paper prints, all layers trained",
+            "the model, the losses and the optimiser that the paper prints, all layers trained; punctuation is read but gets no weight",
             {
                 **_PRINTED,
                 "terms": "piece",

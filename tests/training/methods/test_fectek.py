@@ -67,11 +67,17 @@ def test_term_loss_and_its_labels(texts):
     for row, term, label in zip(asked.row, asked.term, labels, strict=True):
         assert label == (questions.anchors[row].terms[term] in documents.anchors[row].terms)
     logits = torch.randn(len(given.row))
-    own, wanted = fectek.of_relevant(logits, given, asked)
+    own, wanted, rows = fectek.of_relevant(logits, given, asked)
     assert len(own) == (given.row < 3).sum()
     chances = 1 / (1 + np.exp(-own.numpy().astype(np.float64)))
-    slow = -np.mean(wanted * np.log(chances) + (1 - wanted) * np.log(1 - chances))
-    assert float(fectek.term_loss(own, wanted)) == pytest.approx(slow, abs=1e-5)
+    errors = -(wanted * np.log(chances) + (1 - wanted) * np.log(1 - chances))
+    slow = np.mean([errors[rows == row].mean() for row in range(3)])
+    assert float(fectek.term_loss(own, wanted, rows)) == pytest.approx(slow, abs=1e-5)
+    one, nothing = np.array([2, 2, 2]), np.zeros(0)
+    assert float(fectek.term_loss(own[:3], wanted[:3], one)) == pytest.approx(
+        errors[:3].mean(), abs=1e-5
+    )  # texts 0 and 1 have no term
+    assert float(fectek.term_loss(own[:0], nothing, nothing)) == 0
 
 
 def test_distillation():
