@@ -1,0 +1,79 @@
+"""Options of the command line that are made of declared settings (`termweave.declared_settings`)."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.options.option_groups import option_group
+from termweave.declared_settings import settings_of, written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from termweave.declared_settings import DeclaredSetting
+
+_TYPES = {"int": "integer", "float": "number"}
+
+
+class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.3
+    """The value of a declared setting: its text is checked as a value from Python is, with the same messages."""
+
+    def __init__(self, setting: DeclaredSetting) -> None:
+        self.name = _TYPES.get(setting.type_name, "text")
+        self._setting = setting
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the text of an option.
+
+        Raises:
+            UsageError: The setting does not take it.
+        """
+        del param, ctx
+        return self._setting.parse(value)
+
+
+def click_options(
+    record: type[Any], argument: str, names: Collection[str] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a command with an option for each setting of a record, under its heading.
+
+    Args:
+        record: The dataclass that declares the settings.
+        argument: The argument of the command that gets the options that were given: name of the setting -> value.
+        names: The settings that become options; None: all.
+    """
+    chosen = {name: setting for name, setting in settings_of(record).items() if names is None or name in names}
+    headings: dict[str, list[Callable[..., Any]]] = {}
+    for name, setting in chosen.items():
+        headings.setdefault(setting.heading or "Options", []).append(_click_option(f"{argument}_{name}", setting))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            values = {name: kwargs.pop(f"{argument}_{name}") for name in chosen}
+            return function(*args, **{argument: {name: value for name, value in values.items() if value is not None}}, **kwargs)
+
+        decorated: Callable[..., Any] = wrapped
+        for heading, options in reversed(headings.items()):
+            decorated = option_group(heading, *options)(decorated)
+        return decorated
+
+    return decorate
+
+
+def _click_option(argument: str, declared: DeclaredSetting) -> Callable[..., Any]:
+    setting, switch = declared.setting, declared.type_name == "bool"
+    flag = "--" + declared.name.replace("_", "-")
+    if switch and declared.default:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    default = setting.default_text
+    if default is None and not switch and declared.default not in (None, ()):
+        default = written(declared.default)
+    text = f"{setting.help}  [default: {default}]" if default else setting.help
+    if switch:
+        return click.option(setting.flag or flag, argument, is_flag=True, default=None, help=text)
+    metavar = setting.metavar or (f"[{'|'.join(declared.choices)}]" if declared.choices else None)
+    return click.option(setting.flag or flag, argument, type=DeclaredValue(declared), metavar=metavar, help=text)

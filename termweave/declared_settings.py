@@ -1,0 +1,201 @@
+"""Settings that are declared once, as the annotated fields of a frozen dataclass: checks, help, docs and signatures read them.
+
+    @dataclass(frozen=True)
+    class Sending:
+        workers: Annotated[int, Setting("Connections that send at the same time."), Ge(1), Le(64)] = 4
+
+The annotations of pydantic hold: `Literal` for choices, `annotated_types` for ranges, a validator of `pydantic` for everything else. A subclass
+that repeats a field without a `Setting` (``workers: int = 8``) changes its default alone. Types are needed at run time: a module of declarations
+imports them outside of ``if TYPE_CHECKING``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from functools import cache, cached_property
+from inspect import get_annotations
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+
+from termweave.errors import UsageError
+from termweave.support.arguments import check_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import TypeAdapter
+
+_Record = TypeVar("_Record")
+#: The type of a pydantic error, or its beginning -> what the value must be.
+_MUST_BE = {
+    "greater_than_equal": "at least {ge:,.10g}",
+    "greater_than": "above {gt:,.10g}",
+    "less_than_equal": "at most {le:,.10g}",
+    "less_than": "below {lt:,.10g}",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "bool": "true or false",
+    "string": "a text",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What people read about a setting.
+
+    Attributes:
+        help: One or more sentences.
+        metavar: Placeholder of the value in `--help`; None: made of the type.
+        default_text: What `--help` says of a default that is computed; None: the default itself.
+        heading: Heading above the setting; "": the `heading` of the class that declares it.
+        flag: The flag of the command line, such as ``--loading/--no-loading``; "": made of the name.
+    """
+
+    help: str
+    metavar: str | None = None
+    default_text: str | None = None
+    heading: str = ""
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class DeclaredSetting:
+    """A setting as a record declares it.
+
+    Attributes:
+        name: Name of the field.
+        annotation: Its type, with all metadata.
+        default: Its default; None where there is none.
+        heading: Heading above the setting.
+        setting: What people read about it.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    heading: str
+    setting: Setting
+
+    @cached_property
+    def types(self) -> tuple[Any, ...]:
+        """The types of the value without their metadata and without None: ``(int,)``, ``(Literal["a", "b"],)``."""
+        return tuple(_plain(self.annotation))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only values that are allowed; () where there are others."""
+        return tuple(str(value) for kind in self.types if get_origin(kind) is Literal for value in get_args(kind))
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type: bool, int, float, str, or list."""
+        kind = str if self.choices else self.types[0]
+        return "list" if get_origin(kind) is tuple else kind.__name__
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - 70 ms
+
+        return TypeAdapter(self.annotation, config=ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True))
+
+    def parse(self, value: object) -> Any:
+        """Return the value of the setting that is meant by a value of the command line, a file or Python.
+
+        Args:
+            value: A text is converted to the type of the setting (a list has commas); anything else must have this type.
+
+        Raises:
+            UsageError: The value is not allowed.
+        """
+        if not isinstance(value, str):
+            return self.check(tuple(value) if isinstance(value, list) else value)
+        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        return self._validated(parts if self.type_name == "list" else value, strict=False)
+
+    def check(self, value: object) -> Any:
+        """Return a value that has the type of the setting already.
+
+        Raises:
+            UsageError: The value is not allowed.
+        """
+        return self._validated(value, strict=True)
+
+    def _validated(self, value: object, *, strict: bool) -> Any:
+        from pydantic import ValidationError  # noqa: PLC0415 - 70 ms
+
+        try:
+            return self._adapter.validate_python(value, strict=strict)
+        except ValidationError as error:
+            shown = written(value) or "empty"
+            raise UsageError(f"{self.name} must be {self._must_be(error)}, not {shown}.", self.setting.help) from None
+
+    def _must_be(self, error: Any) -> str:
+        """What the value must be, by the first error that pydantic found."""
+        if self.choices:
+            *first, last = self.choices
+            return f"{', '.join(first)} or {last}" if first else last
+        details = error.errors(include_url=False)[0]
+        kinds = [details["type"], details["type"].partition("_")[0]]
+        return next((_MUST_BE[kind].format(**details.get("ctx", {})) for kind in kinds if kind in _MUST_BE), details["msg"])
+
+
+def written(value: object) -> str:
+    """Return a value of a setting as the command line takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def _plain(annotation: Any) -> list[Any]:
+    if annotation is NoneType or annotation is None:
+        return []
+    if hasattr(annotation, "__metadata__"):
+        return _plain(annotation.__origin__)
+    if get_origin(annotation) in (None, Literal, tuple):
+        return [annotation]
+    return [kind for part in get_args(annotation) for kind in _plain(part)]
+
+
+def settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
+    """Return the declared settings of a record, those of the class itself first, then those of its bases: name -> setting."""
+    return _settings_of(record)  # type: ignore[arg-type]  # mypy takes a class for unhashable where its instances are
+
+
+@cache
+def _settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
+    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(record)}
+    found: dict[str, DeclaredSetting] = {}
+    for owner in record.__mro__:
+        for name, annotation in get_annotations(owner, eval_str=True).items():
+            setting = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Setting)), None)
+            if setting is not None and name not in found:
+                heading = setting.heading or getattr(owner, "heading", "")
+                found[name] = DeclaredSetting(name, annotation, defaults[name], heading, setting)
+    return found
+
+
+def parse(record: type[_Record], given: Mapping[str, object], subject: str = "") -> _Record:
+    """Make a record of values, some of which may be texts.
+
+    Args:
+        record: The dataclass.
+        given: Name -> value; what is missing has its default.
+        subject: Begins the message about a name that does not exist: "The method coder has".
+
+    Raises:
+        UsageError: A name does not exist, or a value is not allowed.
+    """
+    check_names(given, record, subject or f"{record.__name__} has")
+    declared = settings_of(record)
+    return record(**{name: declared[name].parse(value) if name in declared else value for name, value in given.items()})
+
+
+def check(record: object) -> None:
+    """Check all settings of a record.
+
+    Raises:
+        UsageError: A value is not allowed.
+    """
+    for name, setting in settings_of(type(record)).items():
+        setting.check(getattr(record, name))
