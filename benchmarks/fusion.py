@@ -258,7 +258,7 @@ def candidates_of(
         found |= {document: vectors[places[document]] for document, _ in pairs["weights"]}
         for earlier, signals in ((False, now), (True, before)):
             lists = {
-                signal: Ranked.of(pairs[signal], DEPTH, signals[signal], par=query.par if signal == "weights" else None)
+                signal: Ranked.from_scores(pairs[signal], DEPTH, signals[signal], par=query.par if signal == "weights" else None)
                 for signal in signals
             }
             asked[earlier].append(Candidates(Encoding(text, query, held.queries[row]), lists, {}, found))

@@ -16,7 +16,7 @@ from termweave.indexer.options import DECLARED, BuildOptions
 from termweave.indexer.preparation import kept_mapping, language_advice
 from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
-from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
+from termweave.signals import DocumentLayout, Fitting, dialect_of, signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
 
@@ -220,7 +220,7 @@ def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str]
             f"--vectors says how vectors are stored, and an index of {names} has none.",
             "Leave --vectors out, or index with a dense model and its signal.",
         )
-    if options.vectors != "float" and not dialect.of(capabilities).byte_vectors:
+    if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
         raise UsageError(
             "--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", "Leave --vectors out."
         )

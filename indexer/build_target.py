@@ -17,7 +17,7 @@ from termweave.indexer.preparation import kept_mapping, length_check, user_mappi
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.signals import DocumentLayout, dialect
+from termweave.signals import DocumentLayout, dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, prog
         layout = planned.layout(engine.capabilities, sample, corpus.statistics)
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
         layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
-        spelling = dialect.of(engine.capabilities)
+        spelling = dialect_of(engine.capabilities)
         mapping = _merged(layout, options, spelling)
         corpus.notes.extend(corpus.metadata.notes())
         made = Lineage(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Passage
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.signals.layout import bucket_of, engine_id, source_digest, stored_document
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def undamaged(engine: Engine, index: str, layout: DocumentLayout, identities: Se
 
 def contents(engine: Engine, index: str, layout: DocumentLayout, query: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Read documents back: the id of each, and whether its content agrees with the digests stored beside it."""
-    for hit in _scan(engine, index, query, {"_source": dialect.of(engine.capabilities).source()}, _CONTENT_PAGE):
+    for hit in _scan(engine, index, query, {"_source": dialect_of(engine.capabilities).source()}, _CONTENT_PAGE):
         stored = hit["_source"]
         yield _identity(hit, stored.get("id"), stored.get("passage")), _agrees(stored, layout)
 

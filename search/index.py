@@ -16,7 +16,7 @@ from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.signatures import with_options
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Index(AsyncSearches):
 
     @property
     def _dialect(self) -> ServerDialect:
-        return dialect.of(self.engine.capabilities)
+        return dialect_of(self.engine.capabilities)
 
     def _open(self) -> OpenGeneration:
         return open_generation(self.engine, self.name, self._models)

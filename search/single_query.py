@@ -21,7 +21,7 @@ from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion
 from termweave.search.retrieval.execution import Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.support.messages import counted, readable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
     if reranking is not None:
         reranking = reranking.for_page(asked.start)
     liked = _liked(engine, generation, query, asked.like) if asked.like else None
-    where = clauses(asked.where, generation.layout, dialect.of(engine.capabilities))
+    where = clauses(asked.where, generation.layout, dialect_of(engine.capabilities))
     what = Retrieval(
         list(mode.weights),
         asked.candidates,
@@ -113,7 +113,7 @@ def explain(engine: Engine, generation: OpenGeneration, target: str, query: str,
     mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
     needs = reranking.needs if reranking else ()
     encoded = encode(generation, [query])
-    where = clauses(asked.where, generation.layout, dialect.of(engine.capabilities))
+    where = clauses(asked.where, generation.layout, dialect_of(engine.capabilities))
     what = Retrieval(list(mode.weights), asked.candidates, where=where, needs=needs)
     (candidates,) = execution.retrieve(engine, target, generation, encoded, what)
     places = order(candidates, mode, reranking)

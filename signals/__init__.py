@@ -6,7 +6,8 @@ To add a signal, add a file and an entry point in the group ``termweave.signals`
 from __future__ import annotations
 
 from termweave.signals.base import Clause, Fitting, Signal, TermShare
+from termweave.signals.dialect import dialect_of
 from termweave.signals.layout import DocumentLayout, signal_class
 from termweave.signals.pruning import Pruning
 
-__all__ = ["Clause", "DocumentLayout", "Fitting", "Pruning", "Signal", "TermShare", "signal_class"]
+__all__ = ["Clause", "DocumentLayout", "Fitting", "Pruning", "Signal", "TermShare", "dialect_of", "signal_class"]

@@ -15,7 +15,7 @@ import pybase64
 
 from termweave.errors import ModelError
 from termweave.signals.base import Clause, Fitting, Output, Signal
-from termweave.signals.dialect import OPENSEARCH, of
+from termweave.signals.dialect import OPENSEARCH, dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +137,7 @@ class Dense(Signal):
                 "The signal 'dense' needs a model that gives vectors, and there is none.",
                 "Name a model with --dense, or leave the signal out with --signals.",
             )
-        if fitting.dimension > (most := of(fitting.capabilities).most_dimensions):
+        if fitting.dimension > (most := dialect_of(fitting.capabilities).most_dimensions):
             raise ModelError(
                 f"The model gives vectors of {fitting.dimension:,} numbers, and the server takes {most:,} at most.",
                 "Choose another model, or leave the signal out with --signals.",
@@ -151,7 +151,7 @@ class Dense(Signal):
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
         """The dialect says it."""
-        return of(capabilities).vectors_obstacle(capabilities)
+        return dialect_of(capabilities).vectors_obstacle(capabilities)
 
     def parameters(self) -> dict[str, Any]:
         """The parameters; an index of floats has those that earlier versions know."""
@@ -209,7 +209,7 @@ class Dense(Signal):
         if self.byte_scale:
             own = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
             vector, scale = _as_bytes(vector, own), own * self.byte_scale
-        return Clause(of(capabilities).vector_query("vector", vector, reach, where), scale, reach=reach)
+        return Clause(dialect_of(capabilities).vector_query("vector", vector, reach, where), scale, reach=reach)
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below, with ip in steps if it has bytes."""

@@ -1,6 +1,6 @@
 """How a server spells fields and queries: the dialects of OpenSearch and of Elasticsearch.
 
-Signals, searches and the indexer ask the dialect of the server (`of`); no other module knows the difference. Both dialects give the same
+Signals, searches and the indexer ask the dialect of the server (`dialect_of`); no other module knows the difference. Both dialects give the same
 scores for weights and vectors: an exact dot product of the stored integers, and 1 + ip or 1 / (1 - ip) for an inner product ip.
 """
 
@@ -247,6 +247,6 @@ OPENSEARCH = OpenSearch()
 _DIALECTS: dict[str, ServerDialect] = {"elasticsearch": Elasticsearch()}
 
 
-def of(capabilities: Capabilities) -> ServerDialect:
+def dialect_of(capabilities: Capabilities) -> ServerDialect:
     """The dialect of a server; servers of another name are taken for OpenSearch."""
     return _DIALECTS.get(capabilities.distribution, OPENSEARCH)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
-from termweave.signals.dialect import OPENSEARCH, of
+from termweave.signals.dialect import OPENSEARCH, dialect_of
 from termweave.signals.engine_explanation import term_shares
 from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
@@ -54,7 +54,7 @@ class TermFrequency(WeightedTerms):
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
         """Elasticsearch has no token filter that reads term frequencies."""
-        return None if of(capabilities) is OPENSEARCH else "Elasticsearch has no token filter 'delimited_term_freq'"
+        return None if dialect_of(capabilities) is OPENSEARCH else "Elasticsearch has no token filter 'delimited_term_freq'"
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """A text field of terms with frequencies. A `match` query on it takes terms separated by spaces."""

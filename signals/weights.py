@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
-from termweave.signals.dialect import OPENSEARCH, of
+from termweave.signals.dialect import OPENSEARCH, dialect_of
 from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Weights(WeightedTerms):
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
         """The dialect says it."""
-        return of(capabilities).weights_obstacle(capabilities)
+        return dialect_of(capabilities).weights_obstacle(capabilities)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The features, and their number and sum as fields that can be aggregated (the features cannot)."""
@@ -84,7 +84,7 @@ class Weights(WeightedTerms):
             return None
         par = self.par(query.weights)
         factors = {escape(term, SEPARATOR): factor for term, factor in kept.items()}
-        product, scale = of(capabilities).weights_query("weights", factors, capabilities)
+        product, scale = dialect_of(capabilities).weights_query("weights", factors, capabilities)
         return Clause(filtered(product, where), scale, kept, dropped, par=par)
 
     def explain(

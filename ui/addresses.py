@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from starlette.responses import RedirectResponse
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.datastructures import QueryParams
+    from starlette.responses import Response
 
 
 class PageAddress:
@@ -38,15 +44,21 @@ class PageAddress:
 
     def at(self, path: str, names: frozenset[str]) -> str:
         """Another path with those of the parameters that it knows."""
-        return PageAddress.of(path, [pair for pair in self._pairs if pair[0] in names])
+        return page_address(path, [pair for pair in self._pairs if pair[0] in names])
 
-    @staticmethod
-    def of(path: str, pairs: list[tuple[str, str]]) -> str:
-        """An address."""
-        return f"{path}?{urlencode(pairs)}" if pairs else path
+    def _with(self, pairs: Sequence[tuple[str, str]]) -> str:
+        return page_address(self._path, pairs)
 
-    def _with(self, pairs: list[tuple[str, str]]) -> str:
-        return PageAddress.of(self._path, pairs)
+
+def page_address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """A path with a query string."""
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def see_other(path: str, **given: object) -> Response:
+    """Send the browser to a page with these parameters, as the answer to a form does."""
+    pairs = [(name, str(value)) for name, value in given.items()]
+    return RedirectResponse(page_address(path, pairs), status_code=HTTPStatus.SEE_OTHER)
 
 
 def equals(field: str, value: str) -> str:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from termweave.engine.client.connection import blamed_server
 from termweave.errors import TermweaveError
 from termweave.search.render.html import shade
+from termweave.ui.addresses import see_other
 from termweave.ui.api import endpoints
 from termweave.ui.background.jobs import JobBoard
 from termweave.ui.guard import Guard
@@ -74,7 +75,7 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
 
 def _home(request: Request) -> Response:
     del request
-    return RedirectResponse("/search", status_code=HTTPStatus.SEE_OTHER)
+    return see_other("/search")
 
 
 def _shades(request: Request) -> Response:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse
 
+from termweave.ui.addresses import see_other
 from termweave.ui.rendering import problem
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Guard:
         if path.startswith("/api/"):
             hint = "Send the header 'Authorization: Bearer TOKEN'."
             return problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
-        return RedirectResponse("/login", status_code=HTTPStatus.SEE_OTHER)
+        return see_other("/login")
 
 
 def _name(host: str) -> str:

@@ -106,7 +106,7 @@ def _opensearch(settings: Settings) -> Finding:
     from termweave.engine.client.connection import connect
     from termweave.engine.embedded import node
     from termweave.errors import EngineError, EngineUnreachable
-    from termweave.signals import dialect
+    from termweave.signals import dialect_of
 
     name = "OpenSearch"
     try:
@@ -122,7 +122,7 @@ def _opensearch(settings: Settings) -> Finding:
             text = f"{can.distribution} {can.version} at {engine.url} ({abilities}; at most {can.max_clause_count} clauses)"
             advice = "" if can.knn else "Without the k-NN plugin there are no dense vectors: use --signals lexical,weights."
             if can.distribution == "elasticsearch":
-                obstacle = dialect.of(can).weights_obstacle(can)
+                obstacle = dialect_of(can).weights_obstacle(can)
                 advice = f"No term weights can be stored: {obstacle}." if obstacle else ""
             return _finding(engine.product, text, advice, url=engine.url, capabilities=asdict(can))
     except EngineUnreachable as error:

@@ -20,7 +20,7 @@ from termweave.evaluation import judgements
 from termweave.evaluation.measures import per_query
 from termweave.evaluation.tuning.tune import FEWEST
 from termweave.records import Passage, Run
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.signals.impacts import WeightedTerms
 from termweave.signals.layout import engine_id
 from termweave.signals.pruning import Pruning
@@ -216,4 +216,4 @@ def _sample(index: Index, signal: WeightedTerms) -> list[NDArray[np.float64]]:
 
 def _source(index: Index) -> Any:
     """`_source` of a search that reads the impacts back."""
-    return dialect.of(index.engine.capabilities).source(["weights"])
+    return dialect_of(index.engine.capabilities).source(["weights"])

@@ -11,7 +11,7 @@ from termweave.engine.client.connection import quote
 from termweave.engine.index_source import entries
 from termweave.errors import UsageError
 from termweave.search.catalog.lineage import Lineage
-from termweave.signals import dialect, signal_class
+from termweave.signals import dialect_of, signal_class
 from termweave.signals.layout import source_digest
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
             "An enrichment writes the signals weights and dense.", "Leave lexical out: the index has analysed fields of its own."
         )
     settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
-    knn = bool(dialect.of(engine.capabilities).vector_settings())
+    knn = bool(dialect_of(engine.capabilities).vector_settings())
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
@@ -165,7 +165,7 @@ def put(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout,
     """Add the fields to the mapping, and the lineage to what `_meta` holds already."""
     properties = {name: dict(field) for name, field in _OWN.items()}
     for signal in layout.signals:
-        properties |= signal.properties(dialect.of(engine.capabilities))
+        properties |= signal.properties(dialect_of(engine.capabilities))
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
     source.mappings[index].setdefault("properties", {}).update(properties)
     write_lineage(engine, index, made)

@@ -29,7 +29,7 @@ from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
-from termweave.signals import DocumentLayout, dialect
+from termweave.signals import DocumentLayout, dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _pass(engine: Engine, source: IndexSource, index: str, work: _Writer | _Remo
     point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query))
     total = sum(view.documents for view in views)
     try:
-        for hits in conditional_writes.pages(point, dialect.of(engine.capabilities).source()):
+        for hits in conditional_writes.pages(point, dialect_of(engine.capabilities).source()):
             counts.documents += len(hits)
             writes = list(work.writes(source, hits))
             counts.stale += len(writes)

@@ -55,7 +55,7 @@ class Ranked:
     passages: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_scores(
         cls,
         pairs: Sequence[tuple[str, float]],
         window: int | None = None,
@@ -219,8 +219,8 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
         by: Name of the fusion method.
 
     Example:
-        >>> words = Ranked.of([("a", 9.0), ("b", 3.0)])
-        >>> vectors = Ranked.of([("b", 0.8), ("c", 0.5)])
+        >>> words = Ranked.from_scores([("a", 9.0), ("b", 3.0)])
+        >>> vectors = Ranked.from_scores([("b", 0.8), ("c", 0.5)])
         >>> fuse({"weights": words, "dense": vectors}, {"weights": 0.5, "dense": 0.5}).ranking
         [('a', 0.5), ('b', 0.5), ('c', 0.0)]
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import SignalScore
 from termweave.search.retrieval.requests import grouped
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _request(
         "size": len(ids),
         "query": filtered,
         "explain": signal.engine_explains,
-        "_source": dialect.of(engine.capabilities).source(signal.explains_from),
+        "_source": dialect_of(engine.capabilities).source(signal.explains_from),
         **grouped(["id", "passage"]),
     }
     answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Highlight
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -125,7 +125,7 @@ def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> 
             "post_tags": [_CLOSE],
             "number_of_fragments": 0,
             "require_field_match": False,  # the query searches `content`; `title` and `text` are highlighted
-            dialect.of(engine.capabilities).highlight_limit: _MOST,
+            dialect_of(engine.capabilities).highlight_limit: _MOST,
             "fields": {name: {} for name in FIELDS},
         },
     }

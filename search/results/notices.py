@@ -11,7 +11,7 @@ import orjson
 
 from termweave.search.results.hits import flat
 from termweave.search.retrieval import filter_grammar, filters
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def collect(
 
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
     """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
-    clauses = filter_grammar.clauses(where, layout, dialect.of(engine.capabilities))
+    clauses = filter_grammar.clauses(where, layout, dialect_of(engine.capabilities))
     expressions = [each for each in where if isinstance(each, filter_grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(engine, index, layout, expressions)

@@ -178,7 +178,7 @@ def _candidates(
         window: How many documents of each list count in the fusion; None: all.
         seen: The function adds the concrete indices that answered.
     """
-    lists = {name: Ranked.of([]) for name in signals}
+    lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
     texts: dict[str, tuple[int, str]] = {}
     short = False
@@ -200,7 +200,7 @@ def _candidates(
                 vectors[identity] = fields[VECTOR_FIELD][0]
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
                 texts[identity] = rank, _content(hit["_source"])
-        lists[name] = Ranked.of(pairs, window, signal, passages, clause.par)
+        lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     contents = {document: text for document, (_, text) in texts.items()}
     return Candidates(prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=contents)

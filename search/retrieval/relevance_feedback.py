@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.records import Document, Encoding, TermWeights
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.impacts import WeightedTerms
 from termweave.signals.layout import stored_text
@@ -78,7 +78,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
         "query": {"terms": {"id": list(ids)}},
         # The first passages of all documents come before any second passage.
         "sort": [{"passage": {"order": "asc", "missing": "_first"}}, {"id": "asc"}],
-        "_source": dialect.of(engine.capabilities).source(["title", "text", *(weighted.properties() if weighted else ())]),
+        "_source": dialect_of(engine.capabilities).source(["title", "text", *(weighted.properties() if weighted else ())]),
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
     }
     hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]

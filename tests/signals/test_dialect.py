@@ -9,8 +9,9 @@ from termweave.errors import ModelError, UsageError
 from termweave.records import Capabilities
 from termweave.search.ranking.modes import Mode
 from termweave.search.retrieval import server_fusion
-from termweave.signals import Fitting, dialect
+from termweave.signals import Fitting, dialect_of
 from termweave.signals.dense import Dense
+from termweave.signals.dialect import OPENSEARCH
 from termweave.signals.term_frequency import TermFrequency
 from termweave.signals.weights import Weights
 
@@ -19,10 +20,10 @@ OPEN = Capabilities("3.6.0", knn=True)
 
 
 def test_the_server_decides():
-    assert dialect.of(OPEN) is dialect.OPENSEARCH
-    assert dialect.of(Capabilities("1", "another")) is dialect.OPENSEARCH
-    assert dialect.of(ELASTIC).weights_field() == {"type": "sparse_vector", "index_options": {"prune": False}}
-    assert dialect.of(ELASTIC).vector_field(8, 16, 100)["index_options"] == {"type": "hnsw", "m": 16, "ef_construction": 100}
+    assert dialect_of(OPEN) is OPENSEARCH
+    assert dialect_of(Capabilities("1", "another")) is OPENSEARCH
+    assert dialect_of(ELASTIC).weights_field() == {"type": "sparse_vector", "index_options": {"prune": False}}
+    assert dialect_of(ELASTIC).vector_field(8, 16, 100)["index_options"] == {"type": "hnsw", "m": 16, "ef_construction": 100}
 
 
 def test_ranges_of_metadata_get_the_bound_that_is_missing():
@@ -32,24 +33,24 @@ def test_ranges_of_metadata_get_the_bound_that_is_missing():
         {"range": {"metadata.a": {"lte": "b"}}},
         {"range": {"metadata.a": {"gte": "a", "lt": "b"}}},
     ]
-    first, second, third = dialect.of(ELASTIC).filters(given, ())
+    first, second, third = dialect_of(ELASTIC).filters(given, ())
     ranges = first["bool"]["must_not"][0]["range"]
     assert ranges["metadata.year"] == {"gt": "1990", "boost": 2, "lte": "\U0010ffff"}
     assert ranges["typed.size"] == {"gte": 3}
     assert second == {"range": {"metadata.a": {"gte": "", "lte": "b"}}}
     assert third == given[2]
-    assert dialect.of(OPEN).filters(given, ()) == given
+    assert dialect_of(OPEN).filters(given, ()) == given
 
 
 def test_an_object_of_the_metadata_exists_where_one_of_its_entries_does():
     entries = {"author.name": "keyword", "author.born": "date", "authority": "keyword"}
     given = [{"bool": {"must_not": [{"exists": {"field": "metadata.author"}}]}}, {"exists": {"field": "metadata.authority"}}]
-    first, second = dialect.of(ELASTIC).filters(given, entries)
+    first, second = dialect_of(ELASTIC).filters(given, entries)
     ((clause,),) = (first["bool"]["must_not"],)
     names = [each["exists"]["field"] for each in clause["bool"]["should"]]
     assert names == ["metadata.author", "metadata.author.name", "metadata.author.born"]
     assert second == given[1]
-    assert dialect.of(OPEN).filters(given, entries) == given
+    assert dialect_of(OPEN).filters(given, entries) == given
 
 
 def test_what_elasticsearch_cannot_do_is_said():
@@ -74,5 +75,5 @@ def test_integers_that_come_back_as_floats_have_the_same_digest():
 
 def test_a_vector_query_explores_as_many_nodes_as_opensearchs():
     vector = np.ones(3, np.float32)
-    knn = dialect.of(ELASTIC).vector_query("vector", vector, 20, [{"term": {"id": "a"}}])["knn"]
+    knn = dialect_of(ELASTIC).vector_query("vector", vector, 20, [{"term": {"id": "a"}}])["knn"]
     assert (knn["k"], knn["num_candidates"], knn["filter"]) == (20, 20, {"bool": {"filter": [{"term": {"id": "a"}}]}})

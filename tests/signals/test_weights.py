@@ -14,7 +14,7 @@ import pytest
 from termweave.records import Document, Encoding, TermWeights
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
-from termweave.signals import DocumentLayout, dialect
+from termweave.signals import DocumentLayout, dialect_of
 from termweave.signals.base import clause_budget
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
@@ -34,7 +34,7 @@ def index(engine, name, documents, signal):
         "PUT",
         f"/{name}",
         body={
-            "mappings": layout.mapping({}, dialect.of(engine.capabilities)),
+            "mappings": layout.mapping({}, dialect_of(engine.capabilities)),
             "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0},
         },
     )
@@ -134,7 +134,7 @@ def test_explained_shares_sum_to_the_engines_score(opensearch_engine, name):
     query = {term: float(random.uniform(0.1, 90)) for term in STRANGE}
     found, clause = scores(opensearch_engine, name, query, signal, opensearch_engine.capabilities)
     for identity, score in found.items():
-        body = {"query": {"term": {"id": identity}}, "_source": dialect.of(opensearch_engine.capabilities).source(["weights"])}
+        body = {"query": {"term": {"id": identity}}, "_source": dialect_of(opensearch_engine.capabilities).source(["weights"])}
         stored = opensearch_engine.request("POST", f"/{name}/_search", body=body)["hits"]["hits"][0]["_source"]
         shares = signal.explain(Encoding("q"), clause, stored, None)
         assert sum(share.share for share in shares) == pytest.approx(score, rel=1e-5)

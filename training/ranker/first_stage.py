@@ -171,8 +171,8 @@ class _InMemory:
         cosines[list(spared)] = -np.inf
         near = np.argsort(-cosines, kind="stable")[: min(window, len(cosines) - len(spared))]
         lists = {
-            "weights": Ranked.of(_named(words, values), window, self._weights, par=self._weights.par(query.weights)),
-            "dense": Ranked.of(_named(near, cosines[near]), window, self._dense),
+            "weights": Ranked.from_scores(_named(words, values), window, self._weights, par=self._weights.par(query.weights)),
+            "dense": Ranked.from_scores(_named(near, cosines[near]), window, self._dense),
         }
         fused = fuse(lists, dict.fromkeys(lists, 0.5))
         return [(int(document), score) for document, score in fused.ranking]

@@ -20,7 +20,7 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.book.reader import HELD_OUT, BookDataset
+from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset
 from termweave.evaluation.book.store import JudgementBook
 from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import Built, NotPublished, build
@@ -31,7 +31,7 @@ from termweave.support import atomic_files, file_locks
 from termweave.training import run
 from termweave.training.data import dataset
 from termweave.training.methods import base
-from termweave.ui.background.training_places import MARGIN, RESULT, TrainingTask, home, learned, unfinished
+from termweave.ui.background.training_places import MARGIN, RESULT, TrainingTask, answered_queries, home, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
         return stopped
     _delete_stopped(server, task.name)
     folder = home(task.name) / f"{datetime.now(UTC):%Y%m%d%H%M%S}"
-    _write_data(folder / _DATA, task, learned(JudgementBook(server, task.name)))
+    _write_data(folder / _DATA, task, answered_queries(JudgementBook(server, task.name), TRAIN))
     _write_settings(folder, encoder.models["weights"].opened, skip_bad=bool(task.reading.get("skip_bad")))
     return folder
 

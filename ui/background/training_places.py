@@ -57,17 +57,13 @@ def unfinished(name: str) -> Path | None:
     return next((each for each in runs if (each / "model" / "run.json").is_file() and not (each / RESULT).is_file()), None)
 
 
-def learned(book: JudgementBook) -> list[tuple[Query, dict[str, int]]]:
-    """The queries of the half to learn from that have a relevant document, with their grades."""
-    return _with_answers(book, TRAIN)
-
-
 def counts(book: JudgementBook) -> tuple[int, int]:
     """How many queries there are to learn from, and to measure with."""
-    return len(_with_answers(book, TRAIN)), len(_with_answers(book, HELD_OUT))
+    return len(answered_queries(book, TRAIN)), len(answered_queries(book, HELD_OUT))
 
 
-def _with_answers(book: JudgementBook, half: str) -> list[tuple[Query, dict[str, int]]]:
+def answered_queries(book: JudgementBook, half: str) -> list[tuple[Query, dict[str, int]]]:
+    """The queries of one half of a book that have a relevant document, with their grades."""
     qrels = book.qrels()
     return [
         (Query(each.id, each.text), dict(qrels[each.id]))

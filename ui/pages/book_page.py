@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from hashlib import sha256
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from termweave.corpora import queries as query_files
@@ -20,7 +19,7 @@ from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
 from termweave.support.messages import clipped
 from termweave.ui import parameters
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import see_other
 from termweave.ui.pages.judge_page import book_of, book_to_fill, text_of
 from termweave.ui.pages.query_logs import UBI
 from termweave.ui.pages.sign_in import form_route, sessions
@@ -95,12 +94,12 @@ def _add(request: Request, form: FormData) -> Response:
     known = {query.id for query in book.queries()}
     new = [query for query in queries if query.id not in known]
     added = book.add(pooled(request.app.state.workspace.index(name), new))
-    return _to(name, added=added)
+    return see_other("/book", index=name, added=added)
 
 
 def _guidelines(request: Request, form: FormData) -> Response:
     book_to_fill(request, form).set_guidelines(text_of(form, "guidelines").strip())
-    return _to(text_of(form, "index"))
+    return see_other("/book", index=text_of(form, "index"))
 
 
 def _import(request: Request, form: FormData) -> Response:
@@ -115,7 +114,7 @@ def _import(request: Request, form: FormData) -> Response:
         Query(each.strip().partition("\t")[0], each.partition("\t")[2].strip()) for each in text_of(form, "texts").splitlines()
     ]
     stored = book.import_qrels(text_of(form, "judge"), texts, qrels)
-    return _to(name, imported=stored)
+    return see_other("/book", index=name, imported=stored)
 
 
 def _uploaded(form: FormData, field: str) -> Sequence[Query]:
@@ -172,8 +171,3 @@ def _book(request: Request) -> JudgementBook:
 
 def _file(text: str, name: str, kind: str) -> Response:
     return Response(text, media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'})
-
-
-def _to(name: str, **done: int) -> Response:
-    counts = [(what, str(count)) for what, count in done.items()]
-    return RedirectResponse(PageAddress.of("/book", [("index", name), *counts]), status_code=HTTPStatus.SEE_OTHER)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.indexer.generations import generations, publication
 from termweave.support.messages import sized
 from termweave.ui import parameters
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import see_other
 from termweave.ui.pages.judge_page import text_of
 from termweave.ui.pages.sign_in import form_route, sessions
 from termweave.ui.parameters import INDEX, Parameter
@@ -91,4 +89,4 @@ def _promote(request: Request, form: FormData) -> Response:
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
     publication.promote(workspace.engine, name, wanted, act)
     workspace.forget(name)
-    return RedirectResponse(PageAddress.of("/generations", [("index", name)]), status_code=HTTPStatus.SEE_OTHER)
+    return see_other("/generations", index=name)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from hashlib import sha256
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
@@ -16,7 +14,7 @@ from termweave.evaluation.book.pool import order_for
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
 from termweave.search.catalog.lineage import resolve
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import see_other
 from termweave.ui.pages.sign_in import form_route, sessions
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
@@ -177,7 +175,7 @@ def _grade(request: Request, form: FormData) -> Response:
     if query is None or document is None:
         raise UsageError("The book does not ask about this document.", "Open the page again.")
     book.set_grade(BookGrade(judge, query.id, document, grade, text_of(form, "note").strip()))
-    return _to(name, judge)
+    return see_other("/judge", index=name, judge=judge)
 
 
 def token(identity: str) -> str:
@@ -188,12 +186,8 @@ def token(identity: str) -> str:
 def _undo(request: Request, form: FormData) -> Response:
     name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
     undone = book_of(request, name).undo(judge)
-    return _to(name, judge, *([("query", undone.query), ("document", undone.document)] if undone else []))
-
-
-def _to(name: str, judge: str, *more: tuple[str, str]) -> Response:
-    address = PageAddress.of("/judge", [("index", name), ("judge", judge), *more])
-    return RedirectResponse(address, status_code=HTTPStatus.SEE_OTHER)
+    shown = {"query": undone.query, "document": undone.document} if undone else {}
+    return see_other("/judge", index=name, judge=judge, **shown)
 
 
 def text_of(form: FormData, name: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
 from termweave.ui import parameters
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import page_address, see_other
 from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.pages.judge_page import book_of, text_of
 from termweave.ui.pages.sign_in import form_route, sessions
@@ -94,7 +92,7 @@ def _table(result: GatedExperiment, name: str) -> dict[str, Any]:
         """The address of the two lists of a query."""
         (mode, rerank), (mode2, rerank2) = configurations[experiment.baseline], configurations[system]
         pairs = {"q": experiment.texts[query], "index": name, "compare": "1"}
-        return PageAddress.of(
+        return page_address(
             "/search", [*pairs.items(), ("mode", mode), ("rerank", rerank), ("mode2", mode2), ("rerank2", rerank2)]
         )
 
@@ -179,7 +177,7 @@ def _start(
     verb = {"evaluate": "Evaluation", "tune": "Tuning"}[kind]
     job = BackgroundJob(kind, f"{verb} on {spec}", {"index": name, "dataset": spec, "generation": index, **about})
     request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
-    return _to(kind, name, job)
+    return see_other(f"/{kind}", index=name, job=job.id)
 
 
 def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> Dataset:
@@ -208,11 +206,7 @@ def _adopt(request: Request, form: FormData) -> Response:
     job.about["generation"].adopt(job.result.profile)
     job.about["adopted"] = True
     _workspace(request).forget(job.about["index"])
-    return _to("tune", job.about["index"], job)
-
-
-def _to(kind: str, name: str, job: BackgroundJob) -> Response:
-    return RedirectResponse(PageAddress.of(f"/{kind}", [("index", name), ("job", job.id)]), status_code=HTTPStatus.SEE_OTHER)
+    return see_other("/tune", index=job.about["index"], job=job.id)
 
 
 def _workspace(request: Request) -> Workspace:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from starlette.responses import RedirectResponse
 
 from termweave.errors import UsageError
 from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import see_other
 from termweave.ui.pages.judge_page import book_to_fill, text_of
 from termweave.ui.pages.sign_in import form_route
 from termweave.ui.pages.uploads import bytes_of, named
@@ -65,8 +62,7 @@ def _add(request: Request, form: FormData) -> Response:
     added = book.add(pooled(workspace.index(name), [query for query in queries if query.id not in known]))
     grades = {query.id: qrels[query.id] for query in queries if query.id in qrels}
     stored = book.import_qrels(CLICKS, queries, grades) if grades and text_of(form, "grades") else 0
-    done = [("index", name), ("added", str(added)), *([("imported", str(stored))] if stored else [])]
-    return RedirectResponse(PageAddress.of("/book", done), status_code=HTTPStatus.SEE_OTHER)
+    return see_other("/book", index=name, added=added, **({"imported": stored} if stored else {}))
 
 
 def _read(content: bytes, folder: Path) -> tuple[dict[str, float], Qrels]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
+from termweave.ui.addresses import see_other
 from termweave.ui.guard import TRIES, TRIES_EACH_SECOND, RateLimit, client_of
 from termweave.ui.rendering import page
 
@@ -74,7 +74,7 @@ def routes() -> list[Route]:
         if not sessions(request).is_token(str(form.get("token", "")).strip()):
             return _page(request, "The token is wrong.", HTTPStatus.UNAUTHORIZED)
         sessions(request).sign_in(request)
-        return RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
+        return see_other("/")
 
     return [Route("/login", _page, methods=["GET"]), form_route("/login", give, changes=False)]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
 from termweave.evaluation.book import snapshots
 from termweave.ui import parameters
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import see_other
 from termweave.ui.comparison import ListComparison, compare
 from termweave.ui.pages.judge_page import book_of, text_of
 from termweave.ui.pages.sign_in import form_route, sessions
@@ -104,14 +102,10 @@ def _take(request: Request, form: FormData) -> Response:
     mode, rerank = text_of(form, "mode").strip() or None, text_of(form, "rerank").strip() or None
     workspace.check_reranker(rerank)
     snapshots.take(book_of(request, name), workspace.index(name), mode, rerank)
-    return _to(name)
+    return see_other("/snapshots", index=name)
 
 
 def _remove(request: Request, form: FormData) -> Response:
     name = text_of(form, "index")
     snapshots.remove(book_of(request, name), text_of(form, "snapshot"))
-    return _to(name)
-
-
-def _to(name: str) -> Response:
-    return RedirectResponse(PageAddress.of("/snapshots", [("index", name)]), status_code=HTTPStatus.SEE_OTHER)
+    return see_other("/snapshots", index=name)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
 from termweave.ui import parameters
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import see_other
 from termweave.ui.background import training_places
 from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.background.training_process import TrainingProcess
@@ -113,7 +111,7 @@ def _start(request: Request, form: FormData) -> Response:
             workspace.forget(name)
 
     request.app.state.jobs.start(job, work)
-    return _to(name, job)
+    return see_other("/train", index=name, job=job.id)
 
 
 def _task(corpus: TrainingCorpus, workspace: Workspace, name: str, *, resume: bool) -> training_places.TrainingTask:
@@ -126,11 +124,7 @@ def _stop(request: Request, form: FormData) -> Response:
     if job.kind != _KIND or job.stop is None or not job.running:
         raise UsageError("This training has ended.", "Open the page again.")
     job.stop()
-    return _to(job.about["index"], job)
-
-
-def _to(name: str, job: BackgroundJob) -> Response:
-    return RedirectResponse(PageAddress.of("/train", [("index", name), ("job", job.id)]), status_code=HTTPStatus.SEE_OTHER)
+    return see_other("/train", index=job.about["index"], job=job.id)
 
 
 def _workspace(request: Request) -> Workspace:

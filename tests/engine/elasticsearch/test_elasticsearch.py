@@ -16,7 +16,7 @@ from termweave.records import Document, Encoding
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.settings import load
-from termweave.signals import DocumentLayout, Fitting, dialect
+from termweave.signals import DocumentLayout, Fitting, dialect_of
 from termweave.signals.dense import Dense, from_half
 from tests.signals import test_weights as of_weights
 
@@ -69,7 +69,7 @@ def test_vectors_are_scored_by_their_inner_product_and_read_as_half_floats(elast
     can = elasticsearch_engine.capabilities
     signal = Dense.fit(Fitting(can, dimension=384))
     layout = DocumentLayout([signal])
-    mapping = layout.mapping({}, dialect.of(can))
+    mapping = layout.mapping({}, dialect_of(can))
     elasticsearch_engine.request("PUT", f"/{elastic_name}", body={"mappings": mapping, "settings": {"number_of_shards": 2}})
     bodies = [layout.document(Document(str(row), "x"), Encoding("x", vector=vectors[row])) for row in range(60)]
     lines = [line for body in bodies for line in (json.dumps({"index": {"_id": body["id"]}}), json.dumps(plain(body)))]
@@ -89,7 +89,7 @@ def test_vectors_are_scored_by_their_inner_product_and_read_as_half_floats(elast
         for identity, score in scores.items():
             assert score == pytest.approx(products[int(identity)], abs=1e-5)
             assert found.vectors[identity] == pytest.approx(vectors[int(identity)], abs=1e-3)
-    body = {"query": {"match_all": {}}, "size": 60, "_source": dialect.of(can).source()}
+    body = {"query": {"match_all": {}}, "size": 60, "_source": dialect_of(can).source()}
     for hit in elasticsearch_engine.request("POST", f"/{elastic_name}/_search", body=body)["hits"]["hits"]:
         assert np.array_equal(np.asarray(hit["_source"]["vector"], np.float32), vectors[int(hit["_id"])])
         assert layout.encoding_digest(hit["_source"]) == hit["_source"]["encoding_digest"]

@@ -45,7 +45,7 @@ def queries(useful, count=30):
         texts = {each: f"{value:.9f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
         if useful:
             texts["d14"] = "9.0"
-        lists = {"dense": Ranked.of([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
+        lists = {"dense": Ranked.from_scores([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
         found.append(Candidates(Encoding(f"q{number}"), lists, {}, texts=texts))
         judged.append({"d14" if useful else "d00": 1})
     return RankedQueries(found, judged, 1, "nDCG@10")

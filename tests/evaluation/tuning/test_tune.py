@@ -54,7 +54,7 @@ def drawn(generator):
             pairs = [(names[row], float(vectors[row] @ vectors[60])) for row in chosen]
         else:
             pairs = [(names[row], float(generator.integers(1, 12))) for row in chosen]
-        lists[signal.name] = Ranked.of(pairs, 30, signal)
+        lists[signal.name] = Ranked.from_scores(pairs, 30, signal)
     judged = {names[row]: int(generator.integers(0, 4)) for row in generator.choice(60, 15, replace=False)}
     stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
     return Candidates(Encoding("q", vector=vectors[60]), lists, {}, dict(zip(names, stored, strict=True))), judged

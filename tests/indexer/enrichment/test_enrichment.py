@@ -12,7 +12,7 @@ import pytest
 from termweave.cli import run
 from termweave.indexer.enrichment import conditional_writes
 from termweave.search import Index
-from termweave.signals import dialect
+from termweave.signals import dialect_of
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "enrich.1.json"
 TEXTS = (
@@ -32,7 +32,7 @@ def shop(opensearch_engine, name):
         index = f"{name}-shop"
         properties = {"name": {"type": "text"}, "stock": {"type": "integer"}, **(properties or {})}
         settings = {"number_of_shards": 2, "number_of_replicas": 0}
-        if dialect.of(opensearch_engine.capabilities).vector_settings():
+        if dialect_of(opensearch_engine.capabilities).vector_settings():
             settings["index.knn"] = knn
         mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties, **mapping}
         opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
@@ -70,7 +70,7 @@ def enrich(opensearch_engine, capsys):
 
 def sources(engine, index):
     engine.request("POST", f"/{index}/_refresh")
-    body = {"size": 100, "_source": dialect.of(engine.capabilities).source()}
+    body = {"size": 100, "_source": dialect_of(engine.capabilities).source()}
     hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
     return {hit["_id"]: hit["_source"] for hit in hits}
 

@@ -53,7 +53,7 @@ def value(name, ranked, document):
 
 @given(LISTS, LISTS, st.floats(0.01, 0.99), st.sampled_from(sorted(METHODS)))
 def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
-    lists = {"x": Ranked.of(list(first.items())), "y": Ranked.of(list(second.items()))}
+    lists = {"x": Ranked.from_scores(list(first.items())), "y": Ranked.from_scores(list(second.items()))}
     weights = {"x": share, "y": 1 - share}
     fused = fuse(lists, weights, name)
     assert {document for document, _ in fused.ranking} == first.keys() | second.keys()
@@ -72,11 +72,11 @@ def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
 def test_what_the_missing_side_would_have_scored():
     """A full list says of the others: at most my lowest. A short list of words says: 0, for they hold none."""
     words = Weights()
-    full = Ranked.of([("a", 9.0), ("b", 6.0)], 2, words)
+    full = Ranked.from_scores([("a", 9.0), ("b", 6.0)], 2, words)
     assert (full.low, full.normalised()) == (6.0, [1.0, 0.0])
-    short = Ranked.of([("a", 9.0), ("b", 6.0)], 3, words)
+    short = Ranked.from_scores([("a", 9.0), ("b", 6.0)], 3, words)
     assert (short.low, short.normalised()) == (0.0, [1.0, pytest.approx(2 / 3)])
-    vectors = Ranked.of([("a", 0.9), ("b", 0.6)], 3, Dense(dimension=4))
+    vectors = Ranked.from_scores([("a", 0.9), ("b", 0.6)], 3, Dense(dimension=4))
     assert vectors.low == 0.6  # nobody knows what the others' is
 
 
@@ -92,25 +92,25 @@ def test_what_modes_there_are_is_said_with_the_profiles():
 @pytest.mark.parametrize("by", ["adaptive", "min-max", "z-score", "sum"])
 def test_equal_scores_beyond_the_window_count_nothing_however_far_somebody_pages(by):
     pairs = [(name, 2.0) for name in "abcde"]
-    other = Ranked.of([("e", 3.0), ("b", 1.0)], 3)
+    other = Ranked.from_scores([("e", 3.0), ("b", 1.0)], 3)
     scores = [
-        dict(fuse({"words": Ranked.of(pairs[:reach], 3), "other": other}, {"words": 1.0, "other": 0.5}, by).ranking)
+        dict(fuse({"words": Ranked.from_scores(pairs[:reach], 3), "other": other}, {"words": 1.0, "other": 0.5}, by).ranking)
         for reach in (3, 5)
     ]
     assert scores[0] == {name: score for name, score in scores[1].items() if name != "d"}
-    assert Ranked.of(pairs, 3).normalised() == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert Ranked.from_scores(pairs, 3).normalised() == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
 def test_a_document_that_is_listed_twice_counts_by_its_best_score():
-    twice = Ranked.of([("a", 1.0), ("b", 5.0), ("a", 9.0), ("c", 3.0)], 3)
+    twice = Ranked.from_scores([("a", 1.0), ("b", 5.0), ("a", 9.0), ("c", 3.0)], 3)
     assert (list(twice.scores.items()), twice.low, twice.high) == ([("a", 9.0), ("b", 5.0), ("c", 3.0)], 3.0, 9.0)
 
 
 def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
     dense = Dense(dimension=4, unit=0.4)
-    words = Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights())
-    certain = Ranked.of([("b", 0.9), ("a", 0.3)], 2, dense)
-    unsure = Ranked.of([("b", 0.32), ("a", 0.31)], 2, dense)
+    words = Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights())
+    certain = Ranked.from_scores([("b", 0.9), ("a", 0.3)], 2, dense)
+    unsure = Ranked.from_scores([("b", 0.32), ("a", 0.31)], 2, dense)
     weights = {"weights": 0.5, "dense": 0.5}
     assert fuse({"weights": words, "dense": certain}, weights).ranking[0][0] == "b"
     assert fuse({"weights": words, "dense": unsure}, weights).ranking[0][0] == "a"
@@ -124,8 +124,8 @@ def test_a_model_whose_similarities_lie_close_together_counts_the_same():
     def fused(scale, spread):
         dense = Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=spread, average_length=50))
         lists = {
-            "weights": Ranked.of([("a", 10.0), ("b", 4.0), ("c", 3.0)], 3, Weights()),
-            "dense": Ranked.of([("c", 0.7 + scale * 0.4), ("b", 0.7 + scale * 0.3), ("a", 0.7)], 3, dense),
+            "weights": Ranked.from_scores([("a", 10.0), ("b", 4.0), ("c", 3.0)], 3, Weights()),
+            "dense": Ranked.from_scores([("c", 0.7 + scale * 0.4), ("b", 0.7 + scale * 0.3), ("a", 0.7)], 3, dense),
         }
         return fuse(lists, {"weights": 0.5, "dense": 0.5}).ranking
 
@@ -156,19 +156,19 @@ def test_an_index_of_an_earlier_version_keeps_its_unit():
 
 def test_adaptive_trusts_words_less_where_no_document_holds_them_all():
     def ranked(par):
-        return Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), par=par)
+        return Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), par=par)
 
     assert ranked(40.0).spread == pytest.approx(ranked(None).spread / 4)
     assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
-    dense = Ranked.of([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, unit=0.4))
+    dense = Ranked.from_scores([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, unit=0.4))
     weights = {"weights": 0.5, "dense": 0.5}
     assert fuse({"weights": ranked(10.0), "dense": dense}, weights).ranking[0][0] == "a"
     assert fuse({"weights": ranked(100.0), "dense": dense}, weights).ranking[0][0] == "b"
 
 
 def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
-    same = Ranked.of([("b", 1.0), ("a", 1.0)], 2, Weights())
-    fused = fuse({"weights": same, "dense": Ranked.of([], 2, Dense(dimension=4))}, {"weights": 0.5, "dense": 0.5})
+    same = Ranked.from_scores([("b", 1.0), ("a", 1.0)], 2, Weights())
+    fused = fuse({"weights": same, "dense": Ranked.from_scores([], 2, Dense(dimension=4))}, {"weights": 0.5, "dense": 0.5})
     assert fused.ranking == [("a", 1.0), ("b", 1.0)]
 
 
@@ -213,8 +213,10 @@ def candidates(count=80, seed=0):
     vectors = random.normal(size=(count + 1, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     ids = [f"d{number:03}" for number in range(count)]
-    words = Ranked.of([(identity, float(score)) for identity, score in zip(ids, random.uniform(0, 30, count), strict=True)])
-    dense = Ranked.of([(identity, float(vectors[row + 1] @ vectors[0])) for row, identity in enumerate(ids)])
+    words = Ranked.from_scores(
+        [(identity, float(score)) for identity, score in zip(ids, random.uniform(0, 30, count), strict=True)]
+    )
+    dense = Ranked.from_scores([(identity, float(vectors[row + 1] @ vectors[0])) for row, identity in enumerate(ids)])
     return Candidates(
         Encoding("q", vector=vectors[0]), {"weights": words, "dense": dense}, {}, dict(zip(ids, vectors[1:], strict=True))
     )
@@ -278,7 +280,9 @@ def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, said):
 def test_only_the_window_is_reranked_however_far_somebody_pages():
     near = candidates(20)
     lists = {name: list(ranked.scores.items()) for name, ranked in near.lists.items()}
-    short, far = (replace(near, lists={name: Ranked.of(pairs[:reach], 5) for name, pairs in lists.items()}) for reach in (5, 20))
+    short, far = (
+        replace(near, lists={name: Ranked.from_scores(pairs[:reach], 5) for name, pairs in lists.items()}) for reach in (5, 20)
+    )
     mode = Mode("hybrid", {"weights": 0.5, "dense": 0.5})
     places, whole = (
         [(each.id, each.score) for each in order(found, mode, Reranking((ReciprocalNeighbours(),)))] for found in (short, far)
@@ -294,11 +298,13 @@ def test_reranking_that_cannot_be_is_refused(wrong):
 
 
 def test_reranking_without_vectors_says_so():
-    bare = Candidates(Encoding("q"), {"weights": Ranked.of([("a", 1.0)])}, {})
+    bare = Candidates(Encoding("q"), {"weights": Ranked.from_scores([("a", 1.0)])}, {})
     with pytest.raises(UsageError, match="no dense model"):
         order(bare, Mode("weights", {"weights": 1.0}), Reranking((ReciprocalNeighbours(),)))
 
 
 def test_nothing_found_is_an_empty_order():
-    empty = Candidates(Encoding("q", vector=np.ones(4, np.float32)), {"weights": Ranked.of([]), "dense": Ranked.of([])}, {})
+    empty = Candidates(
+        Encoding("q", vector=np.ones(4, np.float32)), {"weights": Ranked.from_scores([]), "dense": Ranked.from_scores([])}, {}
+    )
     assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking((ReciprocalNeighbours(),))) == []

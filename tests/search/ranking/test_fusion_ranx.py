@@ -76,7 +76,7 @@ def test_fused_scores_are_those_of_ranx(ranx, method, weights):
     for query, (first, second) in drawn.items():
         if method == "rrf" and any(len(set(each.values())) < len(each) for each in (first, second)):
             continue
-        ranked = {"a": Ranked.of(list(first.items())), "b": Ranked.of(list(second.items()))}
+        ranked = {"a": Ranked.from_scores(list(first.items())), "b": Ranked.from_scores(list(second.items()))}
         found = dict(fuse(ranked, {"a": weights[0], "b": weights[1]}, method).ranking)
         assert found.keys() == expected[query].keys()
         scale, shift = between(method, (first, second), weights)

@@ -41,7 +41,7 @@ def counting(**options):
 
 
 def candidates(scores=SCORES):
-    lists = {"dense": Ranked.of(list(scores.items()))}
+    lists = {"dense": Ranked.from_scores(list(scores.items()))}
     return Candidates(Encoding("q", None, np.array([1.0, 0.0], np.float32)), lists, {}, {}, texts=TEXTS)
 
 
@@ -201,7 +201,7 @@ def test_long_documents_are_read_in_four_windows():
 
 
 def test_equal_scores_keep_the_order_of_the_first_stage():
-    lists = {"z": Ranked.of([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
+    lists = {"z": Ranked.from_scores([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
     texts = dict.fromkeys("qzac", "one word")
     found = Candidates(Encoding("q", None, None), lists, {}, {}, texts=texts)
     mode = Mode("z", {"z": 1.0})

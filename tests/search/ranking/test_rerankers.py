@@ -124,7 +124,7 @@ def another_package(monkeypatch):
 
 def candidates():
     query = Encoding("q", TermWeights(("q",), np.ones(1, np.float32)), np.array([1.0, 0.0], np.float32))
-    lists = {"dense": Ranked.of([("a", 0.9), ("b", 0.5), ("c", 0.1)])}
+    lists = {"dense": Ranked.from_scores([("a", 0.9), ("b", 0.5), ("c", 0.1)])}
     vectors = {each: np.array(vector, np.float32) for each, vector in VECTORS.items()}
     return Candidates(query, lists, {}, vectors, texts=TEXTS)
 

@@ -218,7 +218,9 @@ def test_bm25_is_scaled_as_search_scales_one_signal(folder, complete, tmp_path):
         bm25_weights(setup.train.questions[:1], *plain, "query")[0],
     )
     found = SparseIndex(documents).search(question, 100, frozenset())
-    ranked = Ranked.of([(str(document), score) for document, score in zip(*(each.tolist() for each in found), strict=True)])
+    ranked = Ranked.from_scores(
+        [(str(document), score) for document, score in zip(*(each.tolist() for each in found), strict=True)]
+    )
     assert [score for (score,) in short.values()] == pytest.approx(ranked.normalised()[:3])
 
 
