@@ -12,7 +12,7 @@ from termweave.corpora.sources import encodings_of, entry_of, origin
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
-from termweave.indexer.ledger import storage
+from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.preparation import kept_mapping, length_check, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
@@ -60,16 +61,30 @@ class BuildTarget:
     warnings: list[str]
 
 
-def begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
-    """Read the source once, and create the empty index of a new generation.
+def open_target(
+    engine: Engine, source: Source, lease: Lease, planned: BuildPlan, live: LiveGeneration | None, progress: BuildProgress
+) -> BuildTarget:
+    """Open the generation that a build writes into: the one that an earlier command left unfinished, else a new one.
 
     Args:
         engine: The server.
         source: The documents, or their passages.
         lease: The lease of the alias.
         planned: The plan of the build.
+        live: The live generation.
         progress: Called with (stage, done, total).
+
+    Raises:
+        UnfinishedBuild: The unfinished generation has another source, model or setting.
     """
+    unfinished = unfinished_builds.resume(engine, lease.name, planned, live.index if live else None)
+    if unfinished is None:
+        return _begin(engine, source, lease, planned, progress)
+    return _reopen(engine, planned.options, lease, *unfinished)
+
+
+def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
+    """Read the source once, and create the empty index of a new generation."""
     options, name = planned.options, lease.name
     index = generations.new_index(name)
     ledger = storage.open_(engine, index)
@@ -140,17 +155,8 @@ def _merged(layout: DocumentLayout, options: BuildOptions, spelling: ServerDiale
     return {**ours, **options.mapping, "properties": properties}
 
 
-def reopen(engine: Engine, options: BuildOptions, lease: Lease, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
-    """Continue a generation that an earlier command left unfinished.
-
-    Args:
-        engine: The server.
-        options: The build options.
-        lease: The lease of the alias.
-        index: The generation.
-        made: Its lineage, from the ledger.
-        ledger: Its ledger.
-    """
+def _reopen(engine: Engine, options: BuildOptions, lease: Lease, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
+    """Continue a generation that an earlier command left unfinished."""
     with ledger.closed_on_error():
         index_setup.open_writer(engine, index, lease)
         statistics = statistics_store.load(engine, index, made)

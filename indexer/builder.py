@@ -17,7 +17,7 @@ from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import build_target
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
-from termweave.indexer.ledger import storage, unfinished_builds
+from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import in_passages
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.options import BuildOptions
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 CHANGING = "changing"
 #: Seconds of waiting that are worth a note.
 _NOTICEABLE = 5.0
-#: The names of the sending stage: usually, after Ctrl-C, and after an error. In the last two only open requests are waited for.
-SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 
 
 @dataclass(frozen=True)
@@ -124,44 +122,28 @@ def build(
         planned = plan(source, engine.capabilities, options)
         remember(planned.models.values())
         source = in_passages(source, planned.options.passages)
-        unfinished = unfinished_builds.resume(engine, name, planned, live.index if live else None)
-        target = (
-            build_target.begin(engine, source, lease, planned, progress)
-            if unfinished is None
-            else build_target.reopen(engine, options, lease, *unfinished)
-        )
+        target = build_target.open_target(engine, source, lease, planned, live, progress)
         with target.ledger as ledger:
-            try:
-                sent = send_rest(engine, source, options, planned.encoder, target, progress)
-                target.notes.extend(_finish_and_verify(engine, target, options))
-            except (RefusedDocuments, VerificationFailed):
-                lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
-                ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
-                raise
-            target.notes.extend(noticeable_wait(engine))
-            target.notes.extend(build_target.stored_on_average(engine, target.index, target.layout))
+            sent = _fill(engine, source, planned, target, progress)
             passages = {**target.lineage.passages, "count": ledger.acknowledged} if target.lineage.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
-
-            def built() -> Built:
-                return Built(
-                    name=name,
-                    index=target.index,
-                    documents=ledger.documents,
-                    passages=ledger.acknowledged,
-                    sent=sent,
-                    seconds=time.monotonic() - started,
-                    signals=planned.signals,
-                    notes=(*planned.notes, *target.notes),
-                    warnings=(*planned.warnings, *target.warnings),
-                )
-
+            built = Built(
+                name=name,
+                index=target.index,
+                documents=ledger.documents,
+                passages=ledger.acknowledged,
+                sent=sent,
+                seconds=time.monotonic() - started,
+                signals=planned.signals,
+                notes=(*planned.notes, *target.notes),
+                warnings=(*planned.warnings, *target.warnings),
+            )
             pass_gate(engine, gate, target, whole, live, built)
             lease.check()
-            target.notes.extend(profile_transfer.write(engine, target.index, whole, live))
+            left_behind = profile_transfer.write(engine, target.index, whole, live)
             publication.publish(engine, name, target.index, live.index if live else None, lease=lease)
             ledger.put("state", "complete")
-            return built()
+            return replace(built, seconds=time.monotonic() - started, notes=(*built.notes, *left_behind))
 
 
 def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions) -> str | None:
@@ -187,7 +169,7 @@ def pass_gate(
     target: BuildTarget,
     whole: Lineage,
     live: LiveGeneration | None,
-    built: Callable[[], Built | Updated],
+    built: Built | Updated,
 ) -> None:
     """Measure a generation with the gate. If it fails, mark it as complete in its lineage, so that it can be promoted or pruned.
 
@@ -199,7 +181,7 @@ def pass_gate(
         target: The generation.
         whole: Its lineage once it is published.
         live: The generation that was live when the command began.
-        built: Makes the result for the error.
+        built: The result of the build or update, for the error.
 
     Raises:
         NotPublished: The gate was missed.
@@ -212,31 +194,32 @@ def pass_gate(
         profile_transfer.write(engine, target.index, replace(whole, missed=missed.message), live)
         target.ledger.put("lineage", replace(whole, complete=False).as_meta())  # for a build that calls the gate again
         target.ledger.put("state", "missed")
-        raise NotPublished(missed, built()) from missed
+        raise NotPublished(missed, built) from missed
 
 
-def send_rest(
-    engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget, progress: BuildProgress
-) -> int:
-    """Encode and send the documents that are not acknowledged yet; returns how many there were."""
-    before = target.ledger.acknowledged
-    pipeline = Pipeline(engine, source, encoder, target, options)
-    stages = {None: SENDING, True: STOPPING, False: FAILING}
-    counts = pipeline.run(lambda now: progress(stages[now.interrupted], now.acknowledged, now.total, str(now)))
-    return counts.sent - before
+def _fill(engine: Engine, source: Source, planned: BuildPlan, target: BuildTarget, progress: BuildProgress) -> int:
+    """Send all documents to a generation and verify it; returns how many this run sent."""
+    try:
+        sent = Pipeline(engine, source, planned.encoder, target, planned.options).run(progress)
+        _finish_and_verify(engine, target, planned.options)
+    except (RefusedDocuments, VerificationFailed):
+        lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
+        target.ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
+        raise
+    target.notes += [*noticeable_wait(engine), *build_target.stored_on_average(engine, target.index, target.layout)]
+    return sent
 
 
-def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOptions) -> list[str]:
-    """Make the generation searchable and verify that it is whole; returns what a user should know."""
+def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOptions) -> None:
+    """Make the generation searchable and verify that it is whole."""
     refresh = options.settings.get("index.refresh_interval")
     index_setup.finish_loading(engine, target.index, refresh, build_target.replicas(engine, options))
-    notes = dead_letters.check(target.ledger, target.index, options.allow_refused)
+    target.notes += dead_letters.check(target.ledger, target.index, options.allow_refused)
     difference = verify(engine, target.index, target.ledger, made=target.lineage)
     if not difference.ok:
         target.ledger.mark_unsent([*difference.missing, *difference.altered])
         advice = "with --fresh" if difference.extra else "again: it sends what is missing or altered"
         raise VerificationFailed(f"{target.index} {difference}.", f"It was not published. Run the same command {advice}.")
-    return notes
 
 
 def noticeable_wait(engine: Engine) -> list[str]:

@@ -138,12 +138,7 @@ def plan_update(
         TermweaveError: The source cannot be read, or the server cannot be reached.
     """
     arguments.check(engine=engine, source=source, options=options)
-    generations.check_spelling(name)
-    live = generations.find_live(engine, name)
-    if live is None:
-        raise missing(name)
-    option_compatibility.check(engine, live, options, mode.given)
-    check_mapping_kept(live, source)
+    live = live_to_update(engine, source, name, options, mode)
     source = in_passages(source, Window.from_lineage(live.lineage.passages))
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
@@ -174,9 +169,24 @@ def hundredths(part: int, whole: int) -> float:
     return -(-100 * part // whole) / 100 if whole else 0.0
 
 
-def missing(name: str) -> UsageError:
-    """The error of an update where there is no index."""
-    return UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
+def live_to_update(engine: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode) -> LiveGeneration:
+    """The live generation of a name, if it can be updated from a source.
+
+    Raises:
+        UsageError: There is none; a flag that was given has another value there; or it took a mapping over, and the source was not read
+            whole, so that its documents lack fields of it.
+    """
+    live = generations.find_live(engine, name)
+    if live is None:
+        raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
+    option_compatibility.check(engine, live, options, mode.given)
+    reading = getattr(underlying(source), "reading", None)
+    if "kept" in live.lineage.source and not (reading and reading.index.whole):
+        raise UsageError(
+            f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
+            "Add --keep-mapping, and name the index that it was made from.",
+        )
+    return live
 
 
 def read_source(
@@ -205,20 +215,6 @@ def read_source(
         return incremental.read_changes(engine, live, source, whole, path, skip_bad=skip_bad, progress=progress)
     with Ledger(path) as ledger:
         return read_corpus(source, encoder, ledger, skip_bad=skip_bad, progress=progress)
-
-
-def check_mapping_kept(live: LiveGeneration, source: Source) -> None:
-    """Refuse to update a generation that took a mapping over with documents that lack fields of it.
-
-    Raises:
-        UsageError: The source was not read whole.
-    """
-    whole = getattr(underlying(source), "reading", None)
-    if "kept" in live.lineage.source and not (whole and whole.index.whole):
-        raise UsageError(
-            f"{live.lineage.name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
-            "Add --keep-mapping, and name the index that it was made from.",
-        )
 
 
 def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCounts:

@@ -13,24 +13,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.corpora.sources import entry_of, refuse_encodings
+from termweave.corpora.sources import entry_of, origin, refuse_encodings
 from termweave.errors import UsageError, VerificationFailed
-from termweave.indexer import update_plan
+from termweave.indexer import update_changes, update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import noticeable_wait, pass_gate
+from termweave.indexer.builder import CHANGING, noticeable_wait, pass_gate
 from termweave.indexer.generations import (
     audit,
     generations,
     index_setup,
-    option_compatibility,
     profile_transfer,
     publication,
 )
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters
+from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.indexer.update_changes import UpdateChanges
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage, statistics_store
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.indexer.update_changes import Changes
     from termweave.indexer.update_plan import UpdateMode
     from termweave.indexer.verification import Difference
     from termweave.search.catalog.lineage import Lineage
@@ -130,11 +130,7 @@ def update(
         )
     engine = engine.patient(options.patience)
     with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
-        live = generations.find_live(engine, name)
-        if live is None:
-            raise update_plan.missing(name)
-        option_compatibility.check(engine, live, options, mode.given)
-        update_plan.check_mapping_kept(live, source)
+        live = update_plan.live_to_update(engine, source, name, options, mode)
         given = {"weights": options.weights, "dense": options.dense}
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
@@ -146,31 +142,31 @@ def update(
         if mode.delete_missing:
             mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
         now = generations.creation_time(engine, name)
-        target = _begin(engine, live, now, statistics, options, lease, progress, new=mode.new)
+        target = _copy(engine, live, lease, statistics, now, progress) if mode.new else _in_place(engine, live, lease, statistics)
         with target.ledger as ledger:
+            lease.check()
+            index_setup.open_writer(engine, target.index, lease)
+            keep_statistics(engine, target.index, statistics, options)
             ledger.put("entry", entry_of(source))
-            changes = UpdateChanges(engine, source, options, encoder, target)
-            changes.apply(path, corpus, progress, delete_missing=mode.delete_missing)
-            after = _with_models(changes.lineage_after(now), encoder, target, now)
+            read = origin(source)
+            pipeline = Pipeline(engine, source, encoder, target, options)
+            changes = update_changes.apply(pipeline, path, corpus, progress, delete_missing=mode.delete_missing)
+            after = _lineage_after(target, changes, encoder, read, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
-            target.notes.extend(noticeable_wait(engine))
-
-            def updated() -> Updated:
-                return Updated(
-                    name=name,
-                    index=target.index,
-                    counts=changes.counts,
-                    documents=ledger.documents,
-                    passages=ledger.acknowledged,
-                    sent=changes.sent,
-                    deleted=changes.deleted,
-                    outdated=changes.outdated,
-                    seconds=time.monotonic() - started,
-                    signals=tuple(live.lineage.signals),
-                    notes=tuple(target.notes),
-                    warnings=tuple(target.warnings),
-                )
-
+            updated = Updated(
+                name=name,
+                index=target.index,
+                counts=changes.counts,
+                documents=ledger.documents,
+                passages=ledger.acknowledged,
+                sent=changes.sent,
+                deleted=changes.deleted,
+                outdated=changes.outdated,
+                seconds=time.monotonic() - started,
+                signals=tuple(live.lineage.signals),
+                notes=(*target.notes, *noticeable_wait(engine)),
+                warnings=tuple(target.warnings),
+            )
             if gate is not None:
                 pass_gate(engine, gate, target, after, live, updated)
             lease.check()
@@ -178,56 +174,63 @@ def update(
             ledger.put("lineage", after.as_meta())
             if mode.new:
                 publication.publish(engine, name, target.index, live.index, lease=lease)
+                ledger.put("state", "complete")
             else:
                 index_setup.close_writer(engine, target.index, lease)
-            ledger.put("state", "complete")
-            if not mode.new:
-                audit.write(
-                    engine, "update", name, before=live.index, after=target.index, documents=changes.sent + changes.deleted
-                )
+                ledger.put("state", "complete")
+                changed = changes.sent + changes.deleted
+                audit.write(engine, "update", name, before=live.index, after=target.index, documents=changed)
                 publication.check_still_live(engine, name, target.index)
-            return updated()
+            return replace(updated, seconds=time.monotonic() - started)
 
 
-def _with_models(made: Lineage, encoder: TextEncoder, target: BuildTarget, now: str) -> Lineage:
-    """The lineage with the models of the update. Only the encoder of queries can be another one than before."""
+def _in_place(engine: Engine, live: LiveGeneration, lease: Lease, statistics: CorpusStatistics | None) -> BuildTarget:
+    """The live generation, to be changed in place."""
+    ledger = storage.open_(engine, live.index)
+    with ledger.closed_on_error():
+        ledger.put("name", live.lineage.name)
+        ledger.put("state", "updating")
+        return BuildTarget(live.index, live.lineage, live.lineage.layout, statistics, ledger, lease, [], [])
+
+
+def _copy(
+    engine: Engine,
+    live: LiveGeneration,
+    lease: Lease,
+    statistics: CorpusStatistics | None,
+    now: str,
+    progress: BuildProgress,
+) -> BuildTarget:
+    """A copy of the live generation, to be changed in its place."""
+    index, ledger = generation_copy.copy(engine, live, statistics, now, progress)
+    with ledger.closed_on_error():
+        begun = lineage.read(engine, index)  # an earlier command may have begun the copy, and begun to change it
+        made = replace(live.lineage, created=begun.created, fingerprint=begun.fingerprint, complete=False)
+        return BuildTarget(index, made, made.layout, statistics, ledger, lease, [], [])
+
+
+def _lineage_after(target: BuildTarget, changes: Changes, encoder: TextEncoder, read: dict[str, str], now: str) -> Lineage:
+    """The lineage after an update. A changed generation has no fingerprint: no build of its source would make it.
+
+    Args:
+        target: The generation.
+        changes: What the update did.
+        encoder: Its models. Only the encoder of queries can be another one than before.
+        read: The source as the lineage stores it.
+        now: The time of the update.
+    """
+    made, ledger, counts = target.lineage, target.ledger, changes.counts
+    passages = {**made.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if made.passages else {}
+    after = replace(made, documents=ledger.documents, passages=passages, complete=True)
+    if counts.new or counts.changed or changes.deleted or changes.outdated or made.fingerprint == CHANGING:
+        after = replace(after, source=read, fingerprint="", updated=now)
     models = {output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()}
     models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
     if models == made.models:
-        return made
+        return after
     queries = models.get("dense_query") or models["dense"]
     target.notes.append(f"Queries are encoded by {queries.name!r} from now on; no document was encoded for that.")
-    return replace(made, models=models, fingerprint="", updated=now)
-
-
-def _begin(
-    engine: Engine,
-    live: LiveGeneration,
-    now: str,
-    statistics: CorpusStatistics | None,
-    options: BuildOptions,
-    lease: Lease,
-    progress: BuildProgress,
-    *,
-    new: bool,
-) -> BuildTarget:
-    """Open the live generation for documents, or make a copy of it."""
-    made = live.lineage
-    if new:
-        index, ledger = generation_copy.copy(engine, live, statistics, now, progress)
-    else:
-        index, ledger = live.index, storage.open_(engine, live.index)
-    with ledger.closed_on_error():
-        if new:
-            begun = lineage.read(engine, index)  # an earlier command may have begun the copy, and begun to change it
-            made = replace(made, created=begun.created, fingerprint=begun.fingerprint, complete=False)
-        else:
-            ledger.put("name", made.name)
-            ledger.put("state", "updating")
-        lease.check()
-        index_setup.open_writer(engine, index, lease)
-        keep_statistics(engine, index, statistics, options)
-        return BuildTarget(index, made, made.layout, statistics, ledger, lease, [], [])
+    return replace(after, models=models, fingerprint="", updated=now)
 
 
 def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, new: bool) -> None:

@@ -37,7 +37,7 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
     Raises:
         Exit: The build was stopped, with status 130 by Ctrl-C or 143 by SIGTERM.
     """
-    from termweave.indexer.builder import SENDING, STOPPING
+    from termweave.indexer.pipeline.pipeline import SENDING, STOPPING
     from termweave.support.messages import counted
 
     terminated = Event()

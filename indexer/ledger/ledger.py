@@ -246,7 +246,7 @@ class Ledger:
                 self._db.execute("BEGIN")
                 self._db.executemany(statement, rows)
                 self._db.execute("COMMIT")
-            except sqlite3.Error:
+            except BaseException:  # Ctrl-C, too
                 if not self._closed and self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise

@@ -30,13 +30,11 @@ class BulkItem:
 
     Attributes:
         id: Source id.
-        line: Its line in the source.
         lines: Action and body as NDJSON, each with its newline.
         digest: Digest of its encoding, for the ledger.
     """
 
     id: str
-    line: int | None
     lines: bytes
     digest: int
 
@@ -58,8 +56,13 @@ class Outcome:
     refused: list[tuple[str, str]] = field(default_factory=list)
     again: list[BulkItem] = field(default_factory=list)
     error: EngineError | None = None
-    fatal: EngineError | None = None
+    fatal: BaseException | None = None
     closed: bool = False
+
+    def check(self) -> None:
+        """Raise the error that ends the sending, if there is one."""
+        if self.fatal is not None:
+            raise self.fatal
 
 
 def outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:

@@ -25,11 +25,11 @@ from termweave.engine import EngineResponseError
 from termweave.errors import EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.bulk_responses import LATER, LATER_HINT, BulkItem, exceeded_limit, outcome_of
+from termweave.indexer.pipeline.bulk_responses import LATER, LATER_HINT, BulkItem, Outcome, exceeded_limit, outcome_of
 from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
@@ -41,169 +41,87 @@ _PARAMETERS = {
     # The parts of a response that are read: a twentieth of it.
     "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason",
 }
-#: Batches that may wait for a connection; more would cost memory and gain no speed.
-_WAITING = 2
-#: Seconds between checks whether to stop.
+#: Seconds after which `BulkSender.outcomes` yields an empty outcome if there was none.
 _TICK = 0.2
 #: The shortest time-out of a repeated request, in seconds, however little patience is left.
 _SHORTEST_TIMEOUT = 1.0
 
 
 class BulkSender:
-    """Sends batches in threads of its own. `submit` blocks while all workers are busy and the queue is full.
+    """Sends batches in threads of its own.
 
     Args:
         engine: The server.
         index: The concrete index.
-        lease: The lease under which it is written: it is checked before each request.
-        acknowledged: Called with (id, digest) of documents that the server has; always from one thread.
-        refused: Called with (id, reason) of documents that the server will never take; likewise.
+        lease: The lease under which it is written.
+        stop: Ends the sending when the open requests are answered. It is set by the caller, or after a fatal outcome.
         workers: Connections that are used at the same time.
         patience: Seconds to keep trying while the server is overloaded or away and nothing succeeds.
-        waiting: Called now and then by the thread that waits in `submit` or `close`.
+
+    Attributes:
+        throttle: The pace that all workers share.
+        taken: How many documents the workers have taken.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        index: str,
-        lease: Lease,
-        *,
-        acknowledged: Callable[[list[tuple[str, int]]], None],
-        refused: Callable[[list[tuple[str, str]]], None],
-        workers: int = 2,
-        patience: float = 120.0,
-        waiting: Callable[[], None] = lambda: None,
+        self, engine: Engine, index: str, lease: Lease, stop: threading.Event, *, workers: int = 2, patience: float = 120.0
     ) -> None:
-        self._engine = engine
-        self._lease = lease
+        self.throttle = throttle.Throttle(patience, stop)
+        self.taken = 0
+        self._engine, self._index, self._lease, self._stop = engine, index, lease, stop
         self._path = f"/{writer(index, lease.number)}/_bulk"
-        self._index = index
-        self._on_acknowledged = acknowledged
-        self._on_refused = refused
-        self._on_wait = waiting
-        self._failure: BaseException | None = None
-        self._stop = threading.Event()
-        self._throttle = throttle.Throttle(patience, self._stop)
-        self._batches: queue.Queue[Sequence[BulkItem] | None] = queue.Queue(maxsize=min(workers, _WAITING))
-        self._results: queue.Queue[tuple[list[tuple[str, int]], list[tuple[str, str]]] | None] = queue.Queue(2 * workers)
-        # Daemon threads: a server that does not answer must not keep the process alive.
-        self._threads = [
-            threading.Thread(target=self._work, name=f"termweave-send-{number}", daemon=True) for number in range(workers)
-        ]
-        self._reporter = threading.Thread(target=self._report, name="termweave-acknowledge", daemon=True)
-        for thread in (*self._threads, self._reporter):
-            thread.start()
+        self._workers, self._running = workers, 0
+        self._taking = threading.Lock()
+        # Bounded: nothing is sent while the loop that checks the lease, the ledger and Ctrl-C is held up.
+        self._outcomes: queue.Queue[Outcome | None] = queue.Queue(maxsize=workers)
 
-    @property
-    def batch_bytes(self) -> int:
-        """Bytes that the next batch should have."""
-        return self._throttle.size
+    def send(self, batches: Iterator[Sequence[BulkItem]]) -> Iterator[Outcome]:
+        """Send all batches, which the workers take as they become free; yields as `outcomes`."""
+        self._running = self._workers
+        for number in range(self._workers):
+            # Daemon threads: a server that does not answer must not keep the process alive.
+            threading.Thread(target=self._work, args=(batches,), name=f"termweave-send-{number}", daemon=True).start()
+        yield from self.outcomes()
 
-    def submit(self, batch: Sequence[BulkItem]) -> None:
-        """Hand over a batch.
-
-        Raises:
-            EngineError: An earlier batch could not be sent.
-        """
-        while not self._stop.is_set():
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yield what became of the documents until all workers have ended, and an empty outcome when nothing has happened for 0.2 s."""
+        while self._running:
             try:
-                self._batches.put(batch, timeout=_TICK)
-            except queue.Full:
-                self._on_wait()
-                continue
-            return
-        self._raise_failure()
-
-    def close(self) -> None:
-        """Wait until everything is sent and acknowledged.
-
-        Raises:
-            EngineError: A batch could not be sent; the ledger lists which documents are missing.
-        """
-        for _ in self._threads:
-            while any(thread.is_alive() for thread in self._threads):
-                try:
-                    self._batches.put(None, timeout=_TICK)
-                except queue.Full:
-                    self._on_wait()
-                    continue
-                break
-        self._join()
-        self._raise_failure()
-
-    @property
-    def waited(self) -> float:
-        """Seconds in which the server took nothing."""
-        return self._throttle.waited
-
-    def abandon(self) -> None:
-        """Stop when the open requests are answered; their documents are acknowledged, and nothing is sent again."""
-        self._stop.set()
-        self._join()
-
-    def _join(self) -> None:
-        for thread in self._threads:
-            while thread.is_alive():
-                thread.join(_TICK)
-                self._on_wait()
-        self._results.put(None)
-        self._reporter.join()
-        self._on_wait()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _fail(self, error: BaseException) -> None:
-        """Stop all threads; the thread that waits in `submit` or `close` raises the error."""
-        self._failure = self._failure or error
-        self._stop.set()
-
-    def _work(self) -> None:
-        """Send batches until there are no more: the body of each worker."""
-        while not self._stop.is_set():
-            try:
-                batch = self._batches.get(timeout=_TICK)
+                outcome = self._outcomes.get(timeout=_TICK)
             except queue.Empty:
-                continue
-            if batch is None:
-                return
-            try:
-                self._send(batch)
-            except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-                self._fail(error)
+                outcome = Outcome()
+            if outcome is None:
+                self._running -= 1
+            else:
+                yield outcome
 
-    def _report(self) -> None:
-        """Report results while the workers send; everything that waits is written in one transaction of the ledger."""
-        last = False
-        while not last:
-            results = [self._results.get()]
-            while not self._results.empty():
-                results.append(self._results.get())
-            last = None in results
-            acknowledged = [pair for result in results if result is not None for pair in result[0]]
-            refused = [pair for result in results if result is not None for pair in result[1]]
-            try:
-                if acknowledged:
-                    self._on_acknowledged(acknowledged)
-                if refused:
-                    self._on_refused(refused)
-            except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-                self._fail(error)
+    def _work(self, batches: Iterator[Sequence[BulkItem]]) -> None:
+        """Send batches until there are no more: the body of each worker."""
+        try:
+            while not self._stop.is_set() and (batch := self._next(batches)) is not None:
+                parts = [batch]
+                while parts and not self._stop.is_set():
+                    parts += self._request(parts.pop())
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that reads the outcomes
+            self._put(Outcome(fatal=error))
+        self._outcomes.put(None)
 
-    def _send(self, batch: Sequence[BulkItem]) -> None:
-        """Send a batch until every document is acknowledged or refused, or sending stops."""
-        parts = [batch]
-        while parts and not self._stop.is_set():
-            parts += self._request(parts.pop())
+    def _next(self, batches: Iterator[Sequence[BulkItem]]) -> Sequence[BulkItem] | None:
+        with self._taking:
+            batch = next(batches, None)
+            self.taken += len(batch or ())
+        return batch
+
+    def _put(self, outcome: Outcome) -> None:
+        if outcome.fatal is not None:
+            self._stop.set()
+        self._outcomes.put(outcome)
 
     def _request(self, batch: Sequence[BulkItem]) -> list[Sequence[BulkItem]]:
         """Send one request; returns the documents that must still be sent, in parts."""
-        ticket = self._throttle.wait()
+        ticket = self.throttle.wait()
         if self._stop.is_set():
             return []
-        self._lease.check()
         body = b"".join(item.lines for item in batch)
         began, timeout = time.monotonic(), self._timeout()
         try:
@@ -214,38 +132,37 @@ class BulkSender:
             if error.status not in LATER:
                 raise
             error.hint = error.hint or LATER_HINT
-            self._throttle.failed(ticket, error)
+            self.throttle.failed(ticket, error)
             # A server may be too loaded for any request of this size: its limit is in bytes.
             return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > throttle.SMALLEST else [batch]
         except EngineUnreachable as error:
             hint = f"{error.hint} When it is back, run the command again: it resumes.".lstrip()
             # A request that our patience cut short says nothing new of the server: the error before it does.
-            earlier = self._throttle.last_error if timeout is not None and timeout < self._engine.timeout else None
-            self._throttle.failed(ticket, earlier or EngineUnreachable(error.message, hint))
+            earlier = self.throttle.last_error if timeout is not None and timeout < self._engine.timeout else None
+            self.throttle.failed(ticket, earlier or EngineUnreachable(error.message, hint))
             return _halves(batch) if len(body) > throttle.SMALLEST else [batch]
         outcome = outcome_of(batch, answer, self._index)
-        if outcome.acknowledged or outcome.refused:
-            self._results.put((outcome.acknowledged, outcome.refused))
-        if outcome.fatal is not None:
-            raise self._lease.lost() if outcome.closed and exists(self._engine, self._index) else outcome.fatal
-        if outcome.error is None:
-            self._throttle.succeeded(ticket, len(body), time.monotonic() - began)
-            return []
-        self._throttle.failed(ticket, outcome.error, progress=len(outcome.again) < len(batch))
-        return [outcome.again]
+        if outcome.closed and exists(self._engine, self._index):
+            outcome.fatal = self._lease.lost()
+        self._put(outcome)
+        if outcome.error is not None and outcome.fatal is None:
+            self.throttle.failed(ticket, outcome.error, progress=len(outcome.again) < len(batch))
+            return [outcome.again]
+        self.throttle.succeeded(ticket, len(body), time.monotonic() - began)
+        return []
 
     def _timeout(self) -> float | None:
         """The time-out of a request while requests fail: no longer than patience lasts; None: as long as usual."""
-        left = self._throttle.patience_left()
+        left = self.throttle.patience_left()
         return None if left is None else max(_SHORTEST_TIMEOUT, min(left, self._engine.timeout))
 
     def _too_large(self, batch: Sequence[BulkItem], size: int, limit: str) -> list[Sequence[BulkItem]]:
         """Halve a batch that exceeds a limit of the server; a single document is refused."""
-        self._throttle.limit_size(size)
+        self.throttle.limit_size(size)
         if len(batch) > 1:
             return _halves(batch)
         reason = f"one document of {size:,} bytes is larger than the server, or a proxy before it, allows ({limit})"
-        self._results.put(([], [(batch[0].id, reason)]))
+        self._put(Outcome(refused=[(batch[0].id, reason)]))
         return []
 
 

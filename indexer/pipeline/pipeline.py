@@ -21,18 +21,20 @@ from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.options import BuildOptions
+    from termweave.indexer.pipeline.bulk_responses import Outcome
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document, Encoding
 
 T = TypeVar("T")
-#: Number of blocks that may wait between two stages: one is ready while the next is made.
-_DEPTH = 1
+#: The names of the sending stage: usually, after Ctrl-C, and after an error. In the last two only open requests are waited for.
+SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 #: Seconds between checks whether to stop.
 _TICK = 0.2
 
@@ -50,8 +52,6 @@ class StageCounts:
         sent: Documents that were given to the sender.
         acknowledged: Documents that the server has stored and the ledger records.
         refused: Documents that the server refused.
-        interrupted: None while the run goes on. While it stops and only waits for open requests: True if the user stopped it, False if
-            an error did.
     """
 
     total: int
@@ -60,11 +60,14 @@ class StageCounts:
     sent: int = 0
     acknowledged: int = 0
     refused: int = 0
-    interrupted: bool | None = None
 
     def __str__(self) -> str:
         line = f"read {self.read:,} encoded {self.encoded:,} sent {self.sent:,} acknowledged {self.acknowledged:,}"
         return f"{line} refused {self.refused:,}" if self.refused else line
+
+    def report(self, stage: str, progress: BuildProgress) -> None:
+        """Report how many documents are acknowledged, with all counts."""
+        progress(stage, self.acknowledged, self.total, str(self))
 
 
 @dataclass(frozen=True)
@@ -85,46 +88,45 @@ class Pipeline:
     target: BuildTarget
     options: BuildOptions
 
-    def run(self, report: Callable[[StageCounts], None]) -> StageCounts:
-        """Encode and send the documents that are not acknowledged yet.
+    def run(self, progress: BuildProgress) -> int:
+        """Encode and send the documents that are not acknowledged yet; returns how many there were.
 
         Args:
-            report: Called with the counts a few times a second, in the calling thread.
+            progress: Called with (stage, done, total, counts of all stages) a few times a second, in the calling thread.
 
         Raises:
             RefusedDocuments: The server refuses nearly everything.
             TermweaveError: A stage failed; the ledger records the documents that were acknowledged until then.
         """
-        done = self.target.ledger.acknowledged
-        counts = StageCounts(self.target.ledger.total, done, done, done, done)
-        if done == counts.total:
-            return counts
+        target, ledger, options = self.target, self.target.ledger, self.options
+        before = ledger.acknowledged
+        counts = StageCounts(ledger.total, before, before, before, before)
+        if before == counts.total:
+            return 0
         stop = threading.Event()
-        sender = BulkSender(
-            self.engine,
-            self.target.index,
-            self.target.lease,
-            acknowledged=lambda pairs: self._acknowledge(pairs, counts),
-            refused=lambda pairs: self._refuse(pairs, counts, done),
-            workers=self.options.workers,
-            patience=self.options.patience,
-            waiting=lambda: report(counts),
-        )
+        sender = BulkSender(self.engine, target.index, target.lease, stop, workers=options.workers, patience=options.patience)
+        blocks_read = ahead(self._read(counts), "read", stop)
+        encoded = ahead(self._encode(blocks_read, counts), "encode", stop)
+        batches = ahead(self._build(encoded, sender), "build", stop, depth=min(options.workers, 2))
         try:
-            read = ahead(self._read(counts), "read", stop)
-            encoded = ahead(self._encode(read, counts), "encode", stop)
-            for batch in ahead(self._build(encoded, lambda: sender.batch_bytes), "build", stop):
-                counts.sent += len(batch)
-                sender.submit(batch)
-                report(counts)
-            sender.close()
-            self.engine.add_wait(sender.waited)
+            for outcome in sender.send(batches):
+                self._record(outcome, counts)
+                counts.sent = before + sender.taken
+                counts.report(SENDING, progress)
+                target.lease.check()
+                outcome.check()
+                taken = counts.acknowledged - before
+                dead_letters.check_early(ledger, options.allow_refused, refused=counts.refused, taken=taken)
         except BaseException as error:
             stop.set()
-            counts.interrupted = isinstance(error, KeyboardInterrupt)
-            sender.abandon()  # waits for open requests; a second Ctrl-C ends this wait
+            stage = STOPPING if isinstance(error, KeyboardInterrupt) else FAILING
+            counts.report(stage, progress)
+            for outcome in sender.outcomes():  # of the open requests; a second Ctrl-C ends this wait
+                self._record(outcome, counts)
+                counts.report(stage, progress)
             raise
-        return counts
+        self.engine.add_wait(sender.throttle.waited)
+        return sender.taken
 
     def _read(self, counts: StageCounts) -> Iterator[list[Document]]:
         """Read blocks of documents that still have to be sent."""
@@ -146,8 +148,8 @@ class Pipeline:
             counts.encoded += len(documents)
             yield list(zip(documents, encodings, strict=True))
 
-    def _build(self, encoded: Iterator[list[tuple[Document, Encoding]]], size: Callable[[], int]) -> Iterator[list[BulkItem]]:
-        """Build batches of request bodies, each of about `size` bytes; the sender changes that size during the run."""
+    def _build(self, encoded: Iterator[list[tuple[Document, Encoding]]], sender: BulkSender) -> Iterator[list[BulkItem]]:
+        """Build batches of request bodies; the sender changes the size of a batch during the run."""
         batch: list[BulkItem] = []
         filled = 0
         for pairs in encoded:
@@ -155,7 +157,7 @@ class Pipeline:
                 item = self._item(document, encoding)
                 batch.append(item)
                 filled += len(item.lines)
-                if filled >= size():
+                if filled >= sender.throttle.size:
                     yield batch
                     batch, filled = [], 0
         if batch:
@@ -165,20 +167,19 @@ class Pipeline:
         body = self.target.layout.document(document, encoding)
         action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
         lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
-        return BulkItem(document.id, document.line, lines, body["encoding_digest"])
+        return BulkItem(document.id, lines, body["encoding_digest"])
 
-    def _acknowledge(self, pairs: list[tuple[str, int]], counts: StageCounts) -> None:
-        self.target.ledger.acknowledge(pairs)
-        counts.acknowledged += len(pairs)
+    def _record(self, outcome: Outcome, counts: StageCounts) -> None:
+        """Enter in the ledger what the server acknowledged and what it refused."""
+        if outcome.acknowledged:
+            self.target.ledger.acknowledge(outcome.acknowledged)
+            counts.acknowledged += len(outcome.acknowledged)
+        if outcome.refused:
+            self.target.ledger.refuse(outcome.refused)
+            counts.refused += len(outcome.refused)
 
-    def _refuse(self, pairs: list[tuple[str, str]], counts: StageCounts, before: int) -> None:
-        self.target.ledger.refuse(pairs)
-        counts.refused += len(pairs)
-        taken = counts.acknowledged - before
-        dead_letters.check_early(self.target.ledger, self.options.allow_refused, refused=counts.refused, taken=taken)
 
-
-def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = _DEPTH) -> Iterator[T]:
+def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = 1) -> Iterator[T]:
     """Iterate in a background thread that prefetches at most `depth` items.
 
     Args:

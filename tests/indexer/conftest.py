@@ -21,9 +21,10 @@ from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node, process
 from termweave.errors import EngineError
-from termweave.indexer import builder, verify
+from termweave.indexer import verify
 from termweave.indexer.generations.generations import live
 from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.settings import load
 
 from .builds import command
@@ -266,11 +267,11 @@ def own_node(settings="", *, nodes=1):
 @pytest.fixture
 def deleted_meanwhile(monkeypatch):
     """Builds whose index somebody deletes before the sending begins."""
-    send = builder.send_rest
+    run = Pipeline.run
 
-    def meddle(engine, source, options, encode, current, progress):
-        engine.request("DELETE", f"/{current.index}")
-        return send(engine, source, options, encode, current, progress)
+    def meddle(pipeline, progress):
+        pipeline.engine.request("DELETE", f"/{pipeline.target.index}")
+        return run(pipeline, progress)
 
-    monkeypatch.setattr(builder, "send_rest", meddle)
+    monkeypatch.setattr(Pipeline, "run", meddle)
     return monkeypatch

@@ -7,10 +7,11 @@ import os
 import pytest
 
 from termweave.errors import EngineError, TermweaveError, UsageError
-from termweave.indexer import BuildOptions, build, builder
+from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.publication import publish
 from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, numbered
 
@@ -57,13 +58,13 @@ def test_an_alias_that_somebody_else_moved_is_left_alone(opensearch_engine, name
 @pytest.mark.parametrize("loading", [True, False])
 def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine, name, corpus, monkeypatch, loading):
     seen = {}
-    send = builder.send_rest
+    run = Pipeline.run
 
-    def look(engine, source, options, encode, current, progress):
-        seen.update(settings(engine, current.index))
-        return send(engine, source, options, encode, current, progress)
+    def look(pipeline, progress):
+        seen.update(settings(pipeline.engine, pipeline.target.index))
+        return run(pipeline, progress)
 
-    monkeypatch.setattr(builder, "send_rest", look)
+    monkeypatch.setattr(Pipeline, "run", look)
     built = build(
         opensearch_engine, corpus(numbered(3)), name, BuildOptions(weights="none", dense="none", replicas=1, loading=loading)
     )

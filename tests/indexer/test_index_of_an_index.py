@@ -81,10 +81,10 @@ def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, t
 def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name, monkeypatch):
     with monkeypatch.context() as patch:
 
-        def stop(self, batch):
+        def stop(self, batches):
             raise KeyboardInterrupt
 
-        patch.setattr(BulkSender, "submit", stop)
+        patch.setattr(BulkSender, "send", stop)
         assert "Run the same command to continue" in build(status=130).err
     shop(products(20, "second"), gone=["p59"])
     said = build()

@@ -248,7 +248,8 @@ from pathlib import Path
 from termweave import corpora, engine, settings
 from termweave.support import paths
 from termweave.indexer import BuildOptions, UpdateMode, update
-from termweave.indexer.pipeline import bulk_sender
+from termweave.indexer.pipeline import throttle
+throttle.SMALLEST = throttle.FIRST = throttle.LARGEST = 4096
 paths.state = lambda: Path({state!r})
 from termweave.indexer.preparation import corpus_pass
 corpus_pass._BLOCK_DOCUMENTS = 50

@@ -112,10 +112,10 @@ def test_neither_password_is_stored_anywhere(doors, termweave, shop, name, state
 
     with monkeypatch.context() as patch:
 
-        def stop(self, batch):
+        def stop(self, batches):
             raise KeyboardInterrupt
 
-        patch.setattr(BulkSender, "submit", stop)
+        patch.setattr(BulkSender, "send", stop)
         termweave(*build, *flags, status=130)
     check(b"blue lamp 17")
     assert list((state / "snapshots").glob("*"))

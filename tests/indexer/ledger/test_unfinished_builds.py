@@ -28,11 +28,11 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.pipeline import bulk_sender
 from pathlib import Path
 paths.state = lambda: Path({state!r})
-slow = bulk_sender.BulkSender.submit
-def submit(self, batch):
-    slow(self, batch)
+quick = bulk_sender.BulkSender._request
+def slow(self, batch):
     import time; time.sleep(0.05)
-bulk_sender.BulkSender.submit = submit
+    return quick(self, batch)
+bulk_sender.BulkSender._request = slow
 from termweave.indexer.preparation import corpus_pass
 corpus_pass._BLOCK_DOCUMENTS = 50
 def progress(stage, done, *_):

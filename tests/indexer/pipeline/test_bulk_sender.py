@@ -63,7 +63,7 @@ def fail(error):
 
 
 def items(*ids):
-    return [BulkItem(identity, place, f"{identity}\n{{}}\n".encode(), place) for place, identity in enumerate(ids, 1)]
+    return [BulkItem(identity, f"{identity}\n{{}}\n".encode(), place) for place, identity in enumerate(ids, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -74,18 +74,13 @@ def no_waiting(monkeypatch):
 
 def send(script, *batches, patience=5.0, workers=1):
     done, refused = [], []
-    sender = BulkSender(
-        script,
-        "target",
-        Lease(script, "target", "here"),
-        acknowledged=done.extend,
-        refused=refused.extend,
-        patience=patience,
-        workers=workers,
-    )
-    for batch in batches:
-        sender.submit(batch)
-    sender.close()
+    stop = threading.Event()
+    sender = BulkSender(script, "target", Lease(script, "target", "here"), stop, patience=patience, workers=workers)
+    for outcome in sender.send(iter(batches)):
+        done += outcome.acknowledged
+        refused += outcome.refused
+        assert stop.is_set() or outcome.fatal is None
+        outcome.check()
     return sorted(done), refused
 
 
