@@ -100,7 +100,7 @@ def train(
         new = not out.is_dir()
         if not _claim(out, method, spec, settings, resume=resume) and resume:
             say(f"{out} holds no run to resume: a new one begins.")
-        if (out / MANIFEST).is_file() and "train" in read_folder(out, check=False).manifest.metrics:
+        if is_finished(out):
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # a killed run may have left them
             say(f"The run in {out} is already finished.")
             return _result(out)
@@ -163,6 +163,11 @@ def holds(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, A
             "Use the settings that it was started with, or another folder with --out.",
         )
     return True
+
+
+def is_finished(out: Path) -> bool:
+    """Whether the folder contains a run that wrote its model and its figures."""
+    return (out / MANIFEST).is_file() and "train" in read_folder(out, check=False).manifest.metrics
 
 
 def _release(out: Path, *, new: bool) -> None:

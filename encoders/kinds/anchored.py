@@ -21,13 +21,14 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form, place_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from termweave.encoders.analysis.words import Words
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.runtime import Outputs, Precision
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting.anchored_terms import Anchored, Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
@@ -59,8 +60,30 @@ class AnchoredModel(OpenModel):
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
+        outputs: list[str] = [kind, "dense"] if vectors else [kind]
+        weights: list[TermWeights] = []
+        rows: list[NDArray[np.float32]] = []
+        for _, anchor, owners, result in self._passes(texts, kind, statistics, outputs):
+            weights.append(anchor.weights(result[0], owners, kind))
+            if vectors:
+                rows.append(unit(result[1]))
+        return weights, rows
+
+    def weigh_occurrences(
+        self, texts: Sequence[str], statistics: CorpusStatistics
+    ) -> list[tuple[list[str], NDArray[np.float64]]]:
+        """The terms of each query in reading order, and the weight of each occurrence; `weigh` gives their sums."""
+        passes = self._passes(texts, "query", statistics, ["query"])
+        occurrences = (
+            (words, anchor.of_occurrences(result[0].astype(np.float64), owners)) for words, anchor, owners, result in passes
+        )
+        return [([term for term in words.terms if term], weights) for words, weights in occurrences]
+
+    def _passes(
+        self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, outputs: list[str]
+    ) -> Iterator[tuple[Words, Anchored, NDArray[np.int64], Sequence[NDArray[np.float32]]]]:
+        """Run the graph on all texts; yield the words of each, its anchors, the word of each piece, and the outputs."""
         assert self.analysis is not None
-        outputs = [kind, "dense"] if vectors else [kind]
         started = []
         for block in self.blocks(texts):
             words = self.analysis.words(block)
@@ -78,17 +101,9 @@ class AnchoredModel(OpenModel):
                     for columns, owners in zip(features, word_of_piece, strict=True)
                 ]
             finish = self.graph.start([text_pieces.ids for text_pieces in pieces], features, outputs)
-            started.append((anchors, word_of_piece, finish))
-        weights: list[TermWeights] = []
-        rows: list[NDArray[np.float32]] = []
-        for anchors, word_of_piece, finish in started:
-            results = finish()
-            weights += [
-                anchor.weights(result[0], owners, kind)
-                for anchor, owners, result in zip(anchors, word_of_piece, results, strict=True)
-            ]
-            rows += [unit(result[1]) for result in results] if vectors else []
-        return weights, rows
+            started.append((words, anchors, word_of_piece, finish))
+        for words, anchors, word_of_piece, finish in started:
+            yield from zip(words, anchors, word_of_piece, finish(), strict=True)
 
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
         """The vector of each text; queries and documents are read alike."""

@@ -113,13 +113,22 @@ class Anchored:
         impacts: NDArray[np.float64] = self.worth() * best
         return impacts
 
+    def of_occurrences(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The weight of each occurrence of a query's terms, in reading order: ``(occurrences,)``."""
+        is_term = self.term_of_word >= 0
+        if self.form.query != "learned":
+            return self.idf[self.term_of_word[is_term]] if self.form.query == "idf" else np.ones(int(is_term.sum()))
+        values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))
+        unseen = np.isnan(values)
+        values[unseen] = self.form.unseen(values[is_term & ~unseen])
+        return values[is_term]
+
     def _query(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
         if self.form.query != "learned":
             return self.anchor * (self.idf if self.form.query == "idf" else 1.0)
-        values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))
-        is_term, unseen = self.term_of_word >= 0, np.isnan(values)
-        values[unseen] = self.form.unseen(values[is_term & ~unseen])
-        return np.bincount(self.term_of_word[is_term], weights=values[is_term], minlength=len(self.terms)).astype(np.float64)
+        occurrences = self.term_of_word[self.term_of_word >= 0]
+        weights = self.of_occurrences(logits, word_of_piece)
+        return np.bincount(occurrences, weights=weights, minlength=len(self.terms)).astype(np.float64)
 
 
 def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind, form: Form = _DEFAULT) -> Anchored:

@@ -13,8 +13,10 @@ The weight of a word is shared out among its pieces (LE-BS does so with the char
 negative weight is dropped. `bmes` adds to the input an embedding of each piece's place in its word (begin, middle, end, single), which needs
 a backbone that is trained.
 
-``--set preset=paper`` trains Eq. 1-4: a linear head on the last layer, all layers trained, questions alone. The default is not Eq. 2-3: its
-head is deep, reads two layers of a frozen backbone, idf and BM25, and documents are trained on, too.
+``--set preset=paper`` trains Eq. 1-4: a linear head on the last layer, all layers trained, questions alone. Its terms are word-pieces, without
+stop list and stemmer: "the" has a weight (Fig. 4) and counts in |y|. Punctuation alone is not a term. ``preset=paper-chinese`` is section
+3.2.1: the terms are words, a word's target is shared by its characters, and BMES tags are added. The default is not Eq. 2-3: its head is deep,
+reads two layers of a frozen backbone, idf and BM25, and documents are trained on, too.
 
 Worked example: |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .460517.
 """
@@ -156,13 +158,20 @@ METHOD = TermWeightMethod(
     note=(
         "It needs no negatives and learns what is probable, not what tells documents apart: on English sets it stays below the contrastive "
         "method (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. preset=paper trains Eq. 1-4 as "
-        "printed, with all layers of the backbone. Chinese: --set backbone=scratch --set bmes=true."
+        "printed, with all layers of the backbone, preset=paper-chinese section 3.2.1. Chinese without a backbone: --set backbone=scratch "
+        "--set bmes=true."
     ),
     presets={
         "paper": Preset(
-            "Eq. 1-4: a linear head on the last layer, all layers trained, questions alone", {**_PRINTED, "top_layers": -1}
+            "Eq. 1-4: a linear head on the last layer, all layers trained, questions alone; terms are word-pieces, stop words too, "
+            "without punctuation",
+            {**_PRINTED, "terms": "piece", "top_layers": -1},
         ),
-        "paper-frozen": Preset("the paper's target and linear head on a frozen backbone: minutes", _PRINTED),
+        "paper-chinese": Preset(
+            "the same with section 3.2.1: terms are Chinese words, whose weight their characters share, and BMES tags",
+            {**_PRINTED, "bmes": True, "top_layers": -1},
+        ),
+        "paper-frozen": Preset("the paper's target and linear head for words, on a frozen backbone: minutes", _PRINTED),
     },
     parameters=(
         TrainingParameter("target", "tfidf", "What is predicted.", ("tfidf", "recall")),

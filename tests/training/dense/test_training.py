@@ -172,6 +172,11 @@ def test_le_bs_trains_its_scorer_first(capsys, folder, base, tmp_path):
     assert read_folder(scorer).manifest.training["method"] == "bert-scorer"
     named = train(capsys, folder, base, tmp_path / "named", method="le-bs", settings=(*settings, f"scorer={scorer}"))
     assert named["history"] == data["history"]
+    sets = [part for each in (f"backbone={base}", *settings) for part in ("--set", each)]
+    assert run(["train", "le-bs", str(folder), "--out", str(tmp_path / "again"), *sets]) == 0
+    said = capsys.readouterr().err
+    assert f"BERT-Scorer is read from the cache: {scorer}" in said
+    assert "training BERT-Scorer" not in said
 
 
 def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):

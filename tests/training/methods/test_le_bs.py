@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
+from termweave.training.dense.labels.term_label_weights import type_weights  # noqa: E402
 from termweave.training.dense.pair_sampler import PairSampler  # noqa: E402 - after the check
 from termweave.training.methods import le_bs  # noqa: E402
 
@@ -27,7 +28,7 @@ def test_texts_without_a_shared_significant_term_get_0():
 
 
 def test_a_term_has_its_largest_weight():
-    assert le_bs.type_weights(["a", "b", "a"], [0.2, -1.0, 0.7]) == {"a": 0.7, "b": -1.0}
+    assert type_weights(["a", "b", "a"], [0.2, -1.0, 0.7]) == {"a": 0.7, "b": -1.0}
 
 
 def test_distributions_equal_a_slow_transcription():

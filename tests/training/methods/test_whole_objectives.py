@@ -3,20 +3,33 @@
 A torch backbone gives the states H. All that follows is computed twice: by the objective that is trained, and here.
 """
 
+import json
+import shutil
 import string
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
-from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402 - after the check
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer  # noqa: E402 - after the check
+from termweave.encoders.analysis.piece_terms import PieceTerms  # noqa: E402
+from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
+from termweave.encoders.manifest import Manifest  # noqa: E402
+from termweave.encoders.models import store  # noqa: E402
+from termweave.encoders.onnx.export import export  # noqa: E402
 from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: E402
+from termweave.errors import UsageError  # noqa: E402
 from termweave.training import families  # noqa: E402
 from termweave.training.data.pairs import Pairs, count  # noqa: E402
 from termweave.training.data.sampler import BatchSampler  # noqa: E402
+from termweave.training.dense.inputs import DenseInputs, tokenise  # noqa: E402
+from termweave.training.dense.labels import term_label_weights  # noqa: E402
 from termweave.training.methods import base as methods  # noqa: E402
-from termweave.training.setup import analysis_of  # noqa: E402
+from termweave.training.methods import le_bs  # noqa: E402
+from termweave.training.setup import analysis_of, set_up  # noqa: E402
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare  # noqa: E402
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.
@@ -36,9 +49,7 @@ DOCUMENTS = [
 def weights_objective(base, method, **given):
     """An objective over these texts whose heads are not zero, one batch of all questions, and the statistics of the documents."""
     method = methods.get(method)
-    settings = method.settings(
-        {"preset": "paper", "batch": len(QUESTIONS), "drawn": 1, "max_length": 64, "training_length": 64, **given}
-    )
+    settings = method.settings({"preset": "paper", "batch": len(QUESTIONS), "max_length": 64, "training_length": 64, **given})
     family = families.get("term_weights")
     torch.manual_seed(5)
     model = family.build_model(method, settings, base)
@@ -87,7 +98,7 @@ def is_term(token):
 
 
 def test_fectek_is_equations_1_to_8(base):
-    objective, batch = weights_objective(base, "fectek")
+    objective, batch = weights_objective(base, "fectek", drawn=1)
     for parameter in objective.knowledge.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     head, projector = arrays(objective.heads.document), arrays(objective.knowledge["document"])
@@ -129,3 +140,124 @@ def test_fectek_is_equations_1_to_8(base):
     assert float(parts["loss"]) == pytest.approx(np.mean(text_loss) + term_loss, abs=1e-5)  # Eq. 8
     pooled = sum(-np.log(p if any(token == other for other, *_ in y) else 1 - p) for x, y in pairs for token, _, p in x)
     assert np.mean([cross_entropy(x, y) for x, y in pairs]) != pytest.approx(pooled / sum(map(len, asked)), abs=1e-3)
+
+
+def tokens_of(read, text):
+    return [token for token in read(text)[0] if is_term(token)]
+
+
+def test_bert_scorer_is_equations_1_to_4(base):
+    objective, batch = weights_objective(base, "bert-scorer")
+    head, read = arrays(objective.heads.document), Reader(base, objective.model)
+    corpus = [tokens_of(read, text) for text in DOCUMENTS]
+    errors = []
+    for question, document in zip(batch.questions.tolist(), batch.documents.tolist(), strict=False):
+        tokens, h = read(QUESTIONS[question])
+        y = corpus[document]
+        for place, w in enumerate(tokens):
+            if is_term(w):
+                frequency = sum(w in other for other in corpus)
+                t = y.count(w) / len(y) * np.log(len(corpus) / (frequency + 1))  # Eq. 1
+                errors.append((t - (h[place + 1] @ head["outer.weight"][0] + head["outer.bias"][0])) ** 2)  # Eq. 3, 4
+    with torch.no_grad():
+        assert float(objective(batch)["loss"]) == pytest.approx(np.mean(errors), rel=1e-5)
+    assert "##h" in tokens_of(read, "the")  # a stop word of several word-pieces is weighed, too
+
+
+def label_distribution(x, y):
+    """Eq. 5 of two texts, each a list of tokens with weights; a token that repeats has its largest weight."""
+    x, y = ({w: max(t for other, t in text if other == w) for w, _ in text} for text in (x, y))
+    shared = [w for w in x if w in y and x[w] >= 0 and y[w] >= 0]
+    return np.tanh(sum(y[w] * x[w] for w in shared) / len(shared)) if shared else 0.0
+
+
+@pytest.fixture
+def scorer(base, tmp_path):
+    """A BERT-Scorer on word-pieces as an exported folder, and the weights that Eq. 3 gives to the tokens of a text."""
+    method = methods.get("bert-scorer")
+    settings = method.settings({"preset": "paper"})
+    torch.manual_seed(5)
+    model = families.get("term_weights").build_model(method, settings, base)
+    for parameter in model.heads.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    shutil.copytree(base, tmp_path / "scorer")
+    anchor = {**asdict(method.form(settings)), "k1": 1.2, "b": 0.75}
+    contents = Manifest("scorer", "anchored", ("weights",), "", 64, terms="piece", analysis=PieceTerms.id, anchor=anchor)
+    store.save(model, tmp_path / "scorer", contents)
+    export(tmp_path / "scorer")
+    head, read = arrays(model.heads.document), Reader(base, model)
+
+    def weights(text):
+        tokens, h = read(text)
+        values = h[1:-1] @ head["outer.weight"][0] + head["outer.bias"][0]
+        return [(token, value) for token, value in zip(tokens, values, strict=True) if is_term(token)]
+
+    return tmp_path / "scorer", weights
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """These texts as a folder; each question is asked in three ways."""
+    path = tmp_path / "collection"
+    (path / "qrels").mkdir(parents=True)
+    asked = [(way.format(text), n) for n, text in enumerate(QUESTIONS) for way in ("{}", "about {}", "{} padmon the padmon")]
+    rows = {
+        "corpus.jsonl": [json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(DOCUMENTS)],
+        "queries.jsonl": [json.dumps({"_id": f"q{n}", "text": text}) for n, (text, _) in enumerate(asked)],
+        "qrels/train.tsv": [f"q{n}\td{document}\t1" for n, (_, document) in enumerate(asked)],
+    }
+    for name, lines in rows.items():
+        (path / name).write_text("\n".join([*lines, ""]))
+    return path
+
+
+def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(base, scorer, collection, tmp_path):
+    folder, weights = scorer
+    method = methods.get("le-bs")
+    settings = method.settings({"preset": "paper", "backbone": str(base), "scorer": str(folder), "alpha": 0.4, "batch": 3})
+    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
+    context = SimpleNamespace(setup=setup, settings=settings, part=SimpleNamespace(name="toy"), say=lambda _: None)
+    source = le_bs.LabelSource(*term_label_weights.scorer_weights(context))
+    tokenizer = ModelTokenizer(base / "tokenizer.json", lower=False)
+    documents, questions = (tokenise(tokenizer, texts, 64) for texts in (setup.texts, setup.train.questions))
+    negatives = [np.array([7, 6])] * len(questions)
+    inputs = DenseInputs(1.0, setup.train, negatives, questions, documents, source)
+    family = families.get("dense")
+    model = family.build_model(method, settings, base)
+    objective = family.objective(method, model, [inputs], settings).eval()
+    batch = objective.batches().draw(0)
+
+    def pooled(ids):
+        with torch.no_grad():
+            states = model.backbone(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0]
+        return states.numpy().astype(np.float64).mean(axis=0)
+
+    total, pairs = 0.0, batch.drawn.pairs()
+    for (x, y), label in zip(pairs, batch.drawn.labels.tolist(), strict=True):
+        u, v = pooled(questions.padded([x])[0][0]), pooled(documents.padded([y])[0][0])
+        f = (1 - u @ v / np.linalg.norm(u) / np.linalg.norm(v)) / 2  # Eq. 6
+        d = label_distribution(weights(setup.train.questions[x]), weights(setup.texts[y]))  # Eq. 5
+        assert label == float(y in setup.train.relevant[x])
+        total += 0.4 * (f + d - 1) ** 2 + 0.6 * (f + label - 1) ** 2  # Eq. 7
+    with torch.no_grad():
+        assert float(objective(batch)["loss"]) == pytest.approx(total / len(pairs), abs=1e-5)  # Eq. 8, divided by the pairs
+    for x, question in enumerate(setup.train.questions):
+        for y, document in enumerate(setup.texts):
+            slow = label_distribution(weights(question), weights(document))
+            assert source.distributions([(x, y)], np.zeros(1))[0] == pytest.approx(slow, abs=1e-4), (question, document)
+
+
+def test_a_scorer_of_another_vocabulary_is_refused(base, scorer, collection, tmp_path):
+    from tokenizers import Tokenizer
+
+    other = tmp_path / "other"
+    shutil.copytree(base, other)
+    tokenizer = json.loads(Tokenizer.from_file(str(base / "tokenizer.json")).to_str())
+    tokenizer["model"]["vocab"]["another"] = len(tokenizer["model"]["vocab"])
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = methods.get("le-bs").settings({"backbone": str(other), "scorer": str(scorer[0])})
+    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
+    with pytest.raises(UsageError, match="another vocabulary than the backbone other"):
+        term_label_weights.scorer_folder(str(scorer[0]), setup)
+    with pytest.raises(UsageError, match="is not a BERT-Scorer"):
+        term_label_weights.scorer_folder(str(base), setup)

@@ -4,67 +4,120 @@ from __future__ import annotations
 
 import math
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from termweave.encoders import load
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
+from termweave.errors import UsageError
 from termweave.support import paths
+from termweave.training.data.pairs import count
 from termweave.training.methods import base
 from termweave.training.methods.parameters import DATA
+from termweave.training.setup import analysis_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from termweave.encoders.kinds.anchored import AnchoredModel
+    from termweave.encoders.manifest import ModelFolder
+    from termweave.statistics import CorpusStatistics
     from termweave.training.dense.preparation import TargetContext
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.setup import RunSetup
 
     #: Term -> weight, of each text.
     Weights = list[dict[str, float]]
 
 
 def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
-    """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``."""
+    """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``, for the terms of BERT-Scorer."""
     setup = context.setup
+    _, scorer = scorer_settings(context.settings)
+    analysis = analysis_of(str(scorer["terms"]), setup.examples.corpus, setup.tokenizer)
+    statistics = setup.statistics if analysis.id == setup.analysis.id else count([setup.examples.corpus], analysis)
     found = []
     for texts in (setup.train.questions, setup.texts):
         weights = []
-        for terms in setup.analysis.terms(texts):
+        for terms in analysis.terms(texts):
             length, counts = len(terms), dict[str, int]()
             for term in terms:
                 counts[term] = counts.get(term, 0) + 1
-            weights.append({term: count / length * _idf(term, context) for term, count in counts.items()})
+            weights.append({term: number / length * _idf(term, statistics) for term, number in counts.items()})
         found.append(weights)
     return found[0], found[1]
 
 
-def _idf(term: str, context: TargetContext) -> float:
-    statistics = context.setup.statistics
+def _idf(term: str, statistics: CorpusStatistics) -> float:
     return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
 
 
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
-    """Contextual weights of every text by BERT-Scorer; negative ones are dropped by the model."""
+    """Contextual weights of every text by BERT-Scorer's fp32 graph: the largest of a term's occurrences; negative ones are dropped."""
     setup = context.setup
-    encoder = load(weights=_scorer(context), dense="")
+    named = str(context.settings["scorer"])
+    folder = scorer_folder(named, setup) if named else read_folder(_trained(context))
+    model = cast("AnchoredModel", kind_of(folder.manifest).open(folder, None, "fp32"))
+    assert model.analysis is not None
+    statistics = setup.statistics
+    if model.analysis.id != statistics.analysis:
+        statistics = count([setup.examples.corpus], model.analysis)
     context.say(f"{context.part.name}: weighing the terms of {len(setup.train):,} questions and {len(setup.texts):,} documents")
-    queries = encoder.encode(setup.train.questions, kind="query", statistics=setup.statistics)
-    documents = encoder.encode(setup.texts, kind="document", statistics=setup.statistics)
-    weights = [[each.weights.as_dict() for each in side if each.weights is not None] for side in (queries, documents)]
-    return weights[0], weights[1]
+    queries = [type_weights(*text) for text in model.weigh_occurrences(setup.train.questions, statistics)]
+    documents, _ = model.weigh(setup.texts, "document", statistics, vectors=False)
+    positive = [{term: weight for term, weight in text.items() if weight > 0} for text in queries]
+    return positive, [text.as_dict() for text in documents]
 
 
-def _scorer(context: TargetContext) -> Path:
-    """The folder of the scorer: the one that the settings name, or one that is trained now and kept in the cache."""
+def type_weights(terms: Iterable[str], weights: Iterable[float]) -> dict[str, float]:
+    """Reduce the weights of occurrences to one weight of each term: the largest."""
+    largest: dict[str, float] = {}
+    for term, weight in zip(terms, weights, strict=True):
+        largest[term] = max(weight, largest.get(term, -math.inf))
+    return largest
+
+
+def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
+    """Open the folder of a BERT-Scorer that the user named.
+
+    Raises:
+        UsageError: It is another kind of model, or it reads texts with another vocabulary than the backbone.
+        ModelError: The folder is incomplete.
+    """
+    folder = read_folder(resolve(name))
+    if folder.manifest.kind != "anchored" or "weights" not in folder.manifest.outputs:
+        raise UsageError(
+            f"{name} is not a BERT-Scorer: its kind is {folder.manifest.kind!r}.",
+            "Name a folder that `termweave train bert-scorer` wrote, or leave scorer out.",
+        )
+    model = kind_of(folder.manifest).open(folder, None, "fp32")
+    if model.vocabulary.get_vocab() != setup.tokenizer.tokenizer.get_vocab():
+        raise UsageError(
+            f"The scorer {name} has another vocabulary than the backbone {setup.backbone.name}, so their terms differ.",
+            "Name a scorer that was trained on the same backbone, or leave scorer out.",
+        )
+    return folder
+
+
+def scorer_settings(settings: Mapping[str, Any]) -> tuple[TrainingMethod, dict[str, Any]]:
+    """BERT-Scorer, and the settings with which LE-BS trains it on its own data."""
+    method = base.get("bert-scorer")
+    common = {each.name for each in DATA.parameters} | {"backbone", "seed"}
+    return method, method.settings({"preset": settings["scorer_preset"], **{name: settings[name] for name in common}})
+
+
+def _trained(context: TargetContext) -> Path:
+    """The folder of a scorer that is trained now and kept in the cache."""
     from termweave.training import run  # noqa: PLC0415 - a run prepares its data with this module
 
-    settings = context.settings
-    if settings["scorer"]:
-        return resolve(str(settings["scorer"]))
-    method = base.get("bert-scorer")
-    common = {each.name for group in (DATA,) for each in group.parameters} | {"backbone", "seed"}
-    own = method.settings({"preset": settings["scorer_preset"], **{name: settings[name] for name in common}})
+    method, own = scorer_settings(context.settings)
     wanted = orjson.dumps([context.part.name, own, context.setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
     folder = paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
+    if run.is_finished(folder):
+        context.say(f"BERT-Scorer is read from the cache: {folder}")
+        return folder
     context.say(f"training BERT-Scorer in {folder}")
     return run.train(method, context.part.name, own, folder, resume=(folder / run.RUN).is_file(), say=context.say).folder
