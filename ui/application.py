@@ -17,7 +17,6 @@ from termweave.search.render.html import shade
 from termweave.ui.addresses import see_other
 from termweave.ui.api import endpoints
 from termweave.ui.background.jobs import JobBoard
-from termweave.ui.guard import Guard
 from termweave.ui.pages import (
     book_page,
     generations_page,
@@ -30,8 +29,9 @@ from termweave.ui.pages import (
     snapshots_page,
     train_page,
 )
+from termweave.ui.protection.request_filter import RequestFilter
+from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import FOLDER, problem, status_of
-from termweave.ui.sessions import Sessions
 from termweave.ui.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 SHADES = 20
 
 
-def create(engine: Engine, options: ServeOptions) -> Guard:
+def create(engine: Engine, options: ServeOptions) -> RequestFilter:
     """Make the application for a server."""
-    sessions = Sessions(options)
+    sessions = Sessions(options.token)
     app = Starlette(
         routes=[
             Route("/", _home),
@@ -70,7 +70,7 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
     app.state.workspace = Workspace(engine, options)
     app.state.sessions = sessions
     app.state.jobs = JobBoard()
-    return Guard(app, options, sessions)
+    return RequestFilter(app, options, sessions)
 
 
 def _home(request: Request) -> Response:

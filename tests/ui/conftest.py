@@ -47,18 +47,14 @@ DOCUMENTS = {
 
 
 def client_of(connection, **options):
-    """A client of an application with these options."""
-    return TestClient(application.create(connection, ServeOptions(**options)), base_url=URL, follow_redirects=False)
-
-
-def csrf_of(client, path="/login"):
-    """The CSRF token in the form of a page."""
-    return client.get(path).text.partition('name="csrf" value="')[2].partition('"')[0]
+    """A browser at an application with these options: its forms come from the application's own pages."""
+    app = application.create(connection, ServeOptions(**options))
+    return TestClient(app, base_url=URL, headers={"origin": URL}, follow_redirects=False)
 
 
 @pytest.fixture
 def unreachable():
-    """A connection to a port that nobody listens on: what the guard refuses never gets there."""
+    """A connection to a port that nobody listens on: what the filter refuses never gets there."""
     return engine.connect(settings.load(url="http://127.0.0.1:9"))
 
 

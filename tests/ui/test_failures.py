@@ -13,7 +13,7 @@ import pytest
 
 from termweave import corpora, engine, settings
 from termweave.indexer import BuildOptions, build
-from tests.ui.conftest import client_of, csrf_of
+from tests.ui.conftest import client_of
 from tests.ui.test_search_page import show
 
 pytestmark = pytest.mark.engine
@@ -59,7 +59,6 @@ def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearc
     relay = Relay(opensearch_engine.url)
     client = client_of(engine.connect(settings.load(url=relay.url, timeout=5)), index=attacked)
     assert client.get("/search?q=function").status_code == 200
-    csrf = csrf_of(client)
     relay.cut()
     for path in (
         "/search?q=function",
@@ -77,7 +76,7 @@ def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearc
     for path in ("search?q=function", "book", "indices", "candidates?q=function"):
         answer = client.get(f"/api/{path}")
         assert (answer.status_code, answer.json()["schema"]) == (503, "termweave.error/1"), path
-    fields = {"csrf": csrf, "index": attacked, "typed": "a query", "judge": "ann", "grade": "1"}
+    fields = {"index": attacked, "typed": "a query", "judge": "ann", "grade": "1"}
     for path in ("/book/add", "/judge/undo", "/snapshots/take", "/generations/promote"):
         answer = client.post(path, data=fields)
         assert answer.status_code == 503, path

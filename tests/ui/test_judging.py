@@ -12,7 +12,7 @@ import pytest
 from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.ui.pages.judge_page import token
-from tests.ui.conftest import ATTACKS, client_of, csrf_of
+from tests.ui.conftest import ATTACKS, client_of
 from tests.ui.test_api import valid
 
 pytestmark = pytest.mark.engine
@@ -32,7 +32,7 @@ def book(opensearch_engine, attacked):
 
 def post(client, path, **fields):
     files = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], tuple)}
-    return client.post(path, data={"csrf": csrf_of(client), **fields}, files=files or None)
+    return client.post(path, data=fields, files=files or None)
 
 
 def field(page, name):
@@ -171,18 +171,19 @@ def test_the_forms_above_are_all_there_are(client):
 
 
 @pytest.mark.parametrize("path", FORMS)
-def test_no_form_is_taken_without_its_token_or_by_a_read_only_server(client, opensearch_engine, attacked, book, path):
+def test_no_form_is_taken_from_another_site_or_by_a_read_only_server(client, opensearch_engine, attacked, book, path):
     fields = {"index": attacked, "judge": "ann", "typed": "parse json", "guidelines": "x", "grade": "1"}
-    assert client.post(path, data=fields).status_code == 403
-    assert client.post(path, data=fields | {"csrf": "0" * 64}).status_code == 403
+    assert client.post(path, data=fields, headers={"origin": "http://evil.example"}).status_code == 403
+    assert client.post(path, data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
     assert post(client_of(opensearch_engine, index=attacked, read_only=True), path, **fields).status_code == 403
     assert (book.queries(), book.grades(), book.guidelines()) == ([], [], "")
     assert post(client, path, **fields | {"index": "_all"}).status_code == 400
 
 
 @pytest.mark.parametrize("path", WORK)
-def test_work_is_not_begun_without_the_token(client, attacked, path):
-    assert client.post(path, data={"index": attacked, "dataset": f"book:{attacked}"}).status_code == 403
+def test_work_is_not_begun_by_another_site(client, attacked, path):
+    form = {"index": attacked, "dataset": f"book:{attacked}"}
+    assert client.post(path, data=form, headers={"sec-fetch-site": "cross-site"}).status_code == 403
     for spec in ("/etc", "demo", "book:another", "opensearch:x", ""):
         answer = post(client, path, index=attacked, dataset=spec)
         assert answer.status_code == 400

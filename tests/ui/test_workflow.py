@@ -17,14 +17,14 @@ from termweave.evaluation.report import table
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import audit, generations
 from termweave.records import Query
-from tests.ui.conftest import TEXTS, client_of, csrf_of
+from tests.ui.conftest import TEXTS, client_of
 from tests.ui.test_api import valid
 
 pytestmark = pytest.mark.engine
 
 
 def post(client, path, **fields):
-    return client.post(path, data={"csrf": csrf_of(client), **fields})
+    return client.post(path, data=fields)
 
 
 def ended(client, address):

@@ -20,10 +20,9 @@ from termweave.records import Query
 from termweave.support.messages import clipped
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
-from termweave.ui.pages.judge_page import book_of, book_to_fill, text_of
+from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
+from termweave.ui.pages.judge_page import book_of, book_to_fill
 from termweave.ui.pages.query_logs import UBI
-from termweave.ui.pages.sign_in import form_route, sessions
-from termweave.ui.pages.uploads import bytes_of, named
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 from termweave.ui.workspace import check_query
@@ -67,7 +66,6 @@ def _show(request: Request) -> Response:
     per_query = Counter(each.query for each in grades if each.grade is not None)
     context = {
         "index": name,
-        "csrf": sessions(request).csrf(request),
         "queries": [(query, per_query[query.id]) for query in book.queries()],
         "agreement": agreement.measure(grades) if grades else None,
         "notes": [each for each in grades if each.note],

@@ -11,8 +11,7 @@ from termweave.indexer.generations import generations, publication
 from termweave.support.messages import sized
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
-from termweave.ui.pages.judge_page import text_of
-from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 
@@ -50,7 +49,6 @@ def _show(request: Request) -> Response:
         previous = None
     context = {
         "index": name,
-        "csrf": sessions(request).csrf(request),
         "listed": listed,
         "live": live,
         "asked": asked,

@@ -15,7 +15,7 @@ from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBo
 from termweave.search.catalog.lineage import resolve
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import see_other
-from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 
@@ -107,7 +107,6 @@ def _show(request: Request) -> Response:
     context = {
         "index": name,
         "judge": values["judge"],
-        "csrf": sessions(request).csrf(request),
         "card": task.card,
         "queries": task.queries,
         "documents": task.documents,
@@ -188,9 +187,3 @@ def _undo(request: Request, form: FormData) -> Response:
     undone = book_of(request, name).undo(judge)
     shown = {"query": undone.query, "document": undone.document} if undone else {}
     return see_other("/judge", index=name, judge=judge, **shown)
-
-
-def text_of(form: FormData, name: str) -> str:
-    """A field of a form as text; "" if it is missing or a file."""
-    value = form.get(name, "")
-    return value if isinstance(value, str) else ""

@@ -12,8 +12,8 @@ from termweave.errors import UsageError
 from termweave.ui import parameters
 from termweave.ui.addresses import page_address, see_other
 from termweave.ui.background.jobs import BackgroundJob
-from termweave.ui.pages.judge_page import book_of, text_of
-from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.pages.forms import form_route, text_of
+from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 
@@ -67,7 +67,6 @@ def _show(request: Request, kind: str) -> Response:
     context: dict[str, Any] = {
         "index": name,
         "kind": kind,
-        "csrf": sessions(request).csrf(request),
         "datasets": [f"book:{name}", *workspace.options.datasets],
         "graded": next(book_of(request, name).entries("grade", ["query"]), None) is not None,
         "measures": MEASURES,

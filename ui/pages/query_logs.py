@@ -10,9 +10,8 @@ from termweave.errors import UsageError
 from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
 from termweave.ui.addresses import see_other
-from termweave.ui.pages.judge_page import book_to_fill, text_of
-from termweave.ui.pages.sign_in import form_route
-from termweave.ui.pages.uploads import bytes_of, named
+from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
+from termweave.ui.pages.judge_page import book_to_fill
 from termweave.ui.workspace import check_query
 
 if TYPE_CHECKING:

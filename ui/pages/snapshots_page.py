@@ -12,8 +12,8 @@ from termweave.evaluation.book import snapshots
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
 from termweave.ui.comparison import ListComparison, compare
-from termweave.ui.pages.judge_page import book_of, text_of
-from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.pages.forms import form_route, text_of
+from termweave.ui.pages.judge_page import book_of
 from termweave.ui.rendering import page
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ def _show(request: Request) -> Response:
     taken, rows = compared(book, values)
     context = {
         "index": name,
-        "csrf": sessions(request).csrf(request),
         "taken": taken,
         "values": values,
         "rows": rows,

@@ -12,8 +12,8 @@ from termweave.ui.addresses import see_other
 from termweave.ui.background import training_places
 from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.background.training_process import TrainingProcess
-from termweave.ui.pages.judge_page import book_of, text_of
-from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.pages.forms import form_route, text_of
+from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 
@@ -48,7 +48,6 @@ def _show(request: Request) -> Response:
     stopped = training_places.unfinished(name)
     context: dict[str, Any] = {
         "index": name,
-        "csrf": sessions(request).csrf(request),
         "jobs": jobs.of_kind(_KIND, name),
         "job": job,
         "margin": f"{training_places.MARGIN:g}",

@@ -12,7 +12,7 @@ import pytest
 from termweave import engine, settings
 from tests.engine.secured import server
 from tests.engine.secured.conftest import DOCUMENTS
-from tests.ui.conftest import client_of, csrf_of
+from tests.ui.conftest import client_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
@@ -62,7 +62,7 @@ def index(secured, termweave, corpus):
 
 
 def post(client, path, files=None, **fields):
-    return client.post(path, data={"csrf": csrf_of(client), "index": "docs", **fields}, files=files)
+    return client.post(path, data={"index": "docs", **fields}, files=files)
 
 
 def forms(client):

@@ -1,0 +1,1 @@
+"""What protects the pages: who may ask, for what, how often and for how long."""

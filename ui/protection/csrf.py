@@ -1,0 +1,35 @@
+"""Cross-site request forgery: refuse what a page of another site makes a browser send.
+
+A browser says which page sent a request, and no script can change what it says. `Sec-Fetch-Site` comes with every request to https and to
+this machine (Chrome 76, Edge 79, Firefox 90, Safari 16.4), `Origin` with every form to any address (Chrome and Safari for ten years,
+Firefox 70). Forms carry no token, as in datasette 1.0 and in Go 1.25 (`http.CrossOriginProtection`; https://words.filippo.io/csrf). Unlike
+those, a form without either header is refused: an older browser may have sent it, and only forms change something here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def forgery(request: Request) -> tuple[str, str]:
+    """Why a request may be forged, and what to do; two empty texts for a request that is not.
+
+    Other sites may link here. A script, a picture or a frame of theirs would only measure answers or make this server work.
+    """
+    headers, safe = request.headers, request.method in SAFE
+    site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "").lower()
+    link = safe and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+    foreign = site not in {None, "same-origin", "none"} and not link
+    if not safe and origin is not None:
+        foreign = foreign or origin.lower() not in {f"http://{host}", f"https://{host}"}
+    if foreign:
+        return "The request came from a page of another site.", "Open the page on this server."
+    if not safe and site is None and origin is None:
+        return "The request does not say which page sent it.", "Use a newer browser; a program sends the header Origin."
+    return "", ""

@@ -1,0 +1,137 @@
+"""The outermost layer of the application: refuse requests that no page may see, and add headers to every answer.
+
+It is plain ASGI, so that it also covers static files and addresses that do not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from termweave.ui.addresses import see_other
+from termweave.ui.protection.csrf import forgery
+from termweave.ui.protection.rate_limits import BURST, EACH_SECOND, TRIES, TRIES_EACH_SECOND, RateLimit
+from termweave.ui.protection.time_limits import answer_in_time, arriving_in_time
+from termweave.ui.rendering import problem
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.datastructures import State
+    from starlette.responses import Response
+    from starlette.types import Message, Receive, Scope, Send
+
+    from termweave.ui.protection.sessions import Sessions
+    from termweave.ui.serve_options import ServeOptions
+
+#: No script, style, picture or frame of another place, and nothing inline; forms are sent to this server only.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+#: Bytes of a request's body.
+LARGEST = 16 << 20
+#: A header Host: a name, and perhaps a port.
+_HOST = re.compile(r"(.+?)(?::[0-9]+)?")
+
+
+class RequestFilter:
+    """The application behind its protection."""
+
+    def __init__(self, app: Starlette, options: ServeOptions, sessions: Sessions) -> None:
+        self._app, self._options, self._sessions = app, options, sessions
+        self._requests = RateLimit(BURST, EACH_SECOND)
+        self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
+
+    @property
+    def state(self) -> State:
+        """What the application holds: the workspace, the sessions, the jobs."""
+        return self._app.state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "max-age=3600" if scope["path"].startswith("/static/") else "no-store")
+            await send(message)
+
+        refusal = self._refusal(request)
+        if refusal is None:
+            await answer_in_time(self._app, request, _limited(arriving_in_time(receive)), send_with_headers)
+        else:
+            await refusal(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer to a request that no page may see; None for the others."""
+        length = request.headers.get("content-length", "0")
+        if _name(request.headers.get("host", "")) not in self._options.hosts:
+            message = "This server does not know the name that the address has."
+            hint = "Open the address that 'termweave serve' printed, or start it with --name."
+            return problem(request, HTTPStatus.BAD_REQUEST, message, hint)
+        if not self._requests.allows(request):
+            return _too_many(request, "Too many requests.", "Wait a second and try again.", 1)
+        if not length.isdecimal() or int(length) > LARGEST:
+            message = f"The request has more than {LARGEST >> 20} MiB."
+            return problem(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "Send it in several parts.")
+        reason, hint = forgery(request)
+        return problem(request, HTTPStatus.FORBIDDEN, reason, hint) if reason else self._unknown(request)
+
+    def _unknown(self, request: Request) -> Response | None:
+        """The answer to a client that has not given the token; None for the others."""
+        path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
+        if self._sessions.known(request) or path == "/login" or path.startswith("/static/"):
+            return None
+        if "authorization" in request.headers and not self._tries.allows(request):
+            return _too_many(request, "Too many tries of the token.", "Wait a minute.", 60)
+        if path.startswith("/api/"):
+            hint = "Send the header 'Authorization: Bearer TOKEN'."
+            return problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
+        return see_other("/login")
+
+
+def _too_many(request: Request, message: str, hint: str, seconds: int) -> Response:
+    answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, message, hint)
+    answer.headers["retry-after"] = str(seconds)
+    return answer
+
+
+def _name(host: str) -> str:
+    """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]". All of the rest belongs to the name."""
+    match = _HOST.fullmatch(host.lower())
+    return match[1] if match else ""
+
+
+def _limited(receive: Receive) -> Receive:
+    """Count the bytes of a body that says nothing of its length, or not the truth."""
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > LARGEST:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The request has more than {LARGEST >> 20} MiB")
+        return message
+
+    return counted

@@ -1,0 +1,56 @@
+"""Sessions: a signed cookie that says when its browser gave the token.
+
+Nothing is stored. A session ends after `LIFE`. The key lives as long as the process, so a restart signs everybody out.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+COOKIE = "termweave-session"
+#: Seconds that a session lives: a working day.
+LIFE = 12 * 3600
+_BEARER = "Bearer "
+
+
+class Sessions:
+    """Make and check sessions.
+
+    Args:
+        token: The token of the server; None: everybody may ask.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self._key = secrets.token_bytes(32)
+
+    def known(self, request: Request) -> bool:
+        """Whether the client has given the token: in this request, or before with the form."""
+        if self._token is None:
+            return True
+        header = request.headers.get("authorization", "")
+        if header.startswith(_BEARER):
+            return self.is_token(header.removeprefix(_BEARER).strip())
+        began, _, signature = request.cookies.get(COOKIE, "").partition(".")
+        signed = hmac.compare_digest(signature.encode(), self._signature(began).encode())
+        return signed and time.time() - int(began) < LIFE
+
+    def is_token(self, text: str) -> bool:
+        """Whether a text is the token of this server."""
+        return self._token is not None and hmac.compare_digest(text.encode(), self._token.encode())
+
+    def begin(self, request: Request, answer: Response) -> None:
+        """Give the client of a request a session, with the answer."""
+        began, secure = str(int(time.time())), request.scope["scheme"] == "https"
+        cookie = f"{began}.{self._signature(began)}"
+        answer.set_cookie(COOKIE, cookie, max_age=LIFE, httponly=True, samesite="strict", secure=secure)
+
+    def _signature(self, began: str) -> str:
+        return hmac.digest(self._key, began.encode(), "sha256").hex()
