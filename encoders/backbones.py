@@ -368,14 +368,14 @@ def bring(graph: Path, tokenizer: Path, name: str, *, pooling: str, prompts: Map
         vocabulary = json.loads(tokenizer.read_bytes())["model"]["vocab"]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"{tokenizer} is not a tokenizer.json of BERT.", "Name the tokeniser of the graph with --tokenizer."
+            f"{tokenizer} is not a tokenizer.json of BERT.", "Put the tokenizer.json of the graph beside it."
         ) from error
     state = parameters(graph)
     dimension = state["embeddings.word_embeddings.weight"].shape[1]
     if len(vocabulary) > len(state["embeddings.word_embeddings.weight"]):
         raise ModelError(
             f"{tokenizer} has {len(vocabulary):,} tokens, and the graph has {len(state['embeddings.word_embeddings.weight']):,}.",
-            "Name the tokeniser of this graph with --tokenizer.",
+            "Put the tokenizer.json of this graph beside it.",
         )
     heads = next((heads for heads in _HEADS if dimension % heads == 0 and _agree(graph, state, heads)), None)
     if heads is None:

@@ -118,11 +118,19 @@ def vectors_of(generation: Lineage) -> str:
     return "byte" if generation.signals.get("dense", {}).get("byte_scale") else "float"
 
 
-def window(size: int, stride: int | None) -> Window | None:
-    """The value of --passage-size and --passage-stride; three quarters of the size is a good stride."""
+def window(size: int) -> Window | None:
+    """The value of --passage-size; 0: texts stay whole."""
     from termweave.indexer.preparation.passages import Window  # noqa: PLC0415
 
-    return Window(size, stride or max(1, size * 3 // 4)) if size else None
+    return Window(size) if size else None
+
+
+def passages_of(generation: Lineage) -> str:
+    """The value of --passage-size that a generation was built with."""
+    from termweave.indexer.preparation.passages import Window  # noqa: PLC0415
+
+    made = generation.passages
+    return str(Window(made["size"], made["stride"])) if made else "0"
 
 
 def _settings_file(path: str) -> dict[str, Any]:
@@ -184,6 +192,6 @@ PRUNING = Values(
 WINDOW = Values(
     "a Window",
     (),
-    "Window(160, 120), from termweave.indexer.preparation.passages",
+    "Window(160), from termweave.indexer.preparation.passages",
     home="termweave.indexer.preparation.passages:Window",
 )

@@ -82,7 +82,7 @@ class LargeDeletion(UsageError):
             f"This update would delete {deletions:,} of {counted(documents, 'document')} of {name!r}, and {100 * allowed:g}% may be deleted. "
             "Nothing was changed.",
             "Check that the source is complete; `termweave index --update --delete-missing --plan` reports what would change. "
-            f"If the documents are to go, add `--allow-deletions {self.share:.0%}` (in Python UpdateMode(allow_deletions={self.share:g})).",
+            f"If the documents are to go, add `--yes` (in Python UpdateMode(allow_deletions={self.share:g})).",
         )
 
 

@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     insecure: bool = Field(default=False, description="Do not verify the server's certificate")
     aws_sigv4: str | None = Field(None, description="Sign requests for this AWS region (needs the extra 'aws')")
     timeout: float = Field(60.0, gt=0, le=86_400, description="Seconds to wait for one answer of the engine")
+    compress: bool = Field(
+        default=False, description="Send requests as gzip: it helps on a slow network, not with a server nearby"
+    )
     weights: str | None = Field(None, description="Weights model: a folder, an installed package, a name in the models folder")
     dense: str | None = Field(None, description="Dense model: a folder, an installed package, a name in the models folder")
 

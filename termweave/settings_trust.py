@@ -127,7 +127,7 @@ class _Server:
     def refuses(self, name: str, place: SettingsPlace) -> str | None:
         """Say why a setting of a place does not count for this server, and what to do; None: it counts."""
         address = "the embedded node" if self.url is None else without_password(str(self.url))
-        instead = f"{flag(name)} or {variable(name)}"
+        instead = variable(name)
         if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
             return f"is not used: a file in the working folder may not {_NEVER_FROM_WORKING_FOLDER[name]}. If you want that, use {instead}."
         if place.is_working_folder and not self.is_working_folders:

@@ -1,8 +1,8 @@
 """The settings of the server that a source index lies on, where it is not the server that is written to.
 
 Credentials are sent only to the address that they were given for. Those of the target (``--user``, ``$TERMWEAVE_USER``) count for a
-source only if its server has the same address. For another server they are given by ``--source-user`` and so on, by
-``$TERMWEAVE_SOURCE_USER`` and so on, in the address itself, or in the user's own file if that names this address.
+source only if its server has the same address. For another server they are given by ``$TERMWEAVE_SOURCE_USER`` and so on, in the
+address itself, or in the user's own file if that names this address.
 """
 
 from __future__ import annotations
@@ -16,48 +16,43 @@ from pydantic import ValidationError
 
 from termweave.errors import UsageError
 from termweave.settings import Settings, users_file
-from termweave.settings_trust import OF_A_SERVER, PASSWORDS
+from termweave.settings_trust import OF_A_SERVER, PASSWORDS, variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: The settings that have a flag ``--source-NAME``.
-FLAGS = ("user", "password", "password_file", "ca_certs", "client_cert", "client_key", "insecure", "aws_sigv4")
-#: The beginning of a flag or of a variable that a hint about connecting to a server names.
-_NAMED = re.compile(
-    rf"--(?=(?:{'|'.join(name.replace('_', '-') for name in FLAGS)})\b)|\$TERMWEAVE_(?=(?:{'|'.join(OF_A_SERVER).upper()})\b)"
-)
+#: A flag or a variable that a hint about connecting to a server names. A source has variables only.
+_NAMED = re.compile(rf"(?: \(or --user .*?\))|(?:--|\$TERMWEAVE_)({'|'.join(OF_A_SERVER)}|ca-certs)\b", re.IGNORECASE)
 
 
 def hint_of(hint: str) -> str:
-    """A hint about connecting to a server, with the flags and variables of a source in place of the target's.
+    """A hint about connecting to a server, with the variables of a source in place of the target's flags and variables.
 
     Example:
-        >>> hint_of("Give its authority with --ca-certs, or set $TERMWEAVE_CA_CERTS.")
-        'Give its authority with --source-ca-certs, or set $TERMWEAVE_SOURCE_CA_CERTS.'
+        >>> hint_of("Set $TERMWEAVE_USER (or --user NAME --password -), and give its authority as --ca-certs.")
+        'Set $TERMWEAVE_SOURCE_USER, and give its authority as $TERMWEAVE_SOURCE_CA_CERTS.'
     """
-    return _NAMED.sub(lambda match: "--source-" if match[0] == "--" else "$TERMWEAVE_SOURCE_", hint)
+    return _NAMED.sub(lambda match: variable(f"source_{match[1].replace('-', '_')}") if match[1] else "", hint)
 
 
-def load(url: str | None, target: Settings, flags: Mapping[str, Any] | None = None) -> Settings:
+def load(url: str | None, target: Settings) -> Settings:
     """The settings for the server of a source.
 
     Args:
         url: Its address; None: the server of `target`.
         target: The settings of the server that is written to.
-        flags: Name of a setting -> value of its flag ``--source-NAME``; None: not given.
 
     Raises:
         UsageError: A setting has an impossible value.
     """
-    own, origins = _given(url, flags or {})
+    own, origins = _given(url)
     same = url is None or (target.url is not None and _server(url) == _server(target.url))
     if same and not own:
         return target
     if url is None:
         raise UsageError(
             "Credentials of the source are given, but the source is on the server that is written to.",
-            "Name its server (https://HOST:9200/INDEX), or use --user and --password.",
+            "Name its server (https://HOST:9200/INDEX), or remove $TERMWEAVE_SOURCE_USER and the like.",
         )
     values = {name: own.get(name, Settings.model_fields[name].default) for name in OF_A_SERVER}
     try:
@@ -69,15 +64,14 @@ def load(url: str | None, target: Settings, flags: Mapping[str, Any] | None = No
     return settings
 
 
-def _given(url: str | None, flags: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _given(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
     """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
     path, file = users_file()
     of_file = file if url is not None and _server(str(file.get("url", ""))) == _server(url) else {}
     places: tuple[tuple[Mapping[str, Any], Callable[[str], str]], ...] = (
-        ({name: flags.get(name) for name in FLAGS}, lambda name: f"--source-{name.replace('_', '-')}"),
         (
             {name: os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}") or None for name in OF_A_SERVER},
-            lambda name: f"$TERMWEAVE_SOURCE_{name.upper()}",
+            lambda name: variable(f"source_{name}"),
         ),
         ({name: of_file.get(name) for name in OF_A_SERVER}, lambda _: str(path)),
     )

@@ -27,7 +27,7 @@ DEPTH = 100
 
 
 def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --queries, --run, --run-name and --workers."""
+    """Add --queries, --run and --workers."""
     return option_group(
         "Many queries",
         click.option(
@@ -38,7 +38,6 @@ def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "'-' is standard input.",
         ),
         click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
-        click.option("--run-name", metavar="TEXT", help="Last column of the run.  [default: mode and reranker]"),
         click.option("--workers", type=IntRange(1, 64), default=4, show_default=True, help="Requests sent at once."),
     )(function)
 
@@ -48,7 +47,6 @@ def answer_all(
     name: str,
     queries_file: str,
     run_file: str,
-    run_name: str | None,
     *,
     models: Mapping[str, str | None],
     mode: str | None,
@@ -78,7 +76,7 @@ def answer_all(
     queries = _queries(queries_file)
     index = Index.pinned(server, name, **models)
     chosen, reranking = index.choose(mode, rerank, rerank_budget)
-    title = run_name or systems.system_of(chosen.name, reranking, index).name
+    title = systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()
     shortened: list[str] = []
     cut_short: list[CutShort] = []

@@ -45,7 +45,7 @@ def update_table(plan: UpdatePlan, mode: UpdateMode) -> str:
     elif counts.gone and not plan.deletions:
         missing += " not found in the source; they are kept, because some of its entries cannot be read"
     elif not plan.allowed:
-        missing += f", more than the {mode.allow_deletions:.0%} that may be deleted: add --allow-deletions {plan.share:.0%}"
+        missing += f", more than the {mode.allow_deletions:.0%} that may be deleted without --yes"
     rows = {
         "index": f"{plan.index}, {plan.documents:,} documents",
         "add": f"{counts.new:,}",

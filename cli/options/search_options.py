@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +49,8 @@ def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --mode, --rerank, --rerank-budget and --rnn-similarity.
-
-    The function receives `mode`, `rerank` with the similarity in it, and `rerank_budget` in milliseconds.
-    """
-
-    @option_group(
+    """Add --mode, --rerank and --rerank-budget, which the function receives in milliseconds."""
+    return option_group(
         "Ranking",
         click.option(
             "--mode",
@@ -67,7 +62,8 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerank",
             metavar="NAME",
             callback=check_reranker,
-            help="none, rnn (reciprocal nearest neighbours), ranker@FOLDER or ranker@hf:OWNER/NAME (a cross-encoder; FOLDER or "
+            help="none, rnn (reciprocal nearest neighbours), rnn@dense (which mixes in the inner product, as the paper does, in place of the fused "
+            "score), ranker@FOLDER or ranker@hf:OWNER/NAME (a cross-encoder; FOLDER or "
             "hf:OWNER/NAME for short), a reranker of an installed package, or a chain: 'rnn>NAME'.  "
             "[default: what the profile says, else none]",
         ),
@@ -79,23 +75,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "it cannot score in time follow in their former order. Loading the model does not count. none: no limit.  [default: what the profile says, "
             "else none]",
         ),
-        click.option(
-            "--rnn-similarity",
-            "similarity",
-            type=click.Choice(["fused", "dense"]),
-            help="What rnn mixes with the neighbourhood: the fused score, or the inner product as in the paper.  [default: fused]",
-        ),
-    )
-    @functools.wraps(function)
-    def wrapped(*args: Any, rerank: str | None, similarity: str | None, **kwargs: Any) -> Any:
-        stages = (rerank or "none").split(">")
-        if similarity:
-            if "rnn" not in stages:
-                raise click.UsageError("--rnn-similarity goes with --rerank rnn.")
-            rerank = ">".join(f"rnn@{similarity}" if stage == "rnn" else stage for stage in stages)
-        return function(*args, rerank=rerank, **kwargs)
-
-    return wrapped
+    )(function)
 
 
 def words_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,7 +89,7 @@ def words_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --filter, --filter-json and --candidates."""
+    """Add --filter and --candidates."""
     return option_group(
         "Candidates",
         click.option(
@@ -118,12 +98,8 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="EXPRESSION",
             help='Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
-            "Operators: = != < <= > >=. Given several times, all must pass.",
-        ),
-        click.option(
-            "--filter-json",
-            metavar="JSON",
-            help="A filter of the query DSL; metadata are texts in metadata.FIELD and typed values in typed.FIELD.",
+            "Operators: = != < <= > >=. Or a clause of the query DSL (JSON), for which metadata are texts in metadata.FIELD and typed "
+            "values in typed.FIELD. Given several times, all must pass.",
         ),
         click.option(
             "--candidates",

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.common.output import Output
-from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import CONNECTION, OUTPUT, option_group
-from termweave.cli.options.passwords import only_asked
 from termweave.cli.options.source_index import release
 from termweave.errors import UsageError
 from termweave.support.messages import printable, without_password
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
     from termweave.corpora import OpenedSource
     from termweave.settings import Settings
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def check_together(*rules: tuple[str, bool]) -> None:
@@ -79,6 +75,16 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _only_asked(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse a password on the command line, as the callback of an option."""
+    if value in (None, "-"):
+        return value
+    raise UsageError(
+        "A password on the command line is visible to other users of this machine, in the list of processes.",
+        "Use --password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD.",
+    )
+
+
 def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name an OpenSearch and how to reach it; the function receives them as `settings`."""
 
@@ -87,32 +93,28 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--url", help="Address of OpenSearch.  [default: $OPENSEARCH_URL, else the running embedded node]"),
         click.option("--user", help="User name."),
         click.option(
-            "--password", metavar="-", callback=only_asked, help="'-' asks for the password; see also $TERMWEAVE_PASSWORD."
+            "--password",
+            metavar="-",
+            callback=_only_asked,
+            help="'-' asks for the password. $TERMWEAVE_PASSWORD and termweave.toml give it, too, as they give client certificates, "
+            "AWS regions and the timeout: see 'termweave config show'.",
         ),
-        click.option("--password-file", type=_FILE, help="File that holds the password."),
-        click.option("--ca-certs", type=_FILE, help="Certificate authorities (PEM)."),
-        click.option("--client-cert", type=_FILE, help="Client certificate (PEM)."),
-        click.option("--client-key", type=_FILE, help="Key of the client certificate (PEM)."),
-        click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate."),
-        click.option("--aws-sigv4", metavar="REGION", help="Sign requests for this AWS region."),
         click.option(
-            "--timeout",
-            type=FloatRange(min=0, max=86_400, min_open=True),
-            help="Seconds to wait for one answer.  [default: 60]",
+            "--ca-certs",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Certificate authorities to trust (PEM).",
         ),
+        click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate."),
     )
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         from termweave import settings
 
-        names = (
-            "url", "user", "password", "password_file", "ca_certs", "client_cert", "client_key", "insecure", "aws_sigv4", "timeout",
-        )  # fmt: skip
-        flags = {name: kwargs.pop(name) for name in names}
+        flags = {name: kwargs.pop(name) for name in ("url", "user", "password", "ca_certs", "insecure")}
         if flags["url"] and without_password(flags["url"]) != flags["url"]:
             logging.getLogger(__name__).warning(
                 "Warning: the password in --url is visible to other users of this machine, in the list of processes. Leave it out, and use "
-                "--password - (asks), --password-file or $TERMWEAVE_PASSWORD."
+                "--password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD."
             )
         return function(*args, settings=settings.load(**flags), **kwargs)
 
@@ -225,12 +227,11 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
     return opened
 
 
-def confirm(question: str, unasked: str = "--yes") -> None:
+def confirm(question: str) -> None:
     """Ask before something is deleted. The answer "n" ends the command with status 1, Ctrl-C with 130.
 
     Args:
-        question: The question.
-        unasked: The option that answers it beforehand.
+        question: The question; --yes answers it beforehand.
 
     Raises:
         Exit: The answer is no.
@@ -241,7 +242,7 @@ def confirm(question: str, unasked: str = "--yes") -> None:
     except click.Abort as error:
         click.echo(err=True)
         if isinstance(error.__context__, EOFError):
-            raise UsageError("The question was not answered.", f"Add {unasked} to run the command without questions.") from None
+            raise UsageError("The question was not answered.", "Add --yes to run the command without questions.") from None
         raise
     if not agreed:
         click.echo("Nothing was deleted.", err=True)

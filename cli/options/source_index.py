@@ -1,4 +1,4 @@
-"""Options of the verbs that can read an existing index as their source: which documents, how fast, and with which credentials."""
+"""Options of the verbs that can read an existing index as their source: which documents, and how fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 
 from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.passwords import only_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def source_index_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --source-query, --source-rate and the credentials of a source on another server.
+    """Add --source-query and --source-rate.
 
     Stands below `connection_options` and `source_options`: they become the entry "index" of `reading`, an `IndexReading`.
     """
@@ -35,7 +34,8 @@ def source_index_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--source-query",
             type=_FILE,
             metavar="FILE",
-            help="Read only the documents that match this clause of the query DSL (JSON).",
+            help="Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
+            "('-' asks) and so on are the credentials of another server: see docs/existing-index.md.",
         ),
         click.option(
             "--source-rate",
@@ -43,19 +43,6 @@ def source_index_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DOCUMENTS",
             help="Read at most so many documents per second.  [default: no limit]",
         ),
-        click.option("--source-user", help="User name on the server of SOURCE, if that is not the target's server."),
-        click.option(
-            "--source-password",
-            metavar="-",
-            callback=only_asked,
-            help="'-' asks for the password there; see also $TERMWEAVE_SOURCE_PASSWORD.",
-        ),
-        click.option("--source-password-file", type=_FILE, help="File that holds that password."),
-        click.option("--source-ca-certs", type=_FILE, help="Certificate authorities of that server (PEM)."),
-        click.option("--source-client-cert", type=_FILE, help="Client certificate for that server (PEM)."),
-        click.option("--source-client-key", type=_FILE, help="Key of that client certificate (PEM)."),
-        click.option("--source-insecure", is_flag=True, default=None, help="Do not verify that server's certificate."),
-        click.option("--source-aws-sigv4", metavar="REGION", help="Sign the requests to that server for this AWS region."),
     )
     @functools.wraps(function)
     def wrapped(
@@ -70,14 +57,14 @@ def source_index_options(function: Callable[..., Any]) -> Callable[..., Any]:
         from termweave import source_settings
         from termweave.corpora import IndexReading
 
-        given = {name: kwargs.pop(f"source_{name}") for name in source_settings.FLAGS}
-        of_an_index = [source_query, source_rate, *given.values()]
-        if any(value is not None for value in of_an_index) and not is_index(source):
-            raise click.UsageError("--source-... describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX.")
+        if (source_query is not None or source_rate is not None) and not is_index(source):
+            raise click.UsageError(
+                "--source-query and --source-rate describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX."
+            )
         index = IndexReading(
             query=None if source_query is None else _query(source_query),
             rate=source_rate,
-            settings=lambda url: source_settings.load(url, settings, given),
+            settings=lambda url: source_settings.load(url, settings),
         )
         reading = {**reading, "index": index} if is_index(source) else reading
         return function(*args, settings=settings, reading=reading, source=source, **kwargs)

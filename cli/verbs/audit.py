@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @verb("audit")
 @click.argument("name", required=False)
-@click.option("--last", type=IntRange(1, 10_000), default=20, show_default=True, help="Number of lines.")
+@click.option("-n", "--lines", "count", type=IntRange(1, 10_000), default=20, show_default=True, help="Number of lines.")
 @output_options
 @connection_options
-def command(*, name: str | None, last: int, settings: Settings, out: Output) -> None:
+def command(*, name: str | None, count: int, settings: Settings, out: Output) -> None:
     """Show the audit trail of NAME, or of all names, newest first.
 
     Every publication, promotion, rollback, update in place and deletion by termweave leaves a line in the hidden index
@@ -33,12 +33,12 @@ def command(*, name: str | None, last: int, settings: Settings, out: Output) -> 
     \b
     Examples:
       termweave audit docs
-      termweave audit --last 100 --json
+      termweave audit -n 100 --json
     """
     from termweave import engine
     from termweave.indexer.generations import audit
 
-    lines = audit.read(engine.connect(settings), name, last)
+    lines = audit.read(engine.connect(settings), name, count)
     data = {"schema": "termweave.audit/1", "name": name, "lines": [asdict(each) for each in lines]}
     empty = f"The audit trail has no line{f' about {name}' if name else ''}."
     out.emit(data, lambda: _table(lines) if lines else empty)

@@ -109,15 +109,12 @@ def fetch(*, names: tuple[str, ...], out: Output) -> None:
 @command.command("import", cls=GroupedCommand)
 @click.argument("graph", metavar="FILE.onnx", type=_FILE)
 @click.option("--name", required=True, help="The name that commands take from now on.")
-@click.option("--tokenizer", metavar="FILE", type=_FILE, help="Its tokenizer.json.  [default: the one beside the graph]")
 @click.option("--pooling", type=click.Choice(["mean", "cls"]), default="mean", show_default=True, help="How it makes vectors.")
 @click.option("--query-prompt", default="", metavar="TEXT", help="Text that it expects before a query.")
 @click.option("--document-prompt", default="", metavar="TEXT", help="Text that it expects before a document.")
 @output_options
-def import_(
-    *, graph: Path, name: str, tokenizer: Path | None, pooling: str, query_prompt: str, document_prompt: str, out: Output
-) -> None:
-    """Make a model of FILE.onnx, the graph of a BERT encoder of your own.
+def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document_prompt: str, out: Output) -> None:
+    """Make a model of FILE.onnx, the graph of a BERT encoder of your own, and of the tokenizer.json beside it.
 
     The graph maps input_ids to hidden states. Its parameters are read and compared with torch: the same states must come out.
     Needs the extra: pip install 'termweave[train]', in a clone pip install '.[train]'.
@@ -136,9 +133,9 @@ def import_(
         raise UsageError(
             f"A model of yours cannot be called {name!r}.", "Choose a plain name that is not in `termweave backbone list`."
         )
-    tokenizer = tokenizer or graph.with_name("tokenizer.json")
+    tokenizer = graph.with_name("tokenizer.json")
     if not tokenizer.is_file():
-        raise UsageError(f"{tokenizer} does not exist.", "Name the tokeniser of the graph with --tokenizer.")
+        raise UsageError(f"{tokenizer} does not exist.", "Put the tokenizer.json of the graph beside it.")
     prompts = {kind: text for kind, text in (("query", query_prompt), ("document", document_prompt)) if text}
     folder = backbones.bring(graph, tokenizer, name, pooling=pooling, prompts=prompts)
     out.emit({"schema": "termweave.backbone/1", "folders": {name: str(folder)}, "licences": {}}, f"{name}: {folder}")

@@ -26,7 +26,7 @@ SCHEMA = "termweave.encode-shards/1"
 )
 @option_group(
     "Processes",
-    click.option("--processes", type=IntRange(1, 1024), help="Processes of this host that encode.  [default: one for two cores]"),
+    click.option("--workers", type=IntRange(1, 1024), help="Processes of this host that encode.  [default: one for two cores]"),
     click.option(
         "--on", "cluster", type=click.Choice(["ray"]), help="Encode on the Ray cluster at $RAY_ADDRESS, else on a local one."
     ),
@@ -39,7 +39,7 @@ def command(
     *,
     source: str,
     folder: str,
-    processes: int | None,
+    workers: int | None,
     cluster: str | None,
     flags: dict[str, Any],
     skip_bad: bool,
@@ -70,7 +70,7 @@ def command(
     from termweave.indexer.shards.processes import encode_in_processes
     from termweave.support.messages import counted, without_password
 
-    check_together(("--on ray has an actor on each core of the cluster: leave out --processes", bool(processes and cluster)))
+    check_together(("--on ray has an actor on each core of the cluster: leave out --workers", bool(workers and cluster)))
     if not folder.strip():
         raise UsageError("--out names no folder.", "Name the folder of the shards: --out ./shards. Is a variable empty?")
     if is_index(source):
@@ -82,7 +82,7 @@ def command(
     models = {"weights": flags["weights"] or stored.weights, "dense": flags["dense"] or stored.dense}
     options = from_flags({**flags, **models, "skip_bad": skip_bad})
     opened = open_source(source, reading, out, skip_bad=skip_bad)
-    local = partial(encode_in_processes, count=processes or max(1, (os.cpu_count() or 1) // 2))
+    local = partial(encode_in_processes, count=workers or max(1, (os.cpu_count() or 1) // 2))
     with out.progress("Encoding") as bar:
         encoded = encode_corpus(
             opened, folder, options, encode_on_ray if cluster else local, lambda stage, done, total, *_: bar(done, total, stage)

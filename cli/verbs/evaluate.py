@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from termweave.search import Index
     from termweave.settings import Settings
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
 
 @verb("evaluate")
 @click.argument("name")
@@ -62,24 +60,18 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @option_group(
     "Files",
     click.option(
-        "--save-run",
+        "--save",
+        "folder",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Write the run of every system as a TREC file.",
+        help="Write SYSTEM.trec for the run of every system, values.tsv with the values of every query, and table.md.",
     ),
     click.option(
-        "--per-query",
-        type=_FILE,
+        "--html",
+        type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write the values of every query: tab-separated, or JSON lines for *.jsonl.",
+        help="Write a self-contained page with the table and plots.",
     ),
-    click.option(
-        "--markdown",
-        type=click.Path(dir_okay=False, allow_dash=True),
-        metavar="FILE",
-        help="Write the table as Markdown; '-' prints it.",
-    ),
-    click.option("--html", type=_FILE, metavar="FILE", help="Write a self-contained page with the table and plots."),
 )
 @model_options
 @output_options
@@ -93,9 +85,7 @@ def command(
     baseline: str | None,
     required: tuple[str, ...],
     timed: int,
-    save_run: Path | None,
-    per_query: Path | None,
-    markdown: str | None,
+    folder: Path | None,
     html: Path | None,
     models: dict[str, str | None],
     settings: Settings,
@@ -112,7 +102,7 @@ def command(
     \b
     Examples:
       termweave evaluate demo demo
-      termweave evaluate docs ./nfcorpus:dev --save-run runs/ --per-query values.tsv
+      termweave evaluate docs ./nfcorpus:dev --save runs/
       termweave evaluate docs ./nfcorpus --mode dense --mode hybrid --rerank none --rerank rnn --baseline dense
       termweave evaluate products ubi:opensearch
       termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
@@ -121,14 +111,14 @@ def command(
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
     from termweave.evaluation import evaluate, gates, systems
-    from termweave.evaluation.report import plots
+    from termweave.evaluation.report import json, plots, table
     from termweave.search import Index
 
     if html is not None:
         plots.require()
     parsed = [gates.parse(text) for text in required]
     opened = corpora.open_dataset(dataset)
-    writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
+    writable(folder, [html])
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
@@ -138,13 +128,14 @@ def command(
             experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
         verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
-        _write(experiment, save_run, per_query, out)
+        if folder is not None:
+            _write(experiment, folder, out)
     for note in experiment.notes:
         out.say(note)
     if html is not None:
         _write_page(html, experiment, opened, index, verdicts, out)
     reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
-    _show(experiment, reports, markdown, out)
+    out.emit({**json.evaluation(experiment), "gates": reports}, lambda: table.table(experiment))
     for verdict in verdicts:
         if verdict.met:
             out.say(f"Met: {verdict.reason}.")
@@ -162,23 +153,21 @@ def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int,
         return replace(experiment, latency=latency.measure(index, rows, texts, bar))
 
 
-def _write(experiment: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:
+def _write(experiment: Experiment, folder: Path, out: Output) -> None:
+    """Write the runs, the values of every query and the table."""
     from termweave.evaluation import runs
-    from termweave.evaluation.report import table as report
-    from termweave.evaluation.report.wording import queries
+    from termweave.evaluation.report import table
     from termweave.support.messages import counted
 
-    if save_run is not None:
-        ours = [row.system for row in experiment.rows if row.mode != "run"]
-        for system in ours:
-            runs.write(experiment.runs[system], save_run / f"{system}.trec")
-        out.say(f"{counted(len(ours), 'run')} in {save_run}")
-        saved = (scores for system in ours for scores in experiment.runs[system].scores.items())
-        if rewritten := runs.percent_encoded(identity for query, documents in saved for identity in (query, *documents)):
-            out.say(runs.encoding_remark(rewritten))
-    if per_query is not None:
-        report.write_per_query(experiment, per_query)
-        out.say(f"The values of {queries(len(experiment.queries))} are in {per_query}")
+    ours = [row.system for row in experiment.rows if row.mode != "run"]
+    for system in ours:
+        runs.write(experiment.runs[system], folder / f"{system}.trec")
+    table.write_per_query(experiment, folder / "values.tsv")
+    (folder / "table.md").write_text(table.markdown(experiment) + "\n", encoding="utf-8")
+    out.say(f"{counted(len(ours), 'run')}, values.tsv and table.md in {folder}")
+    saved = (scores for system in ours for scores in experiment.runs[system].scores.items())
+    if rewritten := runs.percent_encoded(identity for query, documents in saved for identity in (query, *documents)):
+        out.say(runs.encoding_remark(rewritten))
 
 
 def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
@@ -188,13 +177,3 @@ def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Ind
     about = {"index": index.generation, "OpenSearch": index.engine.capabilities.version, "models": ", ".join(models) or "none"}
     path.write_text(html_page.html(experiment, dataset, about=about, verdicts=verdicts), encoding="utf-8")
     out.say(f"The report is {path}")
-
-
-def _show(experiment: Experiment, verdicts: list[dict[str, Any]], markdown: str | None, out: Output) -> None:
-    from termweave.evaluation.report import json
-    from termweave.evaluation.report import table as report
-
-    if markdown not in {None, "-"}:
-        Path(str(markdown)).write_text(report.markdown(experiment) + "\n", encoding="utf-8")
-    as_markdown = report.markdown(experiment) if markdown == "-" else None
-    out.emit({**json.evaluation(experiment), "gates": verdicts}, as_markdown or (lambda: report.table(experiment)))

@@ -42,7 +42,6 @@ def command(
     candidates: int,
     explain_words: bool,
     filters: tuple[str, ...],
-    filter_json: str | None,
     models: dict[str, str | None],
     html: Path | None,
     settings: Settings,
@@ -68,7 +67,7 @@ def command(
     query = from_input(query)
     check_words(query)
     index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
-    clauses = where(filters, filter_json)
+    clauses = where(filters)
     hit = index.explain(
         query,
         document,

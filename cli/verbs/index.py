@@ -21,7 +21,6 @@ from termweave.cli.options.shared_options import (
     include_option,
     open_source,
     output_options,
-    share,
     source_options,
 )
 from termweave.cli.options.source_index import for_build, is_index, released_unless_stopped, source_index_options
@@ -58,11 +57,10 @@ if TYPE_CHECKING:
         "number that grows with every change, or _seq_no. Deleted documents are found by the ids of the others.",
     ),
     click.option(
-        "--allow-deletions",
-        callback=share,
-        metavar="SHARE",
-        help="With --delete-missing: delete at most this share of the documents without asking; where nobody can be asked, more is "
-        "refused. More than 10% is always deleted from a copy, so that 'termweave rollback' brings it back.  [default: 10%]",
+        "--yes",
+        is_flag=True,
+        help="With --delete-missing: delete more than 10% of the documents without asking; where nobody can be asked, that is refused "
+        "otherwise. It is done in a copy, so that 'termweave rollback' brings them back.",
     ),
 )
 @option_group(
@@ -73,17 +71,15 @@ if TYPE_CHECKING:
     click.option(
         "--on", "dataset", metavar="DATASET", help="The judged queries that --require is measured on.  [default: SOURCE]"
     ),
-    click.option("--of-live", is_flag=True, help="Compare with the live generation, on the same queries."),
     click.option(
         "--within",
         type=FloatRange(0),
         metavar="MARGIN",
-        help="With --of-live: the largest loss of nDCG@10 that is accepted. The 95 % interval of the paired difference must exclude a "
-        "larger one.",
+        help="Publish only if nDCG@10 is at most so much below that of the live generation, on the same queries. The 95 % interval of the "
+        "paired difference must exclude a larger loss.",
     ),
 )
 @build_options
-@click.option("--compress", is_flag=True, help="Compress requests (gzip). It helps on a slow network, not with a server nearby.")
 @source_options
 @include_option
 @output_options
@@ -100,12 +96,10 @@ def command(
     delete_missing: bool,
     new: bool,
     since: str | None,
-    allow_deletions: float | None,
+    yes: bool,
     required: tuple[str, ...],
     dataset: str | None,
-    of_live: bool,
     within: float | None,
-    compress: bool,
     skip_bad: bool,
     reading: dict[str, Any],
     settings: Settings,
@@ -128,18 +122,18 @@ def command(
       termweave index https://example.org/articles.jsonl.gz articles
       termweave index products.csv.zst products --id-field sku --title-field name --text-field description
       termweave index collection.tsv passages --id-field 1 --text-field 2
-      termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
+      termweave index huge.jsonl.gz docs --workers 8 --allow-refused 0.1%
       termweave index opensearch:products products-tw --title-field name --text-field description
       termweave index opensearch:products products-tw --title-field name --text-field description --keep-mapping
-      termweave index https://reader@old:9200/products products --text-field description --source-password -
+      termweave index https://reader@old:9200/products products --text-field description
       termweave index opensearch:products products-tw --text-field description --update --since updated_at --delete-missing
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./reports reports --passage-size 160
       termweave index ./reports reports --plan
       termweave index ./nfcorpus docs --update --delete-missing --plan
-      termweave index ./nfcorpus docs --update --delete-missing --allow-deletions 25%
-      termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
+      termweave index ./nfcorpus docs --update --delete-missing --yes
+      termweave index ./nfcorpus docs --dense ./my-model --within .01 --on ./nfcorpus:dev
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
@@ -155,15 +149,10 @@ def command(
             "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
             bool(since) and not is_index(source),
         ),
-        ("--allow-deletions belongs to --update --delete-missing", allow_deletions is not None and not delete_missing),
-        ("--within and --of-live belong together: --within .01 --of-live", of_live != (within is not None)),
+        ("--yes belongs to --update --delete-missing", yes and not delete_missing),
         (
-            "--passage-stride belongs to --passage-size: --passage-size 160 --passage-stride 120",
-            bool(flags["passage_stride"] and not flags["passage_size"]),
-        ),
-        (
-            "--on names the queries of a gate: add --require, or --within .01 --of-live",
-            bool(dataset and not (required or of_live or only_plan)),
+            "--on names the queries of a gate: add --require, or --within .01",
+            bool(dataset and not (required or within is not None or only_plan)),
         ),
     )
     models = {"weights": flags["weights"] or settings.weights, "dense": flags["dense"] or settings.dense}
@@ -171,13 +160,13 @@ def command(
     reading = for_build(reading, "" if only_plan or update else name, whole=bool(flags["keep_mapping"]))
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
-    server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience, out.say)
+    server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)
         for remark in remarks:
             out.say(remark)
-    mode = indexer.UpdateMode(delete_missing, new, given, indexer.LARGE_DELETION if allow_deletions is None else allow_deletions)
+    mode = indexer.UpdateMode(delete_missing, new, given, 1.0 if yes else indexer.LARGE_DELETION)
     if only_plan:
         if updating:
             show_update_plan(server, opened, name, options, mode, out)
@@ -187,7 +176,9 @@ def command(
     gate = _gate(server, name, required, within, dataset or source, options, out)
     run: Callable[..., Built | Updated]
     if updating:
-        run = partial(indexer.update, server, opened, name, options, mode=mode, gate=gate if required or of_live else None)
+        run = partial(
+            indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None
+        )
         nouns = ("document or passage", "documents and passages")
     else:
         live = generations.find_live(server, name)
@@ -237,8 +228,7 @@ def _ask(large: LargeDeletion, name: str) -> None:
     if not sys.stdin.isatty():
         raise large
     confirm(
-        f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ('termweave rollback {name}' brings them back.)",
-        f"--allow-deletions {large.share:.0%}",
+        f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ('termweave rollback {name}' brings them back.)"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
 from termweave.cli.options.shared_options import confirm, output_options, yes_option
-from termweave.support.messages import printable, sized
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -94,31 +93,21 @@ def status(*, out: Output) -> None:
 
 
 @command.command("logs", cls=GroupedCommand)
+@click.argument("name", metavar="[NODE]", default="node-1")
 @click.option("-n", "--lines", type=IntRange(1), default=100, show_default=True, help="Number of lines, from the end of the log.")
-@click.option("--node", "name", default="node-1", show_default=True, help="Name of the process.")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines until interrupted.")
 @output_options
-def logs(*, lines: int, name: str, follow: bool, out: Output) -> None:
-    """Print the log of the embedded OpenSearch.
+def logs(*, lines: int, name: str, out: Output) -> None:
+    """Print the end of the log of the embedded OpenSearch: of its process node-1, or of NODE.
 
     \b
     Examples:
       termweave node logs -n 20
-      termweave node logs --node node-2 --follow
+      termweave node logs node-2
     """
     from termweave.engine.embedded import node
 
     text = node.logs(node=name, lines=lines)
     out.emit({"schema": "termweave.node-logs/1", "node": name, "lines": text.splitlines()}, text)
-    shown = text.splitlines()
-    while follow and not out.json:
-        time.sleep(0.5)
-        log = node.logs(node=name, lines=1000).splitlines()
-        # If the log was rotated, the last line that was shown is not in it any more, and all lines are new.
-        last = len(log) - log[::-1].index(shown[-1]) if shown and shown[-1] in log else 0
-        if new := log[last:]:
-            click.echo(printable("\n".join(new), lines=True))
-            shown = log
 
 
 @command.command("wipe", cls=GroupedCommand)

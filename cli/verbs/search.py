@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.search import Index
     from termweave.search.results.hits import Answer
-    from termweave.search.retrieval.filter_grammar import FilterExpression
     from termweave.settings import Settings
 
 
@@ -91,7 +90,6 @@ def command(
     start: int,
     fields: str | None,
     filters: tuple[str, ...],
-    filter_json: str | None,
     facets: tuple[str, ...],
     sort: str | None,
     explain: bool,
@@ -101,7 +99,6 @@ def command(
     server_fusion: bool,
     queries_file: str | None,
     run_file: str | None,
-    run_name: str | None,
     workers: int,
     models: dict[str, str | None],
     html: Path | None,
@@ -129,7 +126,7 @@ def command(
     from termweave.search.options import FIELDS
     from termweave.search.results import json
 
-    kept = where(filters, filter_json)
+    kept = where(filters)
     many = queries_file is not None
     drawn = bool(explain or explain_words or html)
     shown = drawn or bool(show_query or start or highlight or fields)
@@ -137,7 +134,7 @@ def command(
     check_together(
         ("--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing", many and single),
         ("--queries needs --run OUT, the file for the answers; '-' prints them", many and run_file is None),
-        ("--run and --run-name go with --queries FILE", not many and bool(run_file is not None or run_name is not None)),
+        ("--run goes with --queries FILE", not many and run_file is not None),
         ("--facet and --sort go with one QUERY, not with --queries FILE", many and bool(facets or sort)),
         ("--show-query sends no search, so there is nothing to count or sort", show_query and bool(facets or sort)),
         ("--show-query sends no search, so there is nothing to explain or draw", show_query and drawn),
@@ -149,7 +146,6 @@ def command(
             name,
             queries_file,
             run_file,
-            run_name,
             models=models_to_open(models, settings),
             mode=mode,
             rerank=rerank,
@@ -260,24 +256,23 @@ def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[s
         )
 
 
-def where(expressions: Sequence[str], as_text: str | None) -> list[FilterExpression | dict[str, Any]]:
-    """What --filter and --filter-json say."""
+def where(filters: Sequence[str]) -> list[str | dict[str, Any]]:
+    """The filters of the command line: expressions, and clauses of the query DSL, which are JSON objects."""
+    return [_clause(text) if text.lstrip().startswith("{") else text for text in filters]
+
+
+def _clause(text: str) -> dict[str, Any]:
     import orjson
 
-    from termweave.search.retrieval import filter_grammar
-
-    found: list[FilterExpression | dict[str, Any]] = [filter_grammar.parse(expression) for expression in expressions]
-    if as_text is not None:
-        try:
-            clause = orjson.loads(as_text)
-        except orjson.JSONDecodeError as error:
-            raise click.UsageError(f"--filter-json is not JSON: {error}.") from None
-        if not isinstance(clause, dict) or len(clause) != 1:
-            raise click.UsageError(
-                '--filter-json takes one query clause, for example \'{"range": {"typed.year": {"gte": 2020}}}\'.'
-            )
-        found.append(clause)
-    return found
+    try:
+        clause: dict[str, Any] = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise click.UsageError(f"--filter {text!r} is not JSON: {error}.") from None
+    if len(clause) != 1:
+        raise click.UsageError(
+            '--filter takes one clause of the query DSL, for example \'{"range": {"typed.year": {"gte": 2020}}}\'.'
+        )
+    return clause
 
 
 def _as_console(requests: Sequence[dict[str, Any]]) -> str:

@@ -45,7 +45,7 @@ _CONNECTIONS = 32
     help="A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
 )
 @click.option(
-    "--dataset",
+    "--on",
     "datasets",
     multiple=True,
     metavar="DATASET",

@@ -42,12 +42,6 @@ SCHEMA = "termweave.train/1"
     metavar="KEY=VALUE",
     help="Set a parameter; repeatable. `termweave methods METHOD` lists them.",
 )
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Parameters in TOML; --set wins over it.",
-)
 @click.option("--resume", is_flag=True, help="Resume the run in DIR; it ends with the same model.")
 @click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
 @source_options
@@ -58,7 +52,6 @@ def command(
     dataset: str,
     folder: Path,
     assignments: tuple[str, ...],
-    config: Path | None,
     skip_bad: bool,
     resume: bool,
     only_plan: bool,
@@ -100,7 +93,7 @@ def command(
         "title_field": reading["title_field"],
         "text_field": ",".join(reading["text_fields"]),
     }
-    settings = chosen.settings(base.given(assignments, config) | {name: value for name, value in flags.items() if value})
+    settings = chosen.settings(base.given(assignments, None) | {name: value for name, value in flags.items() if value})
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Training needs {' and '.join(missing)}.", f"Install them: {install('train')}.")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import verb
 from termweave.cli.options.search_options import milliseconds
 from termweave.cli.options.shared_options import (
@@ -48,9 +47,6 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
 )
 @click.option("--profile", default="tuned", show_default=True, metavar="TEXT", help="Name of the stored profile.")
 @click.option(
-    "--trials", type=IntRange(0), default=0, show_default=True, help="Number of further trials by optuna (extra 'tune')."
-)
-@click.option(
     "--rerank",
     metavar="NAME",
     help="A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
@@ -62,7 +58,6 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
     callback=milliseconds,
     help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split of the queries into halves.")
 @click.option(
     "--prune",
     metavar="SHARE",
@@ -79,11 +74,9 @@ def command(
     dataset: str,
     measure: str,
     profile: str,
-    trials: int,
     rerank: str | None,
     rerank_budget: float | None,
     prune: float | None,
-    seed: int,
     dry_run: bool,
     models: dict[str, str | None],
     settings: Settings,
@@ -106,7 +99,7 @@ def command(
       termweave tune docs ./judged:dev --measure MRR@10 --dry-run
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
       termweave tune docs ./judged --prune 99%
-      termweave tune docs ./judged --trials 2000 --seed 1 --json
+      termweave tune docs ./judged --json
     """
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
@@ -114,15 +107,15 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
-    others = measure != "nDCG@10" or profile != "tuned" or trials or rerank or rerank_budget is not None
+    others = measure != "nDCG@10" or profile != "tuned" or rerank or rerank_budget is not None
     rule = (
         "--prune looks at nDCG@10 of the term weights, and stores no profile: "
-        "leave --measure, --profile, --trials, --rerank and --rerank-budget out"
+        "leave --measure, --profile, --rerank and --rerank-budget out"
     )
     check_together((rule, prune is not None and bool(others)))
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     if prune is not None:
-        _find_pruning(index, corpora.open_dataset(dataset), prune, seed, out)
+        _find_pruning(index, corpora.open_dataset(dataset), prune, out)
         return
     profiles.check_name(profile, index.signals)
     with out.progress("Tuning") as progress:
@@ -131,8 +124,6 @@ def command(
             corpora.open_dataset(dataset),
             name=profile,
             measure=measure,
-            seed=seed,
-            trials=trials,
             ranker=_ranker(rerank, rerank_budget),
             progress=lambda stage, done, total: progress(done, total, stage),
         )
@@ -159,7 +150,7 @@ def command(
         )
 
 
-def _find_pruning(index: Index, dataset: Dataset, target: float, seed: int, out: Output) -> None:
+def _find_pruning(index: Index, dataset: Dataset, target: float, out: Output) -> None:
     """Find the strongest pruning, and print it.
 
     Raises:
@@ -170,9 +161,7 @@ def _find_pruning(index: Index, dataset: Dataset, target: float, seed: int, out:
     from termweave.evaluation.tuning import pruning
 
     with out.progress("Pruning") as progress:
-        report = pruning.find(
-            index, dataset, target=target, seed=seed, progress=lambda stage, done, total: progress(done, total, stage)
-        )
+        report = pruning.find(index, dataset, target=target, progress=lambda stage, done, total: progress(done, total, stage))
     text = (
         f"--prune {report.rule} keeps {report.postings:.0%} of the impacts.\n"
         f"On {queries(report.held_out, 'held-out')} the weights keep {report.kept:.1%} of nDCG@10 {report.ndcg:.4f}; "

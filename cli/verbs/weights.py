@@ -27,7 +27,8 @@ SCHEMA = "termweave.weights/1"
 @verb("weights")
 @click.argument("text")
 @click.option(
-    "--model",
+    "--weights",
+    "model",
     metavar="MODEL",
     help="Folder, installed package, name or hf:OWNER/NAME of a weights model.  [default: the shipped one]",
 )
@@ -51,7 +52,7 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
       termweave weights "The mitochondrion is the powerhouse of the cell."
       termweave weights "what is the powerhouse of the cell" --kind query
       cat report.txt | termweave weights - --json
-      termweave weights "some text" --model path/to/model --html weights.html
+      termweave weights "some text" --weights path/to/model --html weights.html
     """
     from termweave import settings
     from termweave.encoders import load

@@ -289,18 +289,17 @@ def target(settings: Settings) -> str:
     return state.url
 
 
-def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False) -> Engine:
+def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
     """Connect to the server of the settings. No request is sent yet.
 
     Args:
-        settings: Address, credentials, certificates, timeout.
+        settings: Address, credentials, certificates, timeout, compression.
         pool_maxsize: Number of connections that are kept; at least the number of threads that send (opensearch-py's default is 1).
-        compress: Whether to send bodies as gzip. On one machine and within a data centre that costs more time than it saves.
 
     Raises:
         EngineUnreachable: No address is given and no embedded node runs.
         UsageError: The address is not valid, or credentials or certificates cannot be used.
     """
     url, authentication = credentials.options(settings, target(settings))
-    access = Access(url, authentication, settings.timeout, pool_maxsize, compress)
+    access = Access(url, authentication, settings.timeout, pool_maxsize, settings.compress)
     return Engine(DetectingTransport(access), credentials.user_of(authentication))

@@ -100,9 +100,12 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
         secret = settings.password.get_secret_value()
-        if secret == ASK and settings.origin("password") in {"flag", "--source-password"}:  # no file may have a user asked
+        if secret == ASK and settings.origin("password") in {
+            "flag",
+            "$TERMWEAVE_SOURCE_PASSWORD",
+        }:  # no file may have a user asked
             return prompt.secret(
-                f"Password of {user or 'the user'} at {url}: ", "Use --password-file or $TERMWEAVE_PASSWORD instead."
+                f"Password of {user or 'the user'} at {url}: ", "Use $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD instead."
             )
         return secret
     if settings.password_file is not None:
@@ -172,13 +175,15 @@ def _sigv4(region: str, url: str) -> dict[str, Any]:
     try:
         import boto3  # noqa: PLC0415 - an extra
     except ImportError:
-        raise UsageError("--aws-sigv4 needs boto3, which is not installed.", f"Install it with: {install('aws')}.") from None
+        raise UsageError(
+            "Signing requests for AWS needs boto3, which is not installed.", f"Install it with: {install('aws')}."
+        ) from None
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()
     if credentials is None:
         raise UsageError(
-            "--aws-sigv4 was given, but no AWS credentials were found.",
+            "Requests are to be signed for AWS (aws_sigv4), but no AWS credentials were found.",
             "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
     return {"http_auth": Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")}

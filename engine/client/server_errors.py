@@ -23,7 +23,7 @@ _LONGEST = 200
 OPENSEARCH = "OpenSearch"
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 _STATUS_HINTS: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Give a user and a password that it knows: --user and --password -, or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD.",
+    HTTPStatus.UNAUTHORIZED: "Give a user and a password that it knows: $TERMWEAVE_USER and $TERMWEAVE_PASSWORD (or --user NAME --password -).",
     HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
     HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md (docs/engines.md for Elasticsearch) lists those that termweave needs.",
 }
@@ -31,7 +31,7 @@ _STATUS_HINTS: dict[int, str] = {
 _TEXT_HINTS = {
     # nginx writes these three
     "The plain HTTP request was sent to HTTPS port": "Write the address with https://.",
-    "No required SSL certificate was sent": "Give a client certificate: --client-cert FILE and --client-key FILE.",
+    "No required SSL certificate was sent": "Give a client certificate: $TERMWEAVE_CLIENT_CERT and $TERMWEAVE_CLIENT_KEY.",
     "The SSL certificate error": (
         "The server does not accept the client certificate: it has expired, or an authority that the server does not trust signed it."
     ),
@@ -42,15 +42,15 @@ _AWS_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTP
 #: Texts in AWS's errors about a request that it does not accept, in lower case -> what to do.
 _AWS_HINTS = {
     "request signature we calculated does not match": (
-        "Check the secret key of AWS, the region of --aws-sigv4, and that no proxy changes the requests or their Host."
+        "Check the secret key of AWS, the region in $TERMWEAVE_AWS_SIGV4, and that no proxy changes the requests or their Host."
     ),
-    "credential should be scoped to": "Give the region and the service of this address: --aws-sigv4 REGION.",
+    "credential should be scoped to": "Give the region and the service of this address: $TERMWEAVE_AWS_SIGV4.",
     "security token included in the request is expired": "Renew the AWS credentials: their session token has expired.",
     "security token included in the request is invalid": "Check the AWS credentials: AWS does not know this key or session token.",
     "signature expired": "Check the clock of this machine: AWS accepts signatures for five minutes.",
     "signature not yet current": "Check the clock of this machine: AWS accepts signatures for five minutes.",
-    "missing authentication token": "Sign the requests: --aws-sigv4 REGION.",
-    "user: anonymous is not authorized": "Sign the requests: --aws-sigv4 REGION.",
+    "missing authentication token": "Sign the requests: set $TERMWEAVE_AWS_SIGV4 to the region.",
+    "user: anonymous is not authorized": "Sign the requests: set $TERMWEAVE_AWS_SIGV4 to the region.",
 }
 
 
@@ -109,7 +109,7 @@ def from_exception(
     timed_out, no_connection, any_failure = _exceptions(product)
     if isinstance(error, timed_out) and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
         return EngineUnreachable(
-            f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with --timeout."
+            f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with $TERMWEAVE_TIMEOUT."
         )
     if isinstance(error, (no_connection, timed_out)):
         return _unreachable(url, error, context)
@@ -169,7 +169,7 @@ def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> 
     if "ConnectTimeoutError" in f"{text} {getattr(error, 'errors', '')}":
         return EngineUnreachable(
             f"{url} did not accept a connection in time.",
-            "Check the address, a firewall between, or allow more time with --timeout.",
+            "Check the address, a firewall between, or allow more time with $TERMWEAVE_TIMEOUT.",
         )
     if any(sign in text for sign in _CUT):
         return EngineUnreachable(

@@ -65,7 +65,7 @@ _HANDSHAKE_ERRORS = {
     ),
     ("CERTIFICATE_REQUIRED",): (
         "{url} asks for a client certificate.",
-        "Give one with --client-cert and --client-key.",
+        "Give one with $TERMWEAVE_CLIENT_CERT and $TERMWEAVE_CLIENT_KEY.",
     ),
     ("ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN", "ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_ACCESS_DENIED"): (
         "{url} does not accept the client certificate.",
@@ -81,11 +81,11 @@ _HANDSHAKE_ERRORS = {
     ),
     ("ALERT_HANDSHAKE_FAILURE",): (
         "{url} ended the TLS handshake.",
-        "It may ask for a client certificate (--client-cert), or offer only outdated encryption; the server's log says more.",
+        "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or offer only outdated encryption; the server's log says more.",
     ),
     ("EOF_OCCURRED_IN_VIOLATION",): (
         "{url} closed the connection without saying why.",
-        "It may ask for a client certificate (--client-cert), or have ended; the server's log says more.",
+        "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or have ended; the server's log says more.",
     ),
 }  # fmt: skip
 #: Seconds to wait for what a server says after a handshake.
@@ -117,7 +117,7 @@ def context(settings: Settings) -> ssl.SSLContext:
         password = settings.client_key_password
         _identify(made, settings.client_cert, settings.client_key, None if password is None else password.get_secret_value())
     elif settings.client_key is not None:
-        raise UsageError("A client key was given without its certificate.", "Add --client-cert.")
+        raise UsageError("A client key was given without its certificate.", "Set client_cert, too.")
     return made
 
 
@@ -157,7 +157,7 @@ def _identify(made: ssl.SSLContext, certificate: Path, key: Path | None, passwor
     key_file = key or certificate
     if _KEY not in _content(key_file, "The key of the client certificate"):
         if key is None:
-            raise UsageError(f"{certificate} holds a client certificate without its key.", "Add --client-key.")
+            raise UsageError(f"{certificate} holds a client certificate without its key.", "Set client_key, too.")
         raise UsageError(
             f"{key}, the key of the client certificate, holds no private key in PEM format.", _INTO_PEM.replace("x509", "pkey")
         )

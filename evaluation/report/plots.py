@@ -34,7 +34,7 @@ def require() -> None:
     except ImportError:
         raise UsageError(
             "The plots of an HTML report need matplotlib, which is not installed.",
-            f"Install it with: {install('report')}. Tables need nothing: --markdown FILE.",
+            f"Install it with: {install('report')}. Tables need nothing: --save DIR.",
         ) from None
 
 

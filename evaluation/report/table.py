@@ -106,27 +106,17 @@ def cell(experiment: Experiment, row: Row, name: str) -> str:
 
 
 def write_per_query(experiment: Experiment, path: Path) -> None:
-    """Write all measures of every query and system: JSON lines for *.jsonl and *.ndjson, else a table with tabs.
+    """Write all measures of every query and system as a table with tabs.
 
-    Texts in the table that a spreadsheet would run as formulas begin with an apostrophe.
+    Texts that a spreadsheet would run as formulas begin with an apostrophe.
     """
-    import orjson  # noqa: PLC0415
-
     names = [*MEASURES, JUDGED]
-    with path.open("wb") as file:
-        as_json = path.suffix in {".jsonl", ".ndjson"}
-        if not as_json:
-            file.write(("\t".join(["query", "system", *names, "text"]) + "\n").encode())
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("\t".join(["query", "system", *names, "text"]) + "\n")
         for position, query in enumerate(experiment.queries):
-            text = experiment.texts.get(query, "")
             for system, values in experiment.values.items():
-                figures = {name: float(values[name][position]) for name in names}
-                if as_json:
-                    file.write(orjson.dumps({"query": query, "system": system, **figures, "text": text}) + b"\n")
-                else:
-                    words = [spreadsheet_cell(" ".join(part.split())) for part in (query, system, text)]
-                    row = [*words[:2], *(f"{value:.6g}" for value in figures.values()), words[2]]
-                    file.write(("\t".join(row) + "\n").encode())
+                words = [spreadsheet_cell(" ".join(part.split())) for part in (query, system, experiment.texts.get(query, ""))]
+                file.write("\t".join([*words[:2], *(f"{values[name][position]:.6g}" for name in names), words[2]]) + "\n")
 
 
 def _mark(experiment: Experiment, row: Row, name: str) -> str:

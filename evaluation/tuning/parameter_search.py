@@ -2,7 +2,7 @@
 
 `SPACE` declares what is tried. The coordinate search is deterministic. It starts once from the default (what `search` does
 without a profile) and once from the default with rNN reranking. One parameter at a time takes its best value, and rounds repeat
-until no value changes. With optuna (extra ``tune``) a seeded sampler continues from the result.
+until no value changes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import UsageError
 from termweave.search.ranking import fusion, modes
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.rnn import ReciprocalNeighbours
-from termweave.support.extras import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,31 +142,6 @@ class ParameterSearch:
             if best == previous:
                 break
         return best
-
-    def sample(self, start: dict[str, Any], trials: int, seed: int) -> dict[str, Any]:
-        """Continue from a point with optuna's sampler.
-
-        Raises:
-            UsageError: optuna is not installed.
-        """
-        try:
-            import optuna  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise UsageError(
-                "--trials needs optuna, which is not installed.",
-                f"Install it: {install('tune')}; or remove --trials.",
-            ) from None
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-        study.enqueue_trial({each.name: start[each.name] for each in self._space})
-
-        def objective(trial: Any) -> float:
-            point = {**self.default, **{each.name: trial.suggest_categorical(each.name, each.values) for each in self._space}}
-            return float(self.values(point).mean())
-
-        study.optimize(objective, n_trials=trials)
-        sampled = {**self.default, **study.best_params}
-        return sampled if self._is_better(sampled, start) else start
 
     def _is_better(self, point: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         """Whether a point beats another one by more than noise."""

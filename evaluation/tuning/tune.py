@@ -95,7 +95,6 @@ def tune(
     name: str = "tuned",
     measure: str = "nDCG@10",
     seed: int = 0,
-    trials: int = 0,
     depth: int = 100,
     ranker: CrossEncoderReranker | None = None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
@@ -107,8 +106,7 @@ def tune(
         dataset: Queries, and judgements of documents in the index.
         name: Name of the new profile.
         measure: "nDCG@10" or "MRR@10".
-        seed: Seed of the split into halves, and of optuna's sampler.
-        trials: Number of further trials by optuna; 0 runs the deterministic search alone.
+        seed: Seed of the split into halves.
         depth: Number of candidates from each signal.
         ranker: A cross-encoder that may rerank after the rest is chosen: its depth and its weight are fitted. Its budget, if it has
             one, limits the depth, and searches with the profile keep to it.
@@ -116,7 +114,7 @@ def tune(
 
     Raises:
         InputError: There are too few judged queries, or none of the judged documents is in the index.
-        UsageError: The index has nothing to fuse and no vectors to rerank with, or optuna is required and not installed.
+        UsageError: The index has nothing to fuse and no vectors to rerank with.
     """
     arguments.check(index=index, dataset=dataset)
     _check(index)
@@ -141,8 +139,6 @@ def tune(
     )
     search = ParameterSearch(fitted_half, index.signals, progress)
     best = search.descend()
-    if trials:
-        best = search.sample(best, trials, seed)
     mode, reranking = search.choice(best)
     ranked = [
         RankedQueries(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))

@@ -51,18 +51,27 @@ class Window:
 
     Attributes:
         size: Largest number of words in a passage; a text that is not longer stays whole.
-        stride: Smallest number of words from the start of one passage to the start of the next.
+        stride: Smallest number of words from the start of one passage to the start of the next; 0 becomes three quarters of the size.
     """
 
     size: int
-    stride: int
+    stride: int = 0
 
     def __post_init__(self) -> None:
+        if self.stride == 0:
+            object.__setattr__(self, "stride", self._usual_stride)
         if not 0 < self.stride <= self.size:
             raise UsageError(
                 f"Passages of {self.size} words cannot begin every {self.stride} words.",
                 "Choose a stride from 1 to the size; with a larger one words between two passages would be lost.",
             )
+
+    def __str__(self) -> str:
+        return str(self.size) if self.stride == self._usual_stride else f"{self.size}/{self.stride}"
+
+    @property
+    def _usual_stride(self) -> int:
+        return max(1, self.size * 3 // 4)
 
     @classmethod
     def from_lineage(cls, values: Mapping[str, Any]) -> Window | None:

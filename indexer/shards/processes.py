@@ -43,7 +43,7 @@ def encode_in_processes(encoder: ShardEncoder, files: Sequence[str], count: int)
         except BrokenProcessPool as error:
             raise TermweaveError(
                 "A process that encodes was killed.",
-                "If the memory was full, use fewer --processes. Run the same command again: it does what is missing.",
+                "If the memory was full, use fewer --workers. Run the same command again: it does what is missing.",
             ) from error
 
 

@@ -120,7 +120,7 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
     rows = "".join(f"q{number}\td{number}\t1\n" for number in range(8))
     (judged / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
     write(good)
-    build = ("index", str(judged), "cli-live", "--weights", "none", "--dense", "none", "--within", ".05", "--of-live")
+    build = ("index", str(judged), "cli-live", "--weights", "none", "--dense", "none", "--within", ".05")
     assert "no live generation to compare with" in termweave(*build).stderr
     before = opensearch_engine.request("GET", "/_alias/cli-live")
     write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
@@ -135,7 +135,6 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
     told = valid(met.stdout, "index")
     assert (told["published"], [gate["met"] for gate in told["gates"]]) == (True, [True])
     assert opensearch_engine.request("GET", "/_alias/cli-live") != before
-    assert "belong together" in termweave(*build[:-1], status=2).stderr
     opensearch_engine.request("DELETE", "/cli-live*")
 
 
@@ -199,9 +198,7 @@ def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folde
     (found,) = opensearch_engine.request("GET", "/cli-own").values()
     assert found["settings"]["index"]["max_ngram_diff"] == "3"
     assert found["mappings"]["properties"]["content"]["analyzer"] == "mine"
-    own = json.loads(
-        termweave("search", "cli-own", "os.path.join", "--json", "--filter-json", '{"term": {"kind": "entry"}}').stdout
-    )
+    own = json.loads(termweave("search", "cli-own", "os.path.join", "--json", "--filter", '{"term": {"kind": "entry"}}').stdout)
     assert [hit["id"] for hit in own["hits"]] == ["path"]
     raw = {"query": {"term": {"title.raw": "Timer threads"}}}
     assert opensearch_engine.request("POST", "/cli-own/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"

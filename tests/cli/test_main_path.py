@@ -100,20 +100,22 @@ def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
 
 
 def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_path):
-    data = valid(termweave("evaluate", live, str(folder), "--json", "--save-run", str(tmp_path / "runs")).stdout, "evaluate")
+    data = valid(termweave("evaluate", live, str(folder), "--json", "--save", str(tmp_path / "runs")).stdout, "evaluate")
     assert {row["system"] for row in data["rows"]} == {"BM25", "weights", "dense", "hybrid", "hybrid+rNN"}
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         "BM25.trec",
         "dense.trec",
         "hybrid+rNN.trec",
         "hybrid.trec",
+        "table.md",
+        "values.tsv",
         "weights.trec",
     ]
+    assert "| BM25 |" in (tmp_path / "runs" / "table.md").read_text()
+    assert len((tmp_path / "runs" / "values.tsv").read_text().splitlines()) == 1 + 5 * 2
     reports = (
         "--html",
         str(tmp_path / "r.html"),
-        "--per-query",
-        str(tmp_path / "v.tsv"),
         "--latency",
         "1",
         "--baseline",
@@ -122,10 +124,8 @@ def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_pa
     timed = valid(termweave("evaluate", live, str(folder), "--mode", "hybrid", *reports, "--json").stdout, "evaluate")
     assert [each["latency_ms"] is not None for each in timed["systems"]] == [True, True]
     assert (timed["baseline"], (tmp_path / "r.html").read_text()[:15]) == ("dense", "<!doctype html>")
-    assert len((tmp_path / "v.tsv").read_text().splitlines()) == 1 + 2 * 2
     line = (tmp_path / "runs" / "dense.trec").read_text().splitlines()[0].split()
     assert (line[1], line[3], line[5], len(line)) == ("Q0", "1", "dense", 6)
-    assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown", "-").stdout
     assert "paired randomisation test" in termweave("evaluate", live, str(folder)).stdout
 
 
@@ -164,7 +164,7 @@ def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engin
 
 
 def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
-    met = termweave("evaluate", live, str(folder), "--require", "nDCG@10>=0.1", "--save-run", str(tmp_path), "--json")
+    met = termweave("evaluate", live, str(folder), "--require", "nDCG@10>=0.1", "--save", str(tmp_path), "--json")
     assert valid(met.stdout, "evaluate")["gates"][0]["met"]
     assert "Met: hybrid: nDCG@10 of" in met.stderr
     missed = termweave("evaluate", live, f"{folder}:hard", "--require", "dense:MRR@10>=0.9", "--quiet", status=3)
@@ -173,14 +173,14 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     against = f"nDCG@10 within .01 of {tmp_path / 'hybrid.trec'}"
     # The saved run is what lay there before, though the same folder is written to.
     (tmp_path / "hybrid.trec").write_text("q1 Q0 nobody 1 1.0 old\nq2 Q0 nobody 1 1.0 old\n")
-    again = termweave("evaluate", live, str(folder), "--require", against, "--save-run", str(tmp_path), status=3)
+    again = termweave("evaluate", live, str(folder), "--require", against, "--save", str(tmp_path), status=3)
     assert "2 queries are too few" in again.stderr
     assert "nobody" not in (tmp_path / "hybrid.trec").read_text()
     assert "is not a requirement" in termweave("evaluate", live, str(folder), "--require", "better", status=2).stderr
     assert "no system 'magic'" in termweave("evaluate", live, str(folder), "--require", "magic:nDCG@10>=0", status=2).stderr
     assert "no measure 'P@10'" in termweave("evaluate", live, str(folder), "--require", "P@10>=.1", status=2).stderr
-    nowhere = tmp_path / "no" / "report.md"
-    said = termweave("evaluate", live, str(folder), "--markdown", str(nowhere), status=2).stderr
+    nowhere = tmp_path / "no" / "report.html"
+    said = termweave("evaluate", live, str(folder), "--html", str(nowhere), status=2).stderr
     assert f"{nowhere.parent} cannot be written to: it does not exist." in said
 
 

@@ -52,7 +52,7 @@ def test_nothing_to_weigh():
 
 def test_an_unknown_model():
     with pytest.raises(UsageError, match="no model named"):
-        run(TEXT, "--model", "nope")
+        run(TEXT, "--weights", "nope")
 
 
 def test_help_ends_with_examples():

@@ -103,9 +103,10 @@ def world(opensearch_engine, name, tmp_path, monkeypatch):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_lie_is_a_sentence_about_the_server(line, world, capsys):
+def test_a_lie_is_a_sentence_about_the_server(line, world, capsys, monkeypatch):
     command, proxy = world
-    arguments = [*command(line), "--url", proxy.url, "--timeout", "5"]
+    monkeypatch.setenv("TERMWEAVE_TIMEOUT", "5")
+    arguments = [*command(line), "--url", proxy.url]
     proxy.lie = None
     assert run(arguments) in {0, 4}, capsys.readouterr().err
     gc.collect()  # the connections that were lied to before

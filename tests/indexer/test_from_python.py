@@ -87,7 +87,7 @@ def test_the_way_of_updating_is_what_the_caller_says(connection, name):
         tw.index(NOTES[:1], name, connection=connection, update=UpdateMode(delete_missing=True))
     assert str(refused.value).endswith(
         "`termweave index --update --delete-missing --plan` reports what would change. If the documents are to go, add "
-        "`--allow-deletions 50%` (in Python UpdateMode(allow_deletions=0.5))."
+        "`--yes` (in Python UpdateMode(allow_deletions=0.5))."
     )
     updated = tw.index(NOTES[:1], name, connection=connection, update=UpdateMode(delete_missing=True, allow_deletions=0.5))
     assert (updated.documents, updated.deleted) == (1, 1)

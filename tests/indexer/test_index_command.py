@@ -22,12 +22,10 @@ def documents(engine, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--update", "--allow-deletions", "50%"], "--allow-deletions belongs to --update --delete-missing"),
-        (["--passage-stride", "10"], "belongs to --passage-size"),
+        (["--update", "--yes"], "--yes belongs to --update --delete-missing"),
         (["--on", "./nfcorpus"], "--on names the queries of a gate"),
         (["--new"], "belong to --update"),
         (["--fresh", "--update"], "leave out --fresh or --update"),
-        (["--of-live"], "belong together"),
     ],
 )
 def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):

@@ -77,7 +77,8 @@ def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
 def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
     with own_node() as state:
         bench = Bench(tmp_path, state.url, "paused").write(1200)
-        process = bench.start("--timeout", "15", prelude=HOLD, stdin=subprocess.PIPE)
+        bench.environment["TERMWEAVE_TIMEOUT"] = "15"
+        process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
         os.kill(state.nodes[0].pid, signal.SIGSTOP)
         try:

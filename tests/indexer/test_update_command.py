@@ -64,5 +64,5 @@ def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
     assert "Documents: 0 new, 1 changed, 2 unchanged, 1 no longer in the source (kept; --delete-missing deletes it)" in changed
     assert "1 deleted" not in changed
     assert "that changed documents have no longer were deleted" in changed
-    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--allow-deletions", "50%", "--json").out)["update"]
+    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--yes", "--json").out)["update"]
     assert (found["gone"], found["deleted"], found["outdated"]) == (2, 2, 0)

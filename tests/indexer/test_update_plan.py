@@ -37,7 +37,7 @@ class TestUpdate:
         few = corpus([*numbered(4), {"_id": "fresh", "text": "a new document"}])
         with pytest.raises(LargeDeletion, match=r"would delete 26 of 30 documents of .*, and 10% may be deleted") as refused:
             update(opensearch_engine, few, name, LEXICAL, mode=UpdateMode(delete_missing=True, new=new))
-        assert "add `--allow-deletions 87%` (in Python UpdateMode(allow_deletions=0.87))" in refused.value.hint
+        assert "add `--yes` (in Python UpdateMode(allow_deletions=0.87))" in refused.value.hint
         assert [each.index for each in list_generations(opensearch_engine, name)] == [built.index]
         assert clean(opensearch_engine, name, corpus(numbered(30))) == 30
 
@@ -87,7 +87,7 @@ class TestCommand:
         before = opensearch_engine.request("GET", f"/{name}/_mapping")
         assert run([*command, "--plan"]) == 0
         shown = capsys.readouterr().out
-        assert "delete     26, more than the 10% that may be deleted: add --allow-deletions 87%" in shown
+        assert "delete     26, more than the 10% that may be deleted without --yes" in shown
         assert "where      a copy" in shown
         assert run([*command, "--plan", "--json"]) == 0
         plan = json.loads(capsys.readouterr().out)
@@ -102,7 +102,7 @@ class TestCommand:
         assert run(command) == 2
         assert "would delete 26 of 30 documents" in capsys.readouterr().err
         assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 30
-        assert run([*command, "--allow-deletions", "90%"]) == 0
+        assert run([*command, "--yes"]) == 0
         assert "26 deleted" in capsys.readouterr().out
         assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 4
 
@@ -124,5 +124,5 @@ class TestCommand:
         os.close(slave)
         assert child.returncode == status, err
         assert f"Delete 26 of the 30 documents of '{name}'?".encode() in err
-        assert (b"Add --allow-deletions 87%" in err) == (answer == "\x04")  # Ctrl-D is no answer
+        assert (b"Add --yes to run the command without questions" in err) == (answer == "\x04")  # Ctrl-D is no answer
         assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == left

@@ -145,10 +145,6 @@ def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, 
         assert list(found.scores.get(query.id, {}).values()) == pytest.approx([hit.score for hit in hits], abs=1e-5)
     assert list(found.scores) == [query.id for query in everything if query.id in found.scores]
     assert not out.with_name("out.trec.partial").exists()
-    assert (
-        run(["search", index.name, "--queries", str(asked), "--run", "-", "--run-name", "mine", "--mode", "lexical", *url]) == 0
-    )
-    assert capsys.readouterr().out.splitlines()[0].endswith(" mine")
     assert run(["search", index.name, "--queries", str(asked), "--run", "/dev/stdout", "--mode", "lexical", *url]) == 0
     assert {len(line.split()) for line in capsys.readouterr().out.splitlines()} == {6}  # the run and nothing else
 
@@ -261,7 +257,7 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
     ("arguments", "said"),
     [
         ([], "Give a QUERY"),
-        (["x", "--run", "out"], "go with --queries"),
+        (["x", "--run", "out"], "goes with --queries"),
         (["--queries", "q.tsv"], "needs --run OUT"),
         (["x", "--queries", "q.tsv", "--run", "out"], "takes no QUERY"),
         (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),

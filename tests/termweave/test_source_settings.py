@@ -18,8 +18,8 @@ def nowhere(tmp_path, monkeypatch):
     return tmp_path
 
 
-def sent(url, target, **flags):
-    found = source_settings.load(url, target, flags)
+def sent(url, target):
+    found = source_settings.load(url, target)
     return credentials.options(found, found.url)[1].get("http_auth")
 
 
@@ -34,22 +34,19 @@ def test_the_targets_credentials_stay_with_the_target(monkeypatch):
     assert sent("http://target:9200", target) is None
 
 
-def test_a_source_has_its_own_from_flag_variable_address_and_file(nowhere, monkeypatch):
+def test_a_source_has_its_own_from_variable_address_and_file(nowhere, monkeypatch):
     target = settings.load(url="https://target:9200", user="me", password="targets")
     monkeypatch.setenv("TERMWEAVE_SOURCE_USER", "reader")
     monkeypatch.setenv("TERMWEAVE_SOURCE_PASSWORD", "of the variable")
     assert sent("https://other:9200", target) == ("reader", "of the variable")
-    secret = nowhere / "secret"
-    secret.write_text("of the file\n")
-    assert sent("https://other:9200", target, user="flag", password_file=secret) == ("flag", "of the file")
+    with pytest.raises(UsageError, match="the source is on the server that is written to"):
+        source_settings.load(None, target)
     monkeypatch.delenv("TERMWEAVE_SOURCE_USER")
     monkeypatch.delenv("TERMWEAVE_SOURCE_PASSWORD")
     assert sent("https://a:b@other:9200", target) == ("a", "b")
     (nowhere / "termweave.toml").write_text("url = 'https://third:9200'\nuser = 'third'\npassword = 'its own'\n")
     assert sent("https://third:9200", target) == ("third", "its own")
     assert sent("https://other:9200", target) is None
-    with pytest.raises(UsageError, match="the source is on the server that is written to"):
-        source_settings.load(None, target, {"user": "x"})
 
 
 def test_an_address_of_the_file_that_cannot_be_read_is_no_server(nowhere):

@@ -246,7 +246,7 @@ def test_a_data_set_that_does_not_exist_is_a_sentence(opensearch_engine, capsys,
         ("nowhere", "no file or folder 'nowhere'"),
         (str(tmp_path / "corpus.csv"), "without queries and judgements"),
     ):
-        assert run(["serve", "--dataset", spec, "--port", "0", "--url", opensearch_engine.url]) == 2
+        assert run(["serve", "--on", spec, "--port", "0", "--url", opensearch_engine.url]) == 2
         assert reason in capsys.readouterr().err
 
 

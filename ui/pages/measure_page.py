@@ -194,7 +194,7 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
         return book
     if spec in allowed:
         return corpora.open_dataset(spec)
-    raise UsageError(f"Pages may not use the data set {spec!r}.", "'termweave serve --dataset DATASET' allows one.")
+    raise UsageError(f"Pages may not use the data set {spec!r}.", "'termweave serve --on DATASET' allows one.")
 
 
 def _adopt(request: Request, form: FormData) -> Response:

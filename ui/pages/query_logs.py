@@ -45,7 +45,7 @@ def _add(request: Request, form: FormData) -> Response:
         raise UsageError(f"{wanted!r} is no number of queries.", f"Give one from 1 to {_MOST}.")
     content = bytes_of(form, "log")
     if spec and spec not in workspace.options.datasets:
-        raise UsageError(f"Pages may not read the log {spec!r}.", "'termweave serve --dataset ubi:opensearch' allows one.")
+        raise UsageError(f"Pages may not read the log {spec!r}.", "'termweave serve --on ubi:opensearch' allows one.")
     if bool(spec) == bool(content):
         raise UsageError("There is no log to read, or there are two.", "Choose a file, or one of the logs of the list.")
     with tempfile.TemporaryDirectory() as folder:

@@ -118,7 +118,7 @@ def test_chains(answer, ranked):
 def test_evaluate_lists_it_as_a_system(answer, ranked, server, tmp_path):
     path, _ = ranked()
     root = server[2]
-    arguments = ("--mode", "hybrid", "--rerank", "none", "--rerank", f"ranker@{path}", "--save-run", str(tmp_path / "runs"))
+    arguments = ("--mode", "hybrid", "--rerank", "none", "--rerank", f"ranker@{path}", "--save", str(tmp_path / "runs"))
     result, _ = answer("evaluate", str(root), *arguments, "--latency", "1")
     took = next(row for row in result["systems"] if "ranker@" in row["system"])["latency_ms"]
     assert 0 < took["median"] <= took["p95"]

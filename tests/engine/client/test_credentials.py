@@ -126,7 +126,7 @@ def test_a_password_on_the_command_line_is_refused_and_one_in_an_address_warned_
     assert run(["list", "--url", "http://127.0.0.1:1", "--user", "me", "--password", "hushed"]) == 2
     said = capsys.readouterr().err
     assert "A password on the command line is visible to other users of this machine" in said
-    assert "--password-file" in said
+    assert "$TERMWEAVE_PASSWORD_FILE" in said
     assert run(["list", "--url", "http://127.0.0.1:1", "--user", "me"]) == 5
     assert "visible" not in caplog.text
     assert run(["list", "--url", "http://me:hushed@127.0.0.1:1"]) == 5

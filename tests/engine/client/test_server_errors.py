@@ -59,7 +59,7 @@ def test_the_reason_of_a_refused_refresh_is_that_of_its_shard(scripted):
 @pytest.mark.parametrize(
     ("title", "hint"),
     [
-        ("400 No required SSL certificate was sent", "--client-cert FILE"),
+        ("400 No required SSL certificate was sent", "$TERMWEAVE_CLIENT_CERT"),
         ("400 The SSL certificate error", "it has expired"),
         ("400 The plain HTTP request was sent to HTTPS port", "https://"),
     ],
@@ -180,7 +180,9 @@ def test_being_refused_says_which_options_help(scripted):
     engine = connect(load(url=scripted.url))
     with pytest.raises(EngineResponseError) as caught:
         engine.request("GET", "/")
-    assert caught.value.hint.startswith("Give a user and a password that it knows: --user")  # they may have been given, and wrong
+    assert caught.value.hint.startswith(
+        "Give a user and a password that it knows: $TERMWEAVE_USER"
+    )  # they may have been given, and wrong
     engine.close()
 
 
@@ -226,7 +228,7 @@ def test_a_hostile_error_page_is_read_in_no_time(scripted):
     ("message", "hint"),
     [
         ("The request signature we calculated does not match the signature you provided.", "secret key"),
-        ("Credential should be scoped to a valid region.", "--aws-sigv4 REGION"),
+        ("Credential should be scoped to a valid region.", "$TERMWEAVE_AWS_SIGV4"),
         ("The security token included in the request is expired", "session token has expired"),
         ("Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z", "clock"),
         ("User: anonymous is not authorized to perform: es:ESHttpGet", "Sign the requests"),

@@ -18,10 +18,11 @@ from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.builder import noticeable_wait
 
 
-def test_a_server_that_never_answers_ends_within_the_time_out(capsys):
+def test_a_server_that_never_answers_ends_within_the_time_out(capsys, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
-        assert run(["list", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}", "--timeout", "1"]) == 5
+        monkeypatch.setenv("TERMWEAVE_TIMEOUT", "1")
+        assert run(["list", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]) == 5
         assert time.monotonic() - began < 3.5  # it was four attempts for each request
     assert "did not answer" in capsys.readouterr().err
 

@@ -158,7 +158,7 @@ class ClusterWriter:
 
     def update_in_place(self, label: str) -> None:
         """Change the other index: new, changed and deleted documents."""
-        flags = ("--update", "--delete-missing", "--allow-deletions", "100%", "--patience", str(_PATIENCE))
+        flags = ("--update", "--delete-missing", "--yes", "--patience", str(_PATIENCE))
         if self.command("index", self.path(label), OTHER, *flags):
             self._record.acts["updates in place"] += 1
             self.check(OTHER, self.patiently(lambda: generations.live(self.engine, OTHER)))

@@ -159,7 +159,7 @@ def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
         hits = json.loads(termweave("search", elastic_name, "python function", *options, "--json"))["hits"]
         assert {hit["id"] for hit in hits} == expected
     one = '{"range": {"metadata.part": {"gte": "p"}}}'
-    hits = json.loads(termweave("search", elastic_name, "python", "--filter-json", one, "--json"))["hits"]
+    hits = json.loads(termweave("search", elastic_name, "python", "--filter", one, "--json"))["hits"]
     assert {hit["id"] for hit in hits} == {"path", "timer"}
     facets = json.loads(termweave("search", elastic_name, "python", "--facet", "part", "--sort", "size:desc", "--json"))
     assert {each["value"] for each in facets["facets"]["part"]} == {"t", "j", "p", "c"}

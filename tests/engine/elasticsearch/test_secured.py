@@ -142,7 +142,7 @@ def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corp
     _done(termweave("builder", "delete", "docs", "--yes"))
 
 
-def test_a_source_is_read_by_a_user_of_its_own(secured, termweave, tmp_path):
+def test_a_source_is_read_by_a_user_of_its_own(secured, termweave, tmp_path, monkeypatch):
     with connect(load(url=secured.url, user="owner", password=PASSWORD, ca_certs=secured.authority.certificate)) as engine:
         for number in range(5):
             body = {"description": f"lamp {number}"}
@@ -154,9 +154,10 @@ def test_a_source_is_read_by_a_user_of_its_own(secured, termweave, tmp_path):
     code, text = termweave("builder", *build)
     assert code == 1
     assert "is unauthorized for user [builder]" in text  # the same server: the target's user counts unless the source has one
-    own = ("--source-user", "reader", "--source-password-file", secret, "--source-ca-certs", secured.authority.certificate)
-    assert "5 documents" in _done(termweave("builder", *build, *own))
-    assert "0 new" in _done(termweave("builder", *build, *own, "--update", "--since", "_seq_no"))
+    for key, value in {"USER": "reader", "PASSWORD_FILE": secret, "CA_CERTS": secured.authority.certificate}.items():
+        monkeypatch.setenv(f"TERMWEAVE_SOURCE_{key}", str(value))
+    assert "5 documents" in _done(termweave("builder", *build))
+    assert "0 new" in _done(termweave("builder", *build, "--update", "--since", "_seq_no"))
     _done(termweave("builder", "delete", "docs", "--yes"))
 
 

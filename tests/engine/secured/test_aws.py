@@ -104,10 +104,10 @@ def test_each_refusal_of_aws_has_its_sentence(proxy, monkeypatch):
     assert "does not know this key or session token" in hint()
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token/of+the=session")
     proxy.region = "us-east-1"
-    assert "--aws-sigv4 REGION" in hint()
+    assert "Give the region and the service of this address: $TERMWEAVE_AWS_SIGV4." in hint()
     with connect(load(url=proxy.url)) as engine, pytest.raises(EngineResponseError) as caught:
         engine.request("GET", "/_cat/indices")
-    assert caught.value.hint == "Sign the requests: --aws-sigv4 REGION."
+    assert caught.value.hint == "Sign the requests: set $TERMWEAVE_AWS_SIGV4 to the region."
 
 
 @pytest.mark.usefixtures("session")

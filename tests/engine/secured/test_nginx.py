@@ -85,7 +85,7 @@ def test_client_certificates_open_the_door_or_are_named(opensearch_engine, name,
                 Index.open(engine, name)
             assert caught.value.status == 400
             hints.append(caught.value.hint)
-        assert hints[0].startswith("Give a client certificate: --client-cert")
+        assert hints[0].startswith("Give a client certificate: $TERMWEAVE_CLIENT_CERT")
         assert hints[1] == hints[2]
         assert "expired" in hints[1]
         assert "authority" in hints[1]

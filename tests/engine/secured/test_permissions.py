@@ -60,7 +60,7 @@ def test_the_least_roles_suffice(secured, corpus, termweave):
     corpus(5)
     _done(termweave("builder", "index", folder, "docs", "--update"))
     corpus(2)
-    _done(termweave("builder", "index", folder, "docs", "--update", "--new", "--delete-missing", "--allow-deletions", "90%"))
+    _done(termweave("builder", "index", folder, "docs", "--update", "--new", "--delete-missing", "--yes"))
     _done(termweave("builder", "verify", "docs", folder))
     corpus(5)
     _done(termweave("builder", "index", folder, "docs"))

@@ -99,7 +99,8 @@ def test_neither_password_is_stored_anywhere(doors, termweave, shop, name, state
     (source, authority), (target, _) = doors
     file = tmp_path / "source.password"
     file.write_text(READER[1])
-    flags = ["--source-user", READER[0], "--source-password-file", file, "--source-ca-certs", authority]
+    for key, value in {"USER": READER[0], "PASSWORD_FILE": file, "CA_CERTS": authority}.items():
+        monkeypatch.setenv(f"TERMWEAVE_SOURCE_{key}", str(value))
     build = ["index", f"{source.url}/{shop}", name, *OPTIONS]
 
     def check(marker):
@@ -116,35 +117,37 @@ def test_neither_password_is_stored_anywhere(doors, termweave, shop, name, state
             raise KeyboardInterrupt
 
         patch.setattr(BulkSender, "send", stop)
-        termweave(*build, *flags, status=130)
+        termweave(*build, status=130)
     check(b"blue lamp 17")
     assert list((state / "snapshots").glob("*"))
-    assert "30 documents" in termweave(*build, *flags)
+    assert "30 documents" in termweave(*build)
     check(f"{source.url}/{shop}".encode())  # the lineage names the source
     write(opensearch_engine, shop, {"p31": {"description": "red lamp"}})
-    with monkeypatch.context() as patch:
-        for key, value in {"USER": READER[0], "PASSWORD": READER[1], "CA_CERTS": authority}.items():
-            patch.setenv(f"TERMWEAVE_SOURCE_{key}", str(value))
-        assert "1 new" in termweave(*build, "--update")
-        assert "all there" in termweave("verify", name, f"{source.url}/{shop}", "--text-field", "description")
+    assert "1 new" in termweave(*build, "--update")
+    assert "all there" in termweave("verify", name, f"{source.url}/{shop}", "--text-field", "description")
+    for key in ("USER", "PASSWORD_FILE"):
+        monkeypatch.delenv(f"TERMWEAVE_SOURCE_{key}")
     inside = source.url.replace("://", f"://{READER[0]}:{READER[1]}@")
     write(opensearch_engine, shop, {"p32": {"description": "green lamp"}})
-    assert "1 new" in termweave("index", f"{inside}/{shop}", name, *OPTIONS, "--update", "--source-ca-certs", authority)
+    assert "1 new" in termweave("index", f"{inside}/{shop}", name, *OPTIONS, "--update")
     check(b"green lamp")
     for nginx, (user, _), (stranger, _) in ((source, READER, WRITER), (target, WRITER, READER)):
         assert f"- {user} [" in nginx.log()
         assert stranger not in nginx.log()
 
 
-def test_the_targets_credentials_are_not_sent_to_a_source(doors, termweave, shop, name, state, opensearch_engine):
+def test_the_targets_credentials_are_not_sent_to_a_source(doors, termweave, shop, name, state, opensearch_engine, monkeypatch):
     """Not even to be refused: without credentials of its own the source sees none, and the hint names those that it needs."""
     (source, authority), _ = doors
     build = ["index", f"{source.url}/{shop}", name, *OPTIONS]
-    said = termweave(*build, "--source-ca-certs", authority, status=1)
+    monkeypatch.setenv("TERMWEAVE_SOURCE_CA_CERTS", str(authority))
+    said = termweave(*build, status=1)
     assert "answered 401" in said
-    assert "--source-user and --source-password -, or $TERMWEAVE_SOURCE_USER and $TERMWEAVE_SOURCE_PASSWORD" in said
+    assert "knows: $TERMWEAVE_SOURCE_USER and $TERMWEAVE_SOURCE_PASSWORD." in said
     assert re.findall(r"- (\S+) \[", source.log()) == ["-"] * source.log().count("\n")
-    said = termweave(*build, "--source-user", READER[0], status=5)
+    monkeypatch.delenv("TERMWEAVE_SOURCE_CA_CERTS")
+    monkeypatch.setenv("TERMWEAVE_SOURCE_USER", READER[0])
+    said = termweave(*build, status=5)
     assert "signed by an unknown authority" in said
-    assert "--source-ca-certs" in said
+    assert "$TERMWEAVE_SOURCE_CA_CERTS" in said
     assert not opensearch_engine.request("HEAD", f"/{name}")

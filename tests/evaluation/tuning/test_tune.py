@@ -291,15 +291,6 @@ def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
     assert reranked.endswith("search with the mode hybrid and the reranker rnn.")
 
 
-@pytest.mark.engine
-def test_optuna_goes_on_from_there(untouched, folder):
-    pytest.importorskip("optuna")
-    dataset = corpora.open_dataset(folder)
-    plain, sampled = tuning.tune(untouched, dataset), tuning.tune(untouched, dataset, trials=20)
-    assert sampled.trials > plain.trials
-    assert tuning.tune(untouched, dataset, trials=20) == sampled
-
-
 @pytest.fixture
 def knowing(folder, monkeypatch):
     """A ranker that knows the judgements: it gives relevant documents a high logit. Opening it takes no time of a pair."""

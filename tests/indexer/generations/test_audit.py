@@ -82,7 +82,7 @@ def test_a_line_says_who_when_and_from_where(opensearch_engine, name, corpus, co
     shown = command("audit", name)
     for part in ("jürgen", socket.gethostname(), f"publish: nothing -> {index}", line.at[:10]):
         assert part in shown
-    assert name in command("audit", "--last", "50")
+    assert name in command("audit", "-n", "50")
 
 
 def test_a_name_without_lines(command, name):

@@ -1,4 +1,4 @@
-"""`--compress` on a real server, with somebody on the line who looks at the bytes."""
+"""The setting `compress` on a real server, with somebody on the line who looks at the bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def requests(heard):
 def test_what_is_sent_is_gzip_on_demand_and_arrives_as_it_was(bench, compress):
     bench.write(1200)
     with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
-        bench.run(*(["--compress"] if compress else []), url=proxy.url)
+        bench.environment["TERMWEAVE_COMPRESS"] = str(compress)
+        bench.run(url=proxy.url)
     bench.whole()
     sent = [found for heard in proxy.heard for found in requests(heard) if "/_bulk" in found[0]]
     assert len(sent) > 5

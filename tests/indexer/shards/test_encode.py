@@ -41,10 +41,10 @@ def one_pass(path, tmp_path, **options):
 
 def test_shards_have_the_same_bytes_in_one_process_and_in_four(write, encode, tmp_path):
     path = write(texts(200))
-    said = encode(path, f"file://{tmp_path}/four", "--processes", "4")  # a URL, which fsspec opens
+    said = encode(path, f"file://{tmp_path}/four", "--workers", "4")  # a URL, which fsspec opens
     jsonschema.validate(said, SCHEMA)
     assert (said["texts"], said["shards"], said["encoded"]) == (200, 13, {"shards": 13, "texts": 200})
-    encode(path, tmp_path / "one", "--processes", "1")
+    encode(path, tmp_path / "one", "--workers", "1")
     assert files(tmp_path / "four") == files(tmp_path / "one")
     assert {name[:6] for name in files(tmp_path / "one")} == {"shard-", "sample", "statis", "termwe"}
 
@@ -117,7 +117,7 @@ def test_another_corpus_or_option_is_refused(write, encode, in_process, tmp_path
     [
         ("opensearch:products", (), "is an index, which changes"),
         ("corpus.jsonl", ("--weights", "none"), "Without a model there is nothing to encode"),
-        ("corpus.jsonl", ("--processes", "2", "--on", "ray"), "leave out --processes"),
+        ("corpus.jsonl", ("--workers", "2", "--on", "ray"), "leave out --workers"),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(write, encode, tmp_path, monkeypatch, source, options, said):

@@ -40,7 +40,7 @@ if __name__ == "__main__":
 def test_shards_have_the_same_bytes_on_a_cluster(write, encode, tmp_path, monkeypatch, killed):
     monkeypatch.undo()
     path, program, mark = write(texts(4_000)), tmp_path / "program.py", tmp_path / "killed"
-    encode(path, tmp_path / "here", "--processes", "1")
+    encode(path, tmp_path / "here", "--workers", "1")
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), "encode", str(path), "--out", str(tmp_path / "ray"), *QUICK, "--on", "ray"]
     environment = {**os.environ, "KILL": str(mark) if killed else "", "PYTHONWARNINGS": "ignore"}

@@ -39,7 +39,7 @@ def encoding(path, folder, tmp_path, *, until):
     """Run `termweave encode` in two processes; the body runs as soon as `until(folder)` is true."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, str(program), "encode", str(path), "--out", str(folder), *QUICK, "--processes", "2"]
+    command = [sys.executable, str(program), "encode", str(path), "--out", str(folder), *QUICK, "--workers", "2"]
     child = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     end = time.monotonic() + 120
     while not (folder.exists() and until(folder)):
@@ -67,9 +67,9 @@ def test_an_encoding_that_is_killed_goes_on_where_it_was_and_cleans_up(encode, t
     whole = len(files(folder, "shard-"))
     monkeypatch.setattr("termweave.indexer.preparation.corpus_pass._BLOCK_DOCUMENTS", 50)
     monkeypatch.setattr("termweave.indexer.shards.corpus_encoding._SHARD", 100)
-    said = encode(long_corpus, folder, "--processes", "1")
+    said = encode(long_corpus, folder, "--workers", "1")
     assert said["encoded"]["shards"] == 6 - whole
-    encode(long_corpus, tmp_path / "at-once", "--processes", "1")
+    encode(long_corpus, tmp_path / "at-once", "--workers", "1")
     assert files(folder) == files(tmp_path / "at-once")
 
 
