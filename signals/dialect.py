@@ -207,21 +207,23 @@ class Elasticsearch(ServerDialect):
 
         A key of a `flattened` field takes no range with one bound, and `flattened` knows the entries of an object, but not the object.
         """
-        return [_of_flattened(clause, entries) for clause in where]
+        return [_flattened_clause(clause, entries) for clause in where]
 
 
-def _of_flattened(clause: Any, entries: Collection[str]) -> Any:
+def _flattened_clause(clause: Any, entries: Collection[str]) -> Any:
     """A clause, or a part of one, as `flattened` takes it."""
     if isinstance(clause, list | tuple):
-        return [_of_flattened(part, entries) for part in clause]
+        return [_flattened_clause(part, entries) for part in clause]
     if not isinstance(clause, dict):
         return clause
     if clause.keys() == {"exists"}:
-        return _existing(clause, entries)
-    return {key: _bounded(value) if key == "range" else _of_flattened(value, entries) for key, value in clause.items()}
+        return _exists_clause(clause, entries)
+    return {
+        key: _range_with_bounds(value) if key == "range" else _flattened_clause(value, entries) for key, value in clause.items()
+    }
 
 
-def _existing(clause: dict[str, Any], entries: Collection[str]) -> dict[str, Any]:
+def _exists_clause(clause: dict[str, Any], entries: Collection[str]) -> dict[str, Any]:
     """An `exists` clause; for an object of the metadata one that matches if one of its known entries exists."""
     field = str(clause["exists"].get("field")) if isinstance(clause["exists"], dict) else ""
     inside = [f"metadata.{name}" for name in entries if f"metadata.{name}".startswith(f"{field}.")]
@@ -230,7 +232,7 @@ def _existing(clause: dict[str, Any], entries: Collection[str]) -> dict[str, Any
     return {"bool": {"should": [{"exists": {"field": name}} for name in (field, *inside)], "minimum_should_match": 1}}
 
 
-def _bounded(ranges: Any) -> Any:
+def _range_with_bounds(ranges: Any) -> Any:
     """The body of a `range` clause: an empty text is below, and the last character of Unicode above all others."""
     if not isinstance(ranges, dict):
         return ranges

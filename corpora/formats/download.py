@@ -8,12 +8,10 @@ so the file is downloaded again and its unchanged documents are not encoded agai
 from __future__ import annotations
 
 import http.client
-import io
 import os
 import shutil
 import ssl
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
@@ -25,9 +23,9 @@ from termweave.corpora.formats import index_address
 from termweave.corpora.formats.compression import copies
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import first_line, sized
+from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
     from http.client import HTTPMessage
 
@@ -90,53 +88,14 @@ def downloaded(address: str) -> Path:
         raise _gone(name, error) from None
 
 
-class _PacedReader(io.RawIOBase):
-    """The bytes of a socket as long as they come as fast as `LEAST` says. What the reader does between them takes no time."""
-
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
-        super().__init__()
-        self._raw, self._sock = raw, sock
-        self._missing, self._left = LEAST
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(min(SECONDS, self._left))
-        begun = time.monotonic()
-        count: int | None = self._raw.readinto(buffer)
-        self._missing -= count or 0
-        self._left -= time.monotonic() - begun
-        if self._missing <= 0:
-            self._missing, self._left = LEAST
-        elif self._left <= 0:
-            raise TimeoutError("less than {:,} bytes arrived in {:.0f} s".format(*LEAST))
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _PacedResponse(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
-        super().__init__(sock, *arguments, **options)
-        self.fp = io.BufferedReader(_PacedReader(self.fp.detach(), sock))
-
-
 class _Http(urllib.request.HTTPHandler):
     def http_open(self, req: Any) -> Any:
-        return self.do_open(_connection(http.client.HTTPConnection), req)
+        return self.do_open(paced_connection(http.client.HTTPConnection, *LEAST), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, req: Any) -> Any:
-        return self.do_open(_connection(http.client.HTTPSConnection), req, context=ssl.create_default_context())
-
-
-def _connection(kind: type[http.client.HTTPConnection]) -> Any:
-    """A kind of connection whose answers must come fast enough."""
-    return type(kind.__name__, (kind,), {"response_class": _PacedResponse})
+        return self.do_open(paced_connection(http.client.HTTPSConnection, *LEAST), req, context=ssl.create_default_context())
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
