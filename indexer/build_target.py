@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
-    from termweave.indexer.preparation.passages import Window
     from termweave.records import Encoding
     from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
@@ -100,6 +99,9 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
         spelling = dialect_of(engine.capabilities)
         mapping = _merged(layout, options, spelling)
         corpus.notes.extend(corpus.metadata.notes())
+        passages = {}
+        if options.passages is not None:
+            passages = {**options.passages.parameters(), "count": ledger.total, "most": ledger.most_passages}
         made = Lineage(
             name=name,
             created=generations.creation_time(engine, name),
@@ -108,9 +110,9 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in planned.models.items()},
-            statistics={} if corpus.statistics is None else statistics_lineage(corpus.statistics),
+            statistics=statistics_lineage(corpus.statistics),
             documents=ledger.documents,
-            passages=_passages_lineage(options.passages, ledger),
+            passages=passages,
             fields=layout.extra,
             types=layout.types,
         )
@@ -187,21 +189,10 @@ def replicas(engine: Engine, options: BuildOptions) -> int:
         return 1  # this user may not ask; a replica without a second node does no harm
 
 
-def _passages_lineage(window: Window | None, ledger: Ledger) -> dict[str, int]:
-    """`Lineage.passages` of a new generation."""
-    if window is None:
-        return {}
-    return {**window.parameters(), "count": ledger.total, "most": ledger.most_passages}
-
-
-def statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
+def statistics_lineage(statistics: CorpusStatistics | None) -> dict[str, Any]:
     """`Lineage.statistics` of a new generation."""
-    return {
-        "hash": statistics.hash,
-        "analysis": statistics.analysis,
-        "documents": statistics.documents,
-        "average_length": statistics.average_length,
-    }
+    names = ("hash", "analysis", "documents", "average_length")
+    return {name: getattr(statistics, name) for name in names} if statistics else {}
 
 
 def stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,22 +85,14 @@ def index(
     )
     from termweave.search import connect  # noqa: PLC0415 - opensearch-py is loaded when a server is needed
 
-    if connection is not None:
-        return _run(connection, source, name, chosen, progress, update=update)
-    with connect() as own:
-        return _run(own, source, name, chosen, progress, update=update)
-
-
-def _run(
-    connection: Connection, source: Any, name: str, options: BuildOptions, progress: Any, *, update: bool | UpdateMode
-) -> Built | Updated:
     called = {} if progress is None else {"progress": progress}
     done: Built | Updated
-    if update:
-        mode = UpdateMode() if isinstance(update, bool) else update
-        done = updater.update(connection.engine, source, name, options, mode, **called)
-    else:
-        done = builder.build(connection.engine, source, name, options, **called)
+    with connect() if connection is None else nullcontext(connection) as used:
+        if update:
+            mode = UpdateMode() if isinstance(update, bool) else update
+            done = updater.update(used.engine, source, name, chosen, mode, **called)
+        else:
+            done = builder.build(used.engine, source, name, chosen, **called)
     return replace(
         done, notes=tuple(map(for_python, (*source.remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings))
     )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.support.background import ahead
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -25,8 +27,6 @@ _SMALLEST = 2000
 _FIRST, _MOST, _BYTES = 100, 1000, 2_000_000
 #: Pages that wait for the thread that stores them.
 _WAITING = 2
-#: Seconds between checks whether to stop, and seconds for which a request that is under way is waited for then.
-_TICK, _PARTING = 0.2, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,64 +114,39 @@ class PageReader:
     ) -> None:
         self._point, self._slices, self._pace = point, slices, pace
         self._stop = threading.Event()
-        self._body = {
-            "_source": {"excludes": list(excludes)} if excludes else True,
-            "sort": [{"_seq_no": "asc"}],
-            "track_total_hits": False,
-        }
+        self._body = _body(excludes)
         self._waiting: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         for number, each in enumerate(slices):
             if (start := starts.get(number, each.low)) <= each.high:
                 self._waiting.put((number, start))
-        self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(maxsize=_WAITING)
         self._size = _FIRST
 
     def __iter__(self) -> Iterator[Page]:
-        threads = [
-            threading.Thread(target=self._run, name=f"termweave-source-{number}", daemon=True) for number in range(READERS)
-        ]
-        for thread in threads:
-            thread.start()
-        running = len(threads)
         try:
-            while running:
-                page = self._pages.get()
-                if page is None:
-                    running -= 1
-                elif isinstance(page, BaseException):
-                    raise page
-                else:
-                    yield page
+            yield from ahead([self._slice_by_slice() for _ in range(READERS)], "source", self._stop, depth=_WAITING)
         finally:
             self._stop.set()
-            for thread in threads:
-                thread.join(_PARTING)
 
-    def _run(self) -> None:
-        """Read slices until none is left; an error is handed to the thread that iterates."""
-        try:
-            while not self._stop.is_set():
-                try:
-                    number, start = self._waiting.get_nowait()
-                except queue.Empty:
-                    break
-                self._read(number, start)
-            self._put(None)
-        except BaseException as error:  # noqa: BLE001 - the iterating thread raises it
-            self._put(error)
+    def _slice_by_slice(self) -> Iterator[Page]:
+        """Read slices until none is left: the work of one thread."""
+        while not self._stop.is_set():
+            try:
+                number, start = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            yield from self._read(number, start)
 
-    def _read(self, number: int, start: int) -> None:
+    def _read(self, number: int, start: int) -> Iterator[Page]:
         part = self._slices[number]
         view = self._point.views[part.shard]
         while start <= part.high and not self._stop.is_set():
             size = self._pace.page(self._size)
             self._pace.wait(size, self._stop)
-            answer = self._point.search(view, start, part.high, {**self._body, "size": size})
-            hits = answer["hits"]["hits"]
+            hits = self._point.search(view, start, part.high, {**self._body, "size": size})["hits"]["hits"]
             start = hits[-1]["sort"][0] + 1 if len(hits) == size else part.high + 1
             kept = [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
             self._fit(kept)
-            self._put(Page(number, start, kept))
+            yield Page(number, start, kept)
 
     def _fit(self, hits: list[dict[str, Any]]) -> None:
         """Choose the size of the next page by the size of the documents of this one."""
@@ -179,23 +154,10 @@ class PageReader:
             mean = len(orjson.dumps(hits)) / len(hits)
             self._size = max(1, min(_MOST, int(_BYTES / mean), 4 * self._size))
 
-    def _put(self, page: Page | BaseException | None) -> None:
-        while not self._stop.is_set():
-            try:
-                self._pages.put(page, timeout=_TICK)
-            except queue.Full:
-                continue
-            return
-
 
 def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     """Pages of the documents that were written after the point in time of their shard was lost and opened again."""
-    stop = threading.Event()
-    body = {
-        "_source": {"excludes": list(excludes)} if excludes else True,
-        "sort": [{"_seq_no": "asc"}],
-        "track_total_hits": False,
-    }
+    stop, body = threading.Event(), _body(excludes)
     for view in point.views:
         low, size = view.last + 1, pace.page(_FIRST)
         while view.renewed:
@@ -206,3 +168,9 @@ def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> It
             if len(hits) < size:
                 break
             low = hits[-1]["sort"][0] + 1
+
+
+def _body(excludes: Sequence[str]) -> dict[str, Any]:
+    """The request for documents in the order of their sequence numbers, without some fields."""
+    source = {"excludes": list(excludes)} if excludes else True
+    return {"_source": source, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}

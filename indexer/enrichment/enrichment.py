@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,8 @@ from termweave.signals import DocumentLayout, dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from typing import TypeAlias
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document
     from termweave.statistics import CorpusStatistics
+
+    #: A document as the server gives it; and with it the last line of an action of `_bulk`.
+    Hit: TypeAlias = dict[str, Any]
+    Write: TypeAlias = tuple[Hit, dict[str, Any]]
 
 #: Passes over the index: the application may change documents during each.
 _PASSES = 6
@@ -98,8 +104,9 @@ def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress:
             _begin(engine, source, index, options, progress) if before is None else _again(engine, index, before, options)
         )
         total = _Counts()
+        stale_writes = partial(_stale_writes, source, made.layout, encoder, statistics)
         for number in range(_PASSES):
-            counts = _pass(engine, source, index, _Writer(made.layout, encoder, statistics), progress)
+            counts = _pass(engine, source, index, stale_writes, progress)
             if before is not None and number == 0:
                 kept = f"{counts.documents - counts.stale:,} of {counted(counts.documents, 'document')}"
                 notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
@@ -133,7 +140,7 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
     with storage.lease(engine, index):
         removed = 0
         for _ in range(_PASSES):
-            counts = _pass(engine, source, index, _Remover(made.source["enriched"].split()), progress)
+            counts = _pass(engine, source, index, partial(_removing_writes, set(made.source["enriched"].split())), progress)
             removed += counts.written
             if not counts.stale:
                 break
@@ -163,7 +170,7 @@ def _begin(
         fingerprint="",
         signals={signal.name: signal.parameters() for signal in layout.signals},
         models={output: ModelLineage(model.name, model.hash) for output, model in planned.encoder.models.items()},
-        statistics={} if corpus.statistics is None else statistics_lineage(corpus.statistics),
+        statistics=statistics_lineage(corpus.statistics),
     )
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
@@ -181,31 +188,23 @@ def _again(
     return made, encoder, statistics_store.load(engine, index, made), notes
 
 
-class _Writer:
-    """Makes the writes of documents whose fields are missing or do not agree with their content."""
-
-    def __init__(self, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None) -> None:
-        self._layout, self._encoder, self._statistics = layout, encoder, statistics
-        self._ours = enriched_mapping.names(layout)
-
-    def writes(self, source: IndexSource, hits: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """For each document that must be written the hit and the action's last line."""
-        stale = []
-        for hit in hits:
-            stored = {name: hit["_source"][name] for name in self._ours if name in hit["_source"]}
-            own = {name: value for name, value in hit["_source"].items() if name not in self._ours or name == "id"}
-            document = _document(source, hit["_id"], own)
-            if document is not None and not enriched_mapping.agrees(self._layout, document, stored):
-                stale.append((hit, own, document, stored))
-        encodings = (
-            self._encoder.encode([each[2].content for each in stale], kind="document", statistics=self._statistics)
-            if stale
-            else []
-        )
-        for (hit, own, document, stored), encoding in zip(stale, encodings, strict=True):
-            body = enriched_mapping.body(self._layout, document, encoding)
-            # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
-            yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
+def _stale_writes(
+    source: IndexSource, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None, hits: Sequence[Hit]
+) -> Iterator[Write]:
+    """The writes of the documents whose fields are missing or do not agree with their content."""
+    ours, stale = enriched_mapping.names(layout), []
+    for hit in hits:
+        stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
+        own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
+        document = _document(source, hit["_id"], own)
+        if document is not None and not enriched_mapping.agrees(layout, document, stored):
+            stale.append((hit, own, document, stored))
+    contents = [document.content for _, _, document, _ in stale]
+    encodings = encoder.encode(contents, kind="document", statistics=statistics) if stale else []
+    for (hit, own, document, stored), encoding in zip(stale, encodings, strict=True):
+        body = enriched_mapping.body(layout, document, encoding)
+        # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
+        yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
 
 
 def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
@@ -223,22 +222,21 @@ def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Docume
         raise bad.at(f"{source.name}, document {identity!r}", None) from None
 
 
-class _Remover:
-    """Makes the writes that take the fields out again."""
-
-    def __init__(self, added: Sequence[str]) -> None:
-        self._added = set(added)
-
-    def writes(self, source: IndexSource, hits: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """For each document with one of the fields the hit and the document without them."""
-        del source
-        for hit in hits:
-            if self._added & hit["_source"].keys():
-                yield hit, {"index": {name: value for name, value in hit["_source"].items() if name not in self._added}}
+def _removing_writes(added: Collection[str], hits: Sequence[Hit]) -> Iterator[Write]:
+    """The writes that take fields out of documents again."""
+    for hit in hits:
+        if hit["_source"].keys() & added:
+            yield hit, {"index": {name: value for name, value in hit["_source"].items() if name not in added}}
 
 
-def _pass(engine: Engine, source: IndexSource, index: str, work: _Writer | _Remover, progress: BuildProgress) -> _Counts:
-    """Read all documents from a point in time, and write those that `work` finds stale."""
+def _pass(
+    engine: Engine,
+    source: IndexSource,
+    index: str,
+    writes_of: Callable[[Sequence[Hit]], Iterator[Write]],
+    progress: BuildProgress,
+) -> _Counts:
+    """Read all documents from a point in time, and send the writes that `writes_of` makes of each page of them."""
     engine.request("POST", f"/{quote(index)}/_refresh")
     counts = _Counts()
     point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query))
@@ -246,7 +244,7 @@ def _pass(engine: Engine, source: IndexSource, index: str, work: _Writer | _Remo
     try:
         for hits in conditional_writes.pages(point, dialect_of(engine.capabilities).source()):
             counts.documents += len(hits)
-            writes = list(work.writes(source, hits))
+            writes = list(writes_of(hits))
             counts.stale += len(writes)
             written = conditional_writes.send(engine, index, writes)
             counts.written += written

@@ -13,16 +13,13 @@ import socket
 import sys
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from termweave import __version__
-from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
-from termweave.indexer.ledger.build_lock import COPIES
-from termweave.search.catalog.lineage import exists
+from termweave.indexer.ledger.build_lock import create_hidden_index
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
@@ -113,7 +110,7 @@ def write(
         termweave=__version__,
     )
     try:
-        _create_index(engine)
+        create_hidden_index(engine, INDEX, _MAPPING)
         engine.request("POST", f"/{INDEX}/_doc", params={"refresh": True}, body=asdict(line), timeout=_TIMEOUT)
     except EngineError as error:
         if engine.client not in _WARNED:
@@ -147,17 +144,6 @@ def _line(stored: dict[str, Any]) -> AuditLine:
     numbers = {name: value if isinstance(value := stored.get(name), int) else 0 for name in ("documents", "process")}
     deleted = stored.get("deleted")
     return AuditLine(**texts, **numbers, deleted=[str(each) for each in deleted] if isinstance(deleted, list) else [])  # type: ignore[arg-type]
-
-
-def _create_index(engine: Engine) -> None:
-    if exists(engine, INDEX):
-        return
-    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": COPIES}
-    try:
-        engine.request("PUT", f"/{INDEX}", body={"settings": settings, "mappings": _MAPPING})
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
-            raise
 
 
 def _os_user() -> str:

@@ -25,14 +25,14 @@ from termweave.errors import EngineError, TermweaveError
 from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from termweave.engine import Engine
 
 INDEX = "termweave-leases"
 #: Replicas of termweave's own small indices: on three nodes each node has a copy, so that no copy moves. A primary whose node ended while
 #: it moved refused all writes from then on (OpenSearch 3.6.0: "shard is not in primary mode").
-COPIES = "0-2"
+_COPIES = "0-2"
 #: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.
 BEAT, EXPIRY = 10.0, 30.0
 #: Seconds until a renewal that failed is tried again.
@@ -92,7 +92,7 @@ class Lease:
         Raises:
             TermweaveError: A builder on another host holds it; the message names the host.
         """
-        self._create_index()
+        create_hidden_index(self._engine, INDEX, {"enabled": False})
         while True:
             if self._write(None, retry=True):
                 break
@@ -136,16 +136,6 @@ class Lease:
         with suppress(EngineError):
             brief = self._engine.patient(_REMOVAL)
             brief.request("DELETE", self._path, params=_only(self._version), timeout=_TIMEOUT, retry=True)
-
-    def _create_index(self) -> None:
-        if exists(self._engine, INDEX):
-            return
-        settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": COPIES}
-        try:
-            self._engine.request("PUT", f"/{INDEX}", body={"settings": settings, "mappings": {"enabled": False}})
-        except EngineResponseError as error:
-            if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another builder created it in this moment
-                raise
 
     def _expired(self, holder: dict[str, Any], version: tuple[int, int]) -> bool:
         """Whether the holder no longer renews this lease. If its time is close to ours, we assume that the holder lives, and wait."""
@@ -236,3 +226,15 @@ def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
 def _only(version: tuple[int, int]) -> dict[str, int]:
     """Parameters of a request that is only carried out on this version of the document."""
     return {"if_seq_no": version[0], "if_primary_term": version[1]}
+
+
+def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) -> None:
+    """Create one of termweave's own small indices, unless it exists."""
+    if exists(engine, index):
+        return
+    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES}
+    try:
+        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mapping})
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
+            raise

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.errors import TermweaveError
@@ -53,20 +52,16 @@ class Ledger:
         self.path = path
         self._lock = threading.Lock()
         self._closed = False
-        try:
+        with readable_errors(path, "opened"), ExitStack() as on_error:
             private_files.make_folder(path.parent)  # private, because ids and reasons of refusals can contain text of the corpus
             private_files.make_file(path)  # SQLite gives its journals the file mode of the database
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        except sqlite3.Error as error:
-            raise _ledger_error(path, "opened", error) from error
-        try:
+            on_error.callback(self._db.close)
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(documents)")}
             if columns and "parent" not in columns:  # written before there were passages
                 self._db.execute("ALTER TABLE documents ADD COLUMN parent TEXT")
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
-        except sqlite3.Error as error:
-            self._db.close()
-            raise _ledger_error(path, "opened", error) from error
+            on_error.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -104,22 +99,55 @@ class Ledger:
 
     def get(self, key: str) -> Any:
         """Return the value stored under a key, or None."""
-        row = self._one("SELECT value FROM meta WHERE key = ?", (key,))
-        return None if row is None else json.loads(row[0])
+        rows = self._all("SELECT value FROM meta WHERE key = ?", key)
+        return json.loads(rows[0][0]) if rows else None
 
-    def enter(self, entries: Sequence[LedgerEntry]) -> list[Duplicate]:
-        """Enter documents of the source. If two have the same id, the first is entered and the second is returned."""
+    def enter(self, entries: Sequence[LedgerEntry]) -> dict[tuple[str, int | None], Duplicate]:
+        """Enter documents of the source, each with all its passages, except those whose id an earlier document has.
+
+        The ids of documents are compared, and those of passages, too: two documents of one id share no passage id if only one of them is
+        cut into passages, and share only some if they are cut into different numbers of passages.
+
+        Returns:
+            (id of the document, line) -> the duplicate, for each document that was not entered.
+        """
         rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source, entry.parent) for entry in entries]
-        before = self._db.total_changes
         self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
-        if self._db.total_changes - before == len(rows):
-            return []
-        duplicates = []
+        documents: dict[tuple[str, int | None], list[LedgerEntry]] = {}
         for entry in entries:
-            line, source, first = self._one("SELECT line, source, coalesce(parent, id) FROM documents WHERE id = ?", (entry.id,))
-            if line != entry.line:
-                duplicates.append(Duplicate(entry.id, entry.line, first, line, source == entry.source, entry.id))
+            documents.setdefault((entry.parent or entry.id, entry.line), []).append(entry)
+        stored = {row[0]: row for row in self._where_in("id", [entry.id for entry in entries])}
+        of_document: dict[str, list[int]] = {}
+        for column in ("id", "parent"):
+            for _, line, _, document in self._where_in(column, list({document for document, _ in documents})):
+                of_document.setdefault(document, []).append(line or 0)
+        duplicates = {}
+        for (document, line), parts in documents.items():
+            taken = [(part, stored[part.id]) for part in parts if stored[part.id][1] != line]
+            earlier = [other for other in of_document.get(document, ()) if 0 < other < (line or 0)]
+            if taken or earlier:
+                key, first_line, _, first = next((row for _, row in taken if row[3] != document), (document, None, 0, document))
+                same = (
+                    len(taken) == len(parts)
+                    and len(earlier) in {0, len(parts)}
+                    and all(part.source == row[2] for part, row in taken)
+                )
+                first_line = first_line or (min(earlier) if earlier else taken[0][1][1])
+                duplicates[document, line] = Duplicate(document, line, first, first_line, same, key)
+        self._write(
+            "DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?",
+            [(document, document, line) for document, line in duplicates],
+        )
         return duplicates
+
+    def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
+        """The entries with one of these values: id, line, digest of the source, id of the document."""
+        for part in in_parts(values, _IDS_PER_STATEMENT):
+            marks = ",".join("?" * len(part))
+            yield from self._all(
+                f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})",  # noqa: S608 - marks only
+                *part,
+            )
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
         """Record that the server has stored these documents: (id, digest of the encoding)."""
@@ -152,68 +180,31 @@ class Ledger:
         """Remove documents, with all their passages: the index should no longer hold them."""
         self._write("DELETE FROM documents WHERE id = ? OR parent = ?", [(identity, identity) for identity in documents])
 
-    def withdraw(self, places: Iterable[tuple[str, int | None]]) -> None:
-        """Remove documents that were entered from a certain line, with all their passages: (id of the document, line)."""
-        rows = [(identity, identity, line) for identity, line in places]
-        self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", rows)
-
-    def documents_again(
-        self, entries: Sequence[LedgerEntry], duplicates: Sequence[Duplicate]
-    ) -> dict[tuple[str, int | None], Duplicate]:
-        """Find those of the documents just entered whose id an earlier document already has.
-
-        `enter` compares the ids of passages. That is not enough: two documents of one id share no passage id if only one of them is
-        cut into passages, and share only some if they are cut into different numbers of passages.
-
-        Returns:
-            (id of the document, line) -> the duplicate.
-        """
-        keys: dict[tuple[str, int | None], list[LedgerEntry]] = {}
-        for entry in entries:
-            keys.setdefault((entry.parent or entry.id, entry.line), []).append(entry)
-        by_key = {(duplicate.id, duplicate.line): duplicate for duplicate in duplicates}
-        again = {}
-        for (identity, line), parts in keys.items():
-            clashes = [by_key[part.id, line] for part in parts if (part.id, line) in by_key]
-            rows = self._all("SELECT line FROM documents WHERE (id = ? OR parent = ?) AND line < ?", identity, identity, line)
-            if clashes or rows:
-                other = next((clash for clash in clashes if clash.first != identity), None)
-                same = len(clashes) == len(parts) == len(rows) and all(clash.same for clash in clashes)
-                line_of_first = rows[0][0] if rows else clashes[0].first_line
-                own = Duplicate(identity, line, identity, line_of_first, same, identity)
-                again[identity, line] = replace(other, id=identity) if other else own
-        return again
-
     @property
     def total(self) -> int:
         """Number of entries; of a document that is cut, every passage counts."""
-        return int(self._one("SELECT count(*) FROM documents", ())[0])
+        return self._count("SELECT count(*) FROM documents")
 
     @property
     def entered(self) -> int:
         """Number of documents of the source; the passages of one document count as one."""
-        return int(self._one(_DOCUMENTS, ())[0])
+        return self._count(_DOCUMENTS)
 
     @property
     def documents(self) -> int:
         """Number of documents that the index should hold: those of the source without those refused."""
-        return int(self._one(f"{_DOCUMENTS} WHERE {_EXPECTED}", ())[0])
+        return self._count(f"{_DOCUMENTS} WHERE {_EXPECTED}")
 
     @property
     def most_passages(self) -> int:
         """Number of passages of the longest document; 0 if no document is cut."""
-        row = self._one("SELECT count(*) FROM documents WHERE parent IS NOT NULL GROUP BY parent ORDER BY 1 DESC LIMIT 1", ())
-        return int(row[0]) if row else 0
+        counts = "SELECT count(*) AS passages FROM documents WHERE parent IS NOT NULL GROUP BY parent"
+        return self._count(f"SELECT coalesce(max(passages), 0) FROM ({counts})")  # noqa: S608
 
     @property
     def acknowledged(self) -> int:
         """Number of documents and passages that the server has acknowledged."""
-        return int(self._one("SELECT count(*) FROM documents WHERE encoding IS NOT NULL", ())[0])
-
-    @property
-    def refusals(self) -> int:
-        """Number of documents and passages that the server refused and has not accepted since."""
-        return int(self._one("SELECT count(refused) FROM documents", ())[0])
+        return self._count("SELECT count(encoding) FROM documents")
 
     def refused(self) -> list[tuple[str, int | None, str]]:
         """Return (id, line, reason) of the entries that the server refused; an earlier version of some may be stored."""
@@ -251,9 +242,8 @@ class Ledger:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
-        rows = self._all(statement, *values)
-        return rows[0] if rows else None
+    def _count(self, question: str) -> int:
+        return int(self._all(question)[0][0])
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
         with self._lock, readable_errors(self.path, "read"):
@@ -273,18 +263,12 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
     """
     try:
         yield
+    except sqlite3.OperationalError as error:  # from the system: no space, no permission
+        hint = "Free some disk space or check the permissions of that folder, then run the command again: it resumes."
+        raise TermweaveError(f"The ledger {path} cannot be {action}: {error}.", hint) from error
     except sqlite3.Error as error:
-        raise _ledger_error(path, action, error) from error
-
-
-def _ledger_error(path: Path, action: str, error: sqlite3.Error) -> TermweaveError:
-    damaged = not isinstance(
-        error, sqlite3.OperationalError
-    )  # an OperationalError comes from the system: no space, no permission
-    return TermweaveError(
-        f"The ledger {path} cannot be {action}: {error}.",
-        f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
-        "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning."
-        if damaged
-        else "Free some disk space or check the permissions of that folder, then run the command again: it resumes.",
-    )
+        raise TermweaveError(
+            f"The ledger {path} cannot be {action}: {error}.",
+            f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
+            "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning.",
+        ) from error

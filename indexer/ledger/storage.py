@@ -141,11 +141,7 @@ def existing(engine: Engine, index: str) -> Ledger:
 
 def copied(engine: Engine, index: str, target: str) -> Ledger:
     """Create a ledger for `target` with the entries of the ledger of `index`; it is empty if `index` has no ledger on this host."""
-    path = _file(engine, index)
-    with open_(engine, target).closed_on_error() as ledger:
-        if path.exists():
-            ledger.take_over(path)
-        return ledger
+    return snapshot(engine, index, _file(engine, target))
 
 
 def snapshot(engine: Engine, index: str, target: Path) -> Ledger:

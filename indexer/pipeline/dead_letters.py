@@ -110,7 +110,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     sentence = f"The server refused {len(refused):,} of {counted(total, 'document')}: {_named(refused, ledger)}."
     file = write(ledger)
     first = advice(refused[0][2])
-    whole = ledger.refusals == ledger.total  # nobody wants an empty index
+    whole = len(ledger.refused()) == ledger.total  # nobody wants an empty index
     if _too_many(len(refused), allowed, total) or whole:
         state = "The other documents are live" if ledger.get("state") == "updating" else f"{index} was not published"
         share = math.ceil(1000 * len(refused) / total) / 10  # rounded up, so that this share is enough

@@ -6,10 +6,9 @@ Threads are enough, because tokenisation, the model, sockets and SQLite release 
 
 from __future__ import annotations
 
-import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -19,6 +18,7 @@ from termweave.indexer.pipeline.bulk_responses import BulkItem
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.signals.layout import engine_id
+from termweave.support.background import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document, Encoding
 
-T = TypeVar("T")
 #: The names of the sending stage: usually, after Ctrl-C, and after an error. In the last two only open requests are waited for.
 SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
-#: Seconds between checks whether to stop.
-_TICK = 0.2
 
 
 @dataclass
@@ -105,9 +102,9 @@ class Pipeline:
             return 0
         stop = threading.Event()
         sender = BulkSender(self.engine, target.index, target.lease, stop, workers=options.workers, patience=options.patience)
-        blocks_read = ahead(self._read(counts), "read", stop)
-        encoded = ahead(self._encode(blocks_read, counts), "encode", stop)
-        batches = ahead(self._build(encoded, sender), "build", stop, depth=min(options.workers, 2))
+        blocks_read = ahead([self._read(counts)], "read", stop)
+        encoded = ahead([self._encode(blocks_read, counts)], "encode", stop)
+        batches = ahead([self._build(encoded, sender)], "build", stop, depth=min(options.workers, 2))
         try:
             for outcome in sender.send(batches):
                 self._record(outcome, counts)
@@ -177,51 +174,3 @@ class Pipeline:
         if outcome.refused:
             self.target.ledger.refuse(outcome.refused)
             counts.refused += len(outcome.refused)
-
-
-def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = 1) -> Iterator[T]:
-    """Iterate in a background thread that prefetches at most `depth` items.
-
-    Args:
-        items: The iterator; only the background thread uses it.
-        name: Name of the thread.
-        stop: Event that ends the thread and this iterator early.
-        depth: Largest number of prefetched items.
-
-    Raises:
-        BaseException: An exception of `items`, raised after the items before it.
-    """
-    prefetched: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
-    threading.Thread(target=_prefetch, args=(items, prefetched, stop), name=f"termweave-{name}", daemon=True).start()
-    while not stop.is_set():
-        try:
-            item, end = prefetched.get(timeout=_TICK)
-        except queue.Empty:
-            continue
-        if end is None:
-            yield cast("T", item)
-        elif isinstance(end, StopIteration):
-            return
-        else:
-            raise end
-
-
-def _prefetch(items: Iterator[T], prefetched: queue.Queue[tuple[T | None, BaseException | None]], stop: threading.Event) -> None:
-    """Put the items of an iterator into a queue, followed by the exception with which the iterator ends."""
-
-    def put(item: T | None, end: BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                prefetched.put((item, end), timeout=_TICK)
-            except queue.Full:
-                continue
-            return
-
-    try:
-        for item in items:
-            put(item, None)
-            if stop.is_set():
-                return
-        put(None, StopIteration())
-    except BaseException as error:  # noqa: BLE001 - the consuming thread raises it
-        put(None, error)

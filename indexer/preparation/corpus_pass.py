@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from termweave.corpora.sources import ITEM, entry_of
 from termweave.errors import InputError
-from termweave.indexer.ledger.entries import Duplicate, LedgerEntry
+from termweave.indexer.ledger.entries import LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
-from termweave.indexer.preparation.passages import Passages
 from termweave.signals.layout import source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
+    from termweave.indexer.ledger.entries import Duplicate
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.records import Document
 
@@ -95,13 +95,8 @@ def read_corpus(
     sample = _Reservoir()
     remarks, metadata = CorpusRemarks(), TypeInference()
     before = encoder.too_long if encoder is not None else 0
-    size, position = source.size, 0
-
-    def at(consumed: int) -> None:
-        nonlocal position
-        position = consumed
-
-    for block in blocks(source.documents(at)):
+    size, positions = source.size, deque([0], maxlen=1)
+    for block in blocks(source.documents(positions.append)):
         duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in duplicates]
         remarks.count(kept, duplicates.values(), entry_of(source))
@@ -116,7 +111,7 @@ def read_corpus(
             if document.passage is None or document.passage.number == 1:
                 metadata.count(document.metadata)
         # The total is known only at the end; until then it is estimated from the share of the bytes that was read.
-        progress(READING, sample.seen, source.total or (sample.seen * size // position if position and size else None))
+        progress(READING, sample.seen, source.total or (sample.seen * size // positions[0] if positions[0] and size else None))
     if not sample.seen:
         reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
         hint = (
@@ -169,25 +164,19 @@ def _enter(
         for document in documents
     ]
     duplicates, entry = ledger.enter(entries), entry_of(source)
-    if not isinstance(source, Passages):
-        repeated = {(each.id, each.line): each for each in duplicates}
-    else:
-        repeated = ledger.documents_again(entries, duplicates)
-        ledger.withdraw(repeated)
-    if (clash := next((each for each in repeated.values() if each.first != each.id), None)) is not None:
+    if (clash := next((each for each in duplicates.values() if each.first != each.id), None)) is not None:
         raise InputError(  # --skip-bad does not apply: neither document is bad
             f"{source.name}: the documents {clash.first!r} ({entry} {clash.first_line}) and {clash.id!r} ({entry} {clash.line}) would "
             f"both be stored as {clash.key!r}, because the id of a passage is DOCUMENT#NUMBER.",
             "Change the id of one of them, or use another --passage-size.",
         )
-    different = [each for each in repeated.values() if not each.same]
-    if different and not skip_bad:
-        first = different[0]
+    different = next((each for each in duplicates.values() if not each.same), None)
+    if different is not None and not skip_bad:
         raise InputError(
-            f"{source.name}: {entry} {first.line} has the id {first.id!r} of {entry} {first.first_line}, with other content.",
+            f"{source.name}: {entry} {different.line} has the id {different.first!r} of {entry} {different.first_line}, with other content.",
             "Give every document its own id, or keep the first of each with --skip-bad.",
         )
-    return repeated
+    return duplicates
 
 
 def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:

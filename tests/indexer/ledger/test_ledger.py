@@ -28,16 +28,16 @@ def ledger(tmp_path):
 
 
 def test_what_is_not_acknowledged_is_pending(ledger):
-    assert ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("b", 2, 20), LedgerEntry("c", 3, 30)]) == []
+    assert ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("b", 2, 20), LedgerEntry("c", 3, 30)]) == {}
     ledger.acknowledge([("a", 100)])
     assert ledger.pending([("a", 1), ("b", 2), ("c", 3), ("d", 4)]) == {("b", 2), ("c", 3)}
     assert (ledger.total, ledger.acknowledged) == (3, 1)
 
 
 def test_a_repeated_id_is_found_within_a_block_and_across(ledger):
-    (same,) = ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("a", 2, 10)])
+    (same,) = ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("a", 2, 10)]).values()
     assert (same.line, same.first_line, same.same) == (2, 1, True)
-    (other,) = ledger.enter([LedgerEntry("b", 3, 20), LedgerEntry("a", 4, 11)])
+    (other,) = ledger.enter([LedgerEntry("b", 3, 20), LedgerEntry("a", 4, 11)]).values()
     assert (other.line, other.first_line, other.same) == (4, 1, False)
     assert ledger.total == 2
     assert ledger.pending([("a", 1), ("a", 2)]) == {("a", 1)}  # the second of two is not the one that counts

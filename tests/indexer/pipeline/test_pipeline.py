@@ -9,10 +9,11 @@ import pytest
 
 from termweave.errors import EngineError
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.pipeline import StageCounts, ahead
+from termweave.indexer.pipeline.pipeline import StageCounts
 from termweave.indexer.pipeline.throttle import LARGEST, MB, SMALLEST, Throttle
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Document
+from termweave.support.background import ahead
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_a_stage_runs_ahead_no_further_than_its_queue():
             yield number
 
     stop = threading.Event()
-    found = ahead(numbers(), "test", stop, depth=2)
+    found = ahead([numbers()], "test", stop, depth=2)
     assert next(found) == 0
     time.sleep(0.3)
     assert len(made) <= 5  # one taken, two waiting, one in the hand, one being made
@@ -108,7 +109,7 @@ def test_what_a_stage_raises_comes_out_where_its_item_would_have_been():
         yield 1
         raise EngineError("broken")
 
-    found = ahead(numbers(), "test", threading.Event())
+    found = ahead([numbers()], "test", threading.Event())
     assert next(found) == 1
     with pytest.raises(EngineError, match="broken"):
         next(found)
@@ -116,7 +117,7 @@ def test_what_a_stage_raises_comes_out_where_its_item_would_have_been():
 
 def test_a_stop_ends_a_stage_that_waits():
     stop = threading.Event()
-    found = ahead(iter(range(1000)), "stopped", stop)
+    found = ahead([iter(range(1000))], "stopped", stop)
     next(found)
     stop.set()
     assert len(list(found)) <= 1
