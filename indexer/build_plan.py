@@ -148,9 +148,9 @@ def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> Build
     """
     window = Window.from_lineage(brought.passages)
     if options.passages not in {None, window}:
-        held = f"passages of {window.size} words" if window else "whole documents"
+        unit = f"passages of {window.size} words" if window else "whole documents"
         raise UsageError(
-            f"{source.name} was encoded as {held}, and --passage-size asks for others.",
+            f"{source.name} was encoded as {unit}, and --passage-size asks for others.",
             "Leave --passage-size out, or encode again with it.",
         )
     return replace(options, passages=window, skip_bad=brought.skip_bad)
@@ -167,12 +167,12 @@ def _kept(source: Source, brought: Encodings, options: BuildOptions) -> dict[str
     weights, dense = named.get("weights", "none"), named.get("dense", "none")
     opened = encoders.load(weights, dense, dense_query=named.get("dense_query")).models if named else {}
     for output, model in opened.items():
-        own = brought.models.get(output)
-        if own is None or own.hash != model.hash:
+        used = brought.models.get(output)
+        if used is None or used.hash != model.hash:
             flag = f"--{output.replace('_', '-')}"
-            with_ = f"with {own.name!r} ({own.hash[:8]})" if own else "without such a model"
+            how = f"with {used.name!r} ({used.hash[:8]})" if used else "without such a model"
             raise UsageError(
-                f"{source.name} was encoded {with_}, and {flag} names {model.name!r} ({model.hash[:8]}).",
+                f"{source.name} was encoded {how}, and {flag} names {model.name!r} ({model.hash[:8]}).",
                 f"Leave {flag} out, or encode again with it, into another folder.",
             )
     return {output: model for output, model in brought.models.items() if asked[output.removesuffix("_query")] not in NONE}

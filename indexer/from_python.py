@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import open_documents
@@ -85,14 +86,22 @@ def index(
     )
     from termweave.search import connect  # noqa: PLC0415 - opensearch-py is loaded when a server is needed
 
-    called = {} if progress is None else {"progress": progress}
+    report = partial(_report, progress)
     done: Built | Updated
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update
-            done = updater.update(used.engine, source, name, chosen, mode, **called)
+            done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
-            done = builder.build(used.engine, source, name, chosen, **called)
+            done = builder.build(used.engine, source, name, chosen, report)
     return replace(
         done, notes=tuple(map(for_python, (*source.remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings))
     )
+
+
+def _report(
+    progress: Callable[[str, int, int | None], None] | None, stage: str, done: int, total: int | None, detail: str = "", /
+) -> None:
+    del detail
+    if progress is not None:
+        progress(stage, done, total)

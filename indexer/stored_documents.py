@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Documents in one response: with digests only, and with their content.
 _PAGE, _CONTENT_PAGE = 1000, 200
-#: Parameters of a search that must not answer from only some of the shards.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,14 @@ class StoredDocument:
     Attributes:
         id: Id of the document or passage; the `_id` if its fields do not belong to this `_id`.
         parent: Id of the document that a passage belongs to; None for a whole document.
-        own: Whether it is stored under its own id and in its own bucket. If not, termweave did not send it.
+        sound: Whether it is stored under its own id and in its own bucket. If not, termweave did not send it.
         source: Digest of its content in the source.
         encoding: Digest of its encoding.
     """
 
     id: str
     parent: str | None
-    own: bool
+    sound: bool
     source: int
     encoding: int
 
@@ -51,7 +50,7 @@ def stored_where(engine: Engine, index: str, query: Mapping[str, Any]) -> Iterat
         yield StoredDocument(
             id=identity,
             parent=document if known and number is not None else None,
-            own=known and values.get("bucket") == bucket_of(identity),
+            sound=known and values.get("bucket") == bucket_of(identity),
             source=values.get("source_digest", 0),
             encoding=values.get("encoding_digest", 0),
         )

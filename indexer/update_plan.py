@@ -153,10 +153,10 @@ def plan_update(
     return UpdatePlan(
         name=name,
         index=live.index,
-        documents=stored(counts),
+        documents=counts.stored,
         counts=counts,
         deletions=deletions,
-        share=hundredths(deletions, stored(counts)),
+        share=hundredths(deletions, counts.stored),
         allowed=allowed,
         new=new,
         notes=tuple(corpus.notes),
@@ -231,11 +231,6 @@ def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCoun
             return difference.counts
 
 
-def stored(counts: diff.ChangeCounts) -> int:
-    """How many documents the generation held when it was compared."""
-    return counts.changed + counts.unchanged + counts.gone
-
-
 def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> UpdateMode:
     """Return the mode of an update that deletes no more than it may. A large deletion changes a copy.
 
@@ -250,7 +245,7 @@ def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable:
     """
     if unreadable or not (mode.delete_missing and counts.gone):
         return mode
-    documents = stored(counts)
+    documents = counts.stored
     if counts.gone > mode.allow_deletions * documents:
         raise LargeDeletion(name, counts.gone, documents, mode.allow_deletions)
     return replace(mode, new=mode.new or counts.gone > LARGE_DELETION * documents)

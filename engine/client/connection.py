@@ -222,14 +222,14 @@ class Engine:
         if not (name := server_errors.missing_index(error)):
             return
         try:
-            found = self._send(
+            aliases = self._send(
                 replace(request, method="GET", path=f"/{quote(name)}/_alias", params={"ignore_unavailable": "true"}, data=None)
             )
         except EngineResponseError as again:
             if retries.is_temporary(again):
                 raise
             return  # a role that may not ask: the first answer is all there is
-        if found:
+        if aliases:
             raise EngineResponseError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the cluster was not ready and did not find {name}, which exists",

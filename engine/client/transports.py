@@ -15,9 +15,10 @@ import base64
 import logging
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from termweave.engine.client import answer_limits
@@ -75,7 +76,7 @@ class Request:
     headers: Mapping[str, str]
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """Sends requests to one server.
 
     Attributes:
@@ -84,30 +85,37 @@ class Transport(Protocol):
     """
 
     client: Any
-    product: str
-
-    def send(self, request: Request) -> Answer:
-        """Send a request; an error status is an answer like any other."""
-
-    def close(self) -> None:
-        """Close all connections; the next request opens new ones."""
-
-
-class OpenSearchTransport:
-    """Requests by opensearch-py."""
-
-    product = "OpenSearch"
+    product: ClassVar[str]
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the client; no connection is opened yet."""
+
+    @abstractmethod
+    def send(self, request: Request) -> Answer:
+        """Send a request; an error status is an answer like any other."""
+
+    def close(self) -> None:
+        """Close all connections. A closed client refuses requests, or sends them without limits, so a new one is made."""
+        self.client.close()
+        self._open()
+
+
+class OpenSearchTransport(Transport):
+    """Requests by opensearch-py."""
+
+    product = "OpenSearch"
 
     def _open(self) -> None:
         import opensearchpy  # noqa: PLC0415 - 150 ms
 
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
-        self.client: Any = opensearchpy.OpenSearch(
+        self.client = opensearchpy.OpenSearch(
             hosts=[self._access.url],
             timeout=self._access.timeout,
             pool_maxsize=self._access.connections,
@@ -131,13 +139,8 @@ class OpenSearchTransport:
         )
         return answer
 
-    def close(self) -> None:
-        """Close all connections. A connection that was closed would make a pool without limits, so there is a new one."""
-        self.client.close()
-        self._open()
 
-
-class ElasticsearchTransport:
+class ElasticsearchTransport(Transport):
     """Requests by elasticsearch-py.
 
     Raises:
@@ -146,12 +149,8 @@ class ElasticsearchTransport:
 
     product = "Elasticsearch"
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._open()
-
     def _open(self) -> None:
-        self.client: Any = _elasticsearch(self._access)
+        self.client = _elasticsearch(self._access)
         self._node: Any = self.client.transport.node_pool.get()
         if "ssl_context" in self._access.authentication:
             self._node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
@@ -163,11 +162,6 @@ class ElasticsearchTransport:
         limit = {} if request.timeout is None else {"request_timeout": request.timeout}
         meta, body = self._node.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
         return meta.status, meta.headers, body.decode("utf-8", "surrogatepass")
-
-    def close(self) -> None:
-        """Close all connections. A client that was closed refuses requests, so there is a new one."""
-        self.client.close()
-        self._open()
 
 
 def _elasticsearch(access: Access) -> Any:

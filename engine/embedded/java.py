@@ -140,8 +140,8 @@ def _output(launcher: Path, option: str) -> str:
 
 def _candidates() -> list[Path]:
     """Folders of all Java installations, each once: JAVA_HOME, PATH, folders of system and user, our cache."""
-    found = {(home / "bin" / "java").resolve(): home for home in reversed([*_places()]) if (home / "bin" / "java").is_file()}
-    return [*reversed(found.values())]
+    homes = [home for home in _places() if (home / "bin" / "java").is_file()]
+    return [*reversed({(home / "bin" / "java").resolve(): home for home in reversed(homes)}.values())]
 
 
 def _places() -> Iterator[Path]:

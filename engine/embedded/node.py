@@ -124,7 +124,7 @@ def running(home: Path | None = None) -> NodeState | None:
 
 
 def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, patience: float = _PATIENCE) -> NodeState | None:
-    """Stop the node and keep its data. It is no error if the node does not run.
+    """Stop the node and keep its data. A node that does not run stays as it is.
 
     Returns:
         The state before; None if the node was never started.

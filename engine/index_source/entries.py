@@ -74,9 +74,9 @@ def check_named(known: Mapping[str, str], shown: str, fields: Fields) -> None:
     """
     order = sorted(known, key=lambda name: (known[name] not in {"text", "match_only_text"}, known[name] != "keyword", name))
     listed = few([f"{name} ({known[name]})" for name in order], _NAMED) or "none"
-    there = {name.rpartition(".")[0] for name in known} | set(known)
+    usable = {"_id", *known, *(name.rpartition(".")[0] for name in known)}
     for name in fields.named():
-        if name not in there and name != "_id":
+        if name not in usable:
             raise UsageError(f"{shown} has no field {name!r}.", f"Its fields: {listed}.")
     if not fields.text and not fields.title and not any(name in known for name in (*TEXT_KEYS, TITLE_KEY)):
         raise UsageError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, InputError
 
@@ -221,10 +221,8 @@ def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None
 
 def _search(engine: Engine, pit: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Search a point in time, whose shard must answer: without it some documents would be missing."""
-    params = {"allow_partial_search_results": False}
-    answer: dict[str, Any] = engine.request(
-        "POST", "/_search", params=params, body={**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
-    )
+    body = {**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
+    answer: dict[str, Any] = engine.request("POST", "/_search", params=ALL_SHARDS, body=body)
     return answer
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Documents whose size is measured, and whose fields are known beside those of the mapping.
 _SAMPLE = 100
-#: The names of generations and their statistics, which are no sources.
+#: The names of generations and their statistics, which are not offered as sources.
 _OWN = re.compile(r"-\d{14}-[0-9a-f]{8}(\.stats|\.write)?$")
 #: Seconds for which a server that is overloaded or away is waited for.
 _PATIENCE = 120.0
@@ -191,7 +191,8 @@ class IndexSource(EntrySource):
             yield page
         if any(view.renewed for view in self._views):
             yield from self._changed(pace)
-        self._keep(complete=True)
+        self._state["complete"] = True
+        self._spool.put({**self._state, "views": [asdict(view) for view in self._views]})
         self._point_in_time.close()
 
     def _changed(self, pace: Pace) -> Iterator[Page]:
@@ -241,10 +242,6 @@ class IndexSource(EntrySource):
     def _open(self) -> list[ShardView]:
         return open_views(self.engine, sorted(self.mappings), self.query)
 
-    def _keep(self, *, complete: bool) -> None:
-        self._state["complete"] = complete
-        self._spool.put({**self._state, "views": [asdict(view) for view in self._views]})
-
     @cached_property
     def _views(self) -> list[ShardView]:
         return [ShardView(**view) for view in self._state["views"]]
@@ -275,7 +272,7 @@ def _mappings(engine: Engine, place: address.IndexAddress) -> dict[str, dict[str
         answer = engine.of_indices(f"/{quote(place.index)}/_mapping", "mappings")
     except EngineError as error:
         if place.url is not None and _is_of_a_file(error):
-            raise NotAnIndex(f"{place.shown} is no index.", "Name an index or a file.") from error
+            raise NotAnIndex(f"{place.shown} is not an index.", "Name an index or a file.") from error
         if not isinstance(error, EngineResponseError) or isinstance(error, NotOpenSearch) or error.status != HTTPStatus.NOT_FOUND:
             raise
         raise UsageError(f"There is no index {place.index!r} at {engine.url}.", _names(engine)) from None

@@ -106,13 +106,13 @@ class UbiLog(JudgementSource):
         """
         place = self._spec.removeprefix(PREFIX)
         records = _of_cluster if place.startswith(_CLUSTER) else _of_files
-        found = ubi.read(records(place, QUERIES), records(place, EVENTS))
-        if not found.impressions.clicked.any():
+        behaviour = ubi.read(records(place, QUERIES), records(place, EVENTS))
+        if not behaviour.impressions.clicked.any():
             raise InputError(
-                f"{self.name} holds no click on a document that was shown ({len(found.pairs):,} pairs of query and document were).",
+                f"{self.name} holds no click on a document that was shown ({len(behaviour.pairs):,} pairs of query and document were).",
                 f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(CLICKS))}.",
             )
-        return found
+        return behaviour
 
     @cached_property
     def model(self) -> Any:

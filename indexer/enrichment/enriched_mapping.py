@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine import native_vectors
-from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.index_source import entries
 from termweave.errors import UsageError
 from termweave.search.catalog.lineage import Lineage
@@ -157,7 +157,7 @@ def _same(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], sour
     if kind == "rank_features":  # it takes no `exists`
         return True
     body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    answer = engine.request("POST", f"/{quote(index)}/_search", params={"allow_partial_search_results": False}, body=body)
+    answer = engine.request("POST", f"/{quote(index)}/_search", params=ALL_SHARDS, body=body)
     return not answer["hits"]["total"]["value"]
 
 

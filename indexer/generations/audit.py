@@ -83,7 +83,7 @@ def write(
     deleted: Sequence[str] = (),
     documents: int = 0,
 ) -> None:
-    """Write a line about something that was done. It is no error if that fails.
+    """Write a line about something that was done. A failure is only logged.
 
     Args:
         engine: The server.
@@ -134,8 +134,7 @@ def read(engine: Engine, name: str | None, count: int) -> list[AuditLine]:
     }
     params = {"ignore_unavailable": True}
     answer = engine.request("POST", f"/{INDEX}/_search", params=params, body=body)
-    known = {field.name for field in fields(AuditLine)}
-    return [_line({key: value for key, value in hit["_source"].items() if key in known}) for hit in answer["hits"]["hits"]]
+    return [_line(hit["_source"]) for hit in answer["hits"]["hits"]]
 
 
 def _line(stored: dict[str, Any]) -> AuditLine:

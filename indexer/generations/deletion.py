@@ -53,7 +53,7 @@ class Deletion:
 
 
 def remove_generation(engine: Engine, index: str) -> None:
-    """Delete a generation with its statistics and, if it is on this host, its ledger. It is no error if parts are gone already."""
+    """Delete a generation with its statistics and, if it is on this host, its ledger. Parts that are gone already are passed over."""
     reindex_task.stop(engine, index)
     # One request: a builder that dies between two would leave statistics that nobody looks for.
     engine.request("DELETE", f"/{index},{companion(index)}", params={"ignore_unavailable": True})
@@ -99,10 +99,8 @@ def _find(engine: Engine, index: str, ids: Sequence[str]) -> Deletion:
         if (document.parent or document.id) in page  # not one whose field `id` is wrong
     ]
     stored_ids = {document.parent or document.id for document in stored}
-    present, absent = (
-        [identity for identity in asked if identity in stored_ids],
-        [each for each in asked if each not in stored_ids],
-    )
+    present = [identity for identity in asked if identity in stored_ids]
+    absent = [identity for identity in asked if identity not in stored_ids]
     return Deletion(index, present, [document.id for document in stored], absent)
 
 

@@ -63,12 +63,12 @@ class Generation:
 
     index: str
     created: str
-    source: str
-    documents: int | None
-    bytes: int
-    complete: bool
-    live: bool
-    missed: str
+    source: str = ""
+    documents: int | None = None
+    bytes: int = 0
+    complete: bool = False
+    live: bool = False
+    missed: str = ""
     unreadable: str = ""
     signals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
 
 
 def check_free(engine: Engine, name: str) -> None:
-    """Check that a name which is no alias can become one.
+    """Check that a name that is not an alias can become one.
 
     Raises:
         UsageError: It is the name of an index.
@@ -218,18 +218,8 @@ def _generation(index: str, meta: dict[str, Any], segments: list[_Segment] | Non
     try:
         made = Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:
-        created = str(meta.get("created", ""))
-        return Generation(
-            index,
-            created,
-            "",
-            None,
-            size,
-            complete=False,
-            live=live,
-            missed="",
-            unreadable=f"{error.message} {error.hint}".strip(),
-        )
+        reason = f"{error.message} {error.hint}".strip()
+        return Generation(index, str(meta.get("created", "")), bytes=size, live=live, unreadable=reason)
     return Generation(
         index=index,
         created=made.created,

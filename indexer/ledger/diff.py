@@ -32,19 +32,19 @@ _PAGE = 1000
 
 _COMPARE = """
 CREATE TEMP TABLE sent AS
-    SELECT said.id, said.line, said.bucket, said.source, said.parent, coalesce(said.parent, said.id) AS document
-    FROM said.documents AS said LEFT JOIN main.documents AS held ON held.id = said.id
-    WHERE held.id IS NULL OR held.source <> said.source OR held.encoding IS NULL;
+    SELECT corpus.id, corpus.line, corpus.bucket, corpus.source, corpus.parent, coalesce(corpus.parent, corpus.id) AS document
+    FROM corpus.documents AS corpus LEFT JOIN main.documents AS kept ON kept.id = corpus.id
+    WHERE kept.id IS NULL OR kept.source <> corpus.source OR kept.encoding IS NULL;
 CREATE TEMP TABLE stale AS
-    SELECT held.id, coalesce(held.parent, held.id) AS document
-    FROM main.documents AS held LEFT JOIN said.documents AS said ON said.id = held.id
-    WHERE said.id IS NULL;
+    SELECT kept.id, coalesce(kept.parent, kept.id) AS document
+    FROM main.documents AS kept LEFT JOIN corpus.documents AS corpus ON corpus.id = kept.id
+    WHERE corpus.id IS NULL;
 CREATE TEMP TABLE gone AS
     SELECT DISTINCT document FROM stale WHERE NOT EXISTS
-        (SELECT 1 FROM said.documents AS said WHERE said.id = document OR said.parent = document);
+        (SELECT 1 FROM corpus.documents AS corpus WHERE corpus.id = document OR corpus.parent = document);
 CREATE TEMP TABLE new AS
     SELECT DISTINCT document FROM sent WHERE NOT EXISTS
-        (SELECT 1 FROM main.documents AS held WHERE held.id = document OR held.parent = document);
+        (SELECT 1 FROM main.documents AS kept WHERE kept.id = document OR kept.parent = document);
 """
 _TOUCHED = "SELECT document FROM sent UNION SELECT document FROM stale WHERE document NOT IN (SELECT document FROM gone)"
 _REFUSED = "SELECT coalesce(parent, id) FROM main.documents WHERE refused IS NOT NULL"
@@ -81,6 +81,11 @@ class ChangeCounts:
     gone: int
     refused: int = 0
 
+    @property
+    def stored(self) -> int:
+        """How many documents the generation held when it was compared."""
+        return self.changed + self.unchanged + self.gone
+
     def __str__(self) -> str:
         refused = f"{self.refused:,} refused, " if self.refused else ""
         known = f"{self.new:,} new, {self.changed:,} changed, {refused}{self.unchanged:,} unchanged"
@@ -115,12 +120,12 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
         db.execute(f"DELETE FROM documents WHERE {where}")  # noqa: S608
         while page := list(islice(stored, _PAGE)):
             entries = {each.id: db.execute("SELECT * FROM before WHERE id = ?", (each.id,)).fetchone() for each in page}
-            own = [each for each in page if each.own and not (has_entries and _damaged(each, entries[each.id]))]
-            different = [each.id for each in own if (entries[each.id] or (None,) * 4)[2:4] != (each.source, each.encoding)]
+            sound = [each for each in page if each.sound and not (has_entries and _damaged(each, entries[each.id]))]
+            different = [each.id for each in sound if (entries[each.id] or (None,) * 4)[2:4] != (each.source, each.encoding)]
             confirmed = undamaged(engine, index, layout, different) if has_entries else set(different)
-            good = {each.id for each in own} - set(different) | confirmed
+            good = {each.id for each in sound} - set(different) | confirmed
             rows: list[tuple[Any, ...]] = [
-                (each.id, bucket_of(each.id), None, each.source, each.encoding, each.parent) for each in own if each.id in good
+                (each.id, bucket_of(each.id), None, each.source, each.encoding, each.parent) for each in sound if each.id in good
             ]
             unsent = [row for identity, row in entries.items() if row is not None and identity not in good]
             rows += [(identity, bucket_of(identity), line, source, None, parent) for identity, line, source, _, parent in unsent]
@@ -155,9 +160,9 @@ class LedgerDiff:
         with readable_errors(stored, "read"), ExitStack() as undo:
             self._db = sqlite3.connect(stored)
             undo.callback(self._db.close)
-            self._db.execute("ATTACH ? AS said", (str(source),))
+            self._db.execute("ATTACH ? AS corpus", (str(source),))
             self._db.executescript(_COMPARE)
-            documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM said.documents"
+            documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM corpus.documents"
             new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
             self.counts = ChangeCounts(new, touched - new, self._count(documents) - touched, gone)
             undo.pop_all()  # no error: the database stays open

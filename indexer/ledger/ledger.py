@@ -121,19 +121,20 @@ class Ledger:
         for column in ("id", "parent"):
             for _, line, _, document in self._where_in(column, list({document for document, _ in documents})):
                 of_document.setdefault(document, []).append(line or 0)
-        duplicates = {}
+        duplicates: dict[tuple[str, int | None], Duplicate] = {}
         for (document, line), parts in documents.items():
             taken = [(part, stored[part.id]) for part in parts if stored[part.id][1] != line]
             earlier = [other for other in of_document.get(document, ()) if 0 < other < (line or 0)]
-            if taken or earlier:
-                key, first_line, _, first = next((row for _, row in taken if row[3] != document), (document, None, 0, document))
-                same = (
-                    len(taken) == len(parts)
-                    and len(earlier) in {0, len(parts)}
-                    and all(part.source == row[2] for part, row in taken)
-                )
-                first_line = first_line or (min(earlier) if earlier else taken[0][1][1])
-                duplicates[document, line] = Duplicate(document, line, first, first_line, same, key)
+            if not (taken or earlier):
+                continue
+            alike = all(part.source == digest for part, (_, _, digest, _) in taken)
+            same = alike and len(taken) == len(parts) and len(earlier) in {0, len(parts)}
+            first_line = min(earlier) if earlier else taken[0][1][1]
+            duplicates[document, line] = Duplicate(document, line, document, first_line, same, document)
+            for _, (key, other_line, _, other) in taken:
+                if other != document:  # a passage of one has the id of the other
+                    duplicates[document, line] = Duplicate(document, line, other, other_line, same, key)
+                    break
         self._write(
             "DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?",
             [(document, document, line) for document, line in duplicates],

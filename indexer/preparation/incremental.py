@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.preparation.corpus_pass import BuildProgress
 
-_GONE = """
-DELETE FROM documents WHERE coalesce(parent, id) NOT IN (SELECT id FROM present)
-"""
-
 
 def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -> tuple[OpenedSource, list[str]]:
     """The documents of an index that changed since `name` was built from it or updated.
@@ -44,10 +40,10 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         The source to update from, and remarks: the whole source where nothing says what was read before.
 
     Raises:
-        UsageError: The source is no index, or the field is no time and no number in `name`.
+        UsageError: The source is not an index, or the field is neither a time nor a number in `name`.
     """
     if not isinstance(source, IndexSource):
-        raise UsageError(f"--since reads what changed in an index, and {source.name} is none.", "Leave --since out.")
+        raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
     index = lineage.resolve(engine, name)
     made = lineage.read(engine, index)
     if field == changes.SEQUENCE:
@@ -108,4 +104,4 @@ def _forget_missing(path: Path, pages: Iterator[list[str]]) -> None:
         db.execute("CREATE TEMP TABLE present (id TEXT PRIMARY KEY) WITHOUT ROWID")
         for page in pages:
             db.executemany("INSERT OR IGNORE INTO present VALUES (?)", [(identity,) for identity in page])
-        db.execute(_GONE)
+        db.execute("DELETE FROM documents WHERE coalesce(parent, id) NOT IN (SELECT id FROM present)")

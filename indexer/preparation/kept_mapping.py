@@ -41,11 +41,13 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     """The options of a build with mapping, analysis and number of shards of its source.
 
     Raises:
-        UsageError: The source is no index, or something of it cannot be taken over; the message names all conflicts.
+        UsageError: The source is not an index, or something of it cannot be taken over; the message names all conflicts.
     """
     index = underlying(source)
     if not isinstance(index, IndexSource):
-        raise UsageError(f"--keep-mapping takes over the mapping of an index, and {source.name} is none.", "Leave it out.")
+        raise UsageError(
+            f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index.", "Leave it out."
+        )
     if not index.reading.index.whole:
         raise UsageError("The documents were read without all their fields.", "Open the source with IndexReading(whole=True).")
     if len(index.mappings) != 1:

@@ -89,19 +89,19 @@ class ShardEncoder:
             ModelError: This host has other models than the folder was begun with.
         """
         store = ShardStore(self.folder)
-        held = manifest.read(store)
+        begun = manifest.read(store)
         encoder = encoders.load(self.weights, self.dense, threads=self.threads)
         for output, model in encoder.models.items():
-            if output in held.models and held.models[output].hash != model.hash:
+            if output in begun.models and begun.models[output].hash != model.hash:
                 raise ModelError(
                     f"{model.name!r} of this host is not the model that {store.shown} was begun with.",
                     "Copy that model to this host.",
                 )
-        statistics = held.load_statistics(store)
+        statistics = begun.load_statistics(store)
 
         def encode(file: str) -> int:
             blocks = rows.tables(store, _texts_of(file), rows.text_columns())
-            count = _write_encoded(store, held, file, encoder, statistics, blocks)
+            count = _write_encoded(store, begun, file, encoder, statistics, blocks)
             store.remove([_texts_of(file)])
             return count
 
@@ -131,23 +131,23 @@ def encode_corpus(
         encoder, shards, planned = _plan(source, folder, options)
         remember(encoder.models.values())
         files = store.names()
-        held = manifest.read(store) if MANIFEST in files else None
-        if held is not None:
-            held.refuse_other(planned, store.shown)
+        begun = manifest.read(store) if MANIFEST in files else None
+        if begun is not None:
+            begun.refuse_other(planned, store.shown)
         if (
-            held is None
-            or not {SAMPLE, STATISTICS if held.statistics else SAMPLE} <= files
-            or any({file, _texts_of(file)}.isdisjoint(files) for file in held.files)
+            begun is None
+            or not {SAMPLE, STATISTICS if begun.statistics else SAMPLE} <= files
+            or any({file, _texts_of(file)}.isdisjoint(files) for file in begun.files)
         ):
-            held = _counted(store, in_passages(source, options.passages), encoder, planned, options, progress)
-        missing = [file for file in held.files if file not in files]
-        done, texts = held.shards - len(missing), 0
-        progress(ENCODING, done, held.shards)
+            begun = _counted(store, in_passages(source, options.passages), encoder, planned, options, progress)
+        missing = [file for file in begun.files if file not in files]
+        done, texts = begun.shards - len(missing), 0
+        progress(ENCODING, done, begun.shards)
         for count in runner(shards, missing) if missing else ():
             done, texts = done + 1, texts + count
-            progress(ENCODING, done, held.shards)
+            progress(ENCODING, done, begun.shards)
         store.remove(file for file in store.names() if file.startswith(_TEXTS))  # a killed process leaves those of a whole shard
-    return Encoded(store.shown, held, len(missing), texts)
+    return Encoded(store.shown, begun, len(missing), texts)
 
 
 def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncoder, ShardEncoder, ShardManifest]:
@@ -229,19 +229,19 @@ def _counted(
 
 def _write_encoded(
     store: ShardStore,
-    held: ShardManifest,
+    begun: ShardManifest,
     file: str,
     encoder: TextEncoder,
     statistics: CorpusStatistics | None,
     blocks: Iterable[Any],
 ) -> int:
     """Encode tables of texts and write them as a file; returns the number of texts."""
-    schema, count = rows.columns(held.dimension), 0
+    schema, count = rows.columns(begun.dimension), 0
     with store.writing(file) as stream, rows.writer(stream, schema) as shard:
         for texts in blocks:
             contents = [document.content for document in rows.documents_of(texts)]
             encodings = encoder.encode(contents, kind="document", statistics=statistics)
-            shard.write_table(rows.encoded_table(texts, encodings, held.key(file), schema))
+            shard.write_table(rows.encoded_table(texts, encodings, begun.key(file), schema))
             count += len(contents)
     return count
 

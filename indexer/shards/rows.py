@@ -119,11 +119,11 @@ def tables(store: ShardStore, name: str, schema: Any) -> Iterator[Any]:
 
 def documents_of(table: Any) -> list[Document]:
     """The documents of a table, without their encodings."""
-    found = []
+    documents = []
     for row in table.select(text_columns().names).to_pylist():
         part = None if row["parent"] is None else Passage(row["parent"], row["number"], row["start"], row["end"])
-        found.append(Document(row["id"], row["text"], row["title"], orjson.loads(row["metadata"]), row["line"], part))
-    return found
+        documents.append(Document(row["id"], row["text"], row["title"], orjson.loads(row["metadata"]), row["line"], part))
+    return documents
 
 
 def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> Iterator[list[Document]]:

@@ -44,8 +44,8 @@ class EncodedFolder:
         """
         del reading
         folder = cls(spec)
-        there, wanted = folder._store.names(), folder._manifest.files
-        if missing := [file for file in wanted if file not in there]:
+        present, wanted = folder._store.names(), folder._manifest.files
+        if missing := [file for file in wanted if file not in present]:
             raise InputError(
                 f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {len(wanted)} ({few(missing)}).",
                 "Run 'termweave encode' again, with the same options: it encodes what is missing.",
@@ -75,24 +75,24 @@ class EncodedFolder:
     @property
     def remarks(self) -> list[str]:
         """A sentence about what the shards hold."""
-        held = self._manifest
-        models = " and ".join(dict.fromkeys(repr(model.name) for model in held.models.values()))
-        texts = counted(held.texts, "passage" if held.passages else "document")
-        return [f"{self._store.shown}: {texts} of {held.source}, encoded by {models}."]
+        stored = self._manifest
+        models = " and ".join(dict.fromkeys(repr(model.name) for model in stored.models.values()))
+        texts = counted(stored.texts, "passage" if stored.passages else "document")
+        return [f"{self._store.shown}: {texts} of {stored.source}, encoded by {models}."]
 
     @cached_property
     def encodings(self) -> Encodings:
         """What is known of the encodings that the documents have."""
-        held = self._manifest
+        stored = self._manifest
         return Encodings(
-            models=held.models,
-            statistics=held.load_statistics(self._store),
+            models=stored.models,
+            statistics=stored.load_statistics(self._store),
             sample=[document.encoding for document in self._texts(manifest.SAMPLE) if document.encoding],
-            passages=held.passages,
-            skip_bad=held.skip_bad,
-            analyzer=held.analyzer,
-            notes=held.notes,
-            warnings=held.warnings,
+            passages=stored.passages,
+            skip_bad=stored.skip_bad,
+            analyzer=stored.analyzer,
+            notes=stored.notes,
+            warnings=stored.warnings,
         )
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
@@ -112,6 +112,6 @@ class EncodedFolder:
             )
 
     def _texts(self, file: str) -> Iterator[Document]:
-        held = self._manifest
-        for block in rows.encoded_documents(self._store, file, rows.columns(held.dimension), held.key(file)):
+        stored = self._manifest
+        for block in rows.encoded_documents(self._store, file, rows.columns(stored.dimension), stored.key(file)):
             yield from block

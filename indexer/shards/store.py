@@ -33,8 +33,8 @@ def is_url(spec: str) -> bool:
 
     An http(s) address is that of a file or an index, and ``ubi:https://...`` is the name of another source.
     """
-    found = _URL.match(spec)
-    return found is not None and found["scheme"].lower() not in {"http", "https"}
+    url = _URL.match(spec)
+    return url is not None and url["scheme"].lower() not in {"http", "https"}
 
 
 def holds_shards(spec: str) -> bool:

@@ -23,11 +23,13 @@ def connection(opensearch_engine):
 def test_a_data_frame_is_built_and_updated(connection, name):
     frame = pytest.importorskip("pandas").DataFrame(NOTES)
     stages = []
-    built = tw.index(
-        frame, name, connection=connection, weights="none", dense="none", progress=lambda *step: stages.append(step[0])
-    )
+
+    def progress(stage, done, total):
+        stages.append((stage, done, total))
+
+    built = tw.index(frame, name, connection=connection, weights="none", dense="none", progress=progress)
     assert (built.documents, built.signals) == (2, ("lexical",))
-    assert stages
+    assert stages[-1] == ("Indexing", 2, 2)
     hits = connection.index(name).search("green tea", k=1)
     assert (hits[0].id, hits[0].fields["title"]) == ("green", "Green tea")
     more = [{"id": "pot", "text": "A warm clay pot."}, dict(NOTES[0], text="Water boils earlier on a mountain.")]
