@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.support.background import ahead
+from termweave.support.batching import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

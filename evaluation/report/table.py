@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import JUDGED, MEASURES
+from termweave.evaluation.report.spreadsheets import spreadsheet_cell
 from termweave.evaluation.report.wording import queries
 from termweave.support.messages import counted
-from termweave.support.spreadsheets import spreadsheet_cell
 
 if TYPE_CHECKING:
     from pathlib import Path

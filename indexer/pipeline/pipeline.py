@@ -18,7 +18,7 @@ from termweave.indexer.pipeline.bulk_responses import BulkItem
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.signals.layout import engine_id
-from termweave.support.background import ahead
+from termweave.support.batching import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from termweave.indexer.pipeline.pipeline import StageCounts
 from termweave.indexer.pipeline.throttle import LARGEST, MB, SMALLEST, Throttle
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Document
-from termweave.support.background import ahead
+from termweave.support.batching import ahead
 
 
 @pytest.fixture
