@@ -1,4 +1,4 @@
-"""The objective of dense methods: from the texts of a batch to unit vectors, with gradients."""
+"""The objective of dense methods: from the texts of a batch to vectors, with gradients."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DenseObjective(Objective):
         return self
 
     def encode(self, batch: DenseBatch, side: Side, rows: NDArray[np.int64]) -> Tensor:
-        """Encode texts of the batch's data set as unit vectors, float32 ``(T, d)``, with gradients.
+        """Encode texts of the batch's data set as vectors (`Towers`), float32 ``(T, d)``, with gradients.
 
         Args:
             batch: The batch.

@@ -39,6 +39,8 @@ class DenseDevelopment(DevelopmentSet):
         """The measure of each question by exact search, with vectors in half precision as an index keeps them; `unrounded`: then with float32."""
         documents = model.vectors("document", self.documents) if self.fixed is None else self.fixed
         questions = model.vectors("query", self.questions)
+        if not model.unit:  # the exported model is searched by cosine
+            documents, questions = unit_rows(documents), unit_rows(questions)
         length, gains = depth(self.measure), self.gains()
         return [
             ranking_measure(list(rankings(questions, vectors, length, self.pairs.spared)), gains, self.measure)
@@ -70,6 +72,12 @@ def rankings(
             candidates = np.flatnonzero((own >= least) & (own > -np.inf))
             best = candidates[np.argsort(-own[candidates], kind="stable")][:length]
             yield best, own[best]
+
+
+def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale each row to length 1; a row of zeros stays as it is."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0).astype(np.float32)
 
 
 def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

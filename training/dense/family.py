@@ -59,6 +59,7 @@ class DenseVectors:
             UsageError: The backbone's folder has modules that are not trained.
         """
         del method
+        from termweave.encoders.kinds.sentence_modules import read_modules  # noqa: PLC0415
         from termweave.training.backbone import loading  # noqa: PLC0415 - torch
         from termweave.training.dense.model import POOLING, Towers, reinitialise  # noqa: PLC0415 - torch
         from termweave.training.dense.preparation import reading_of  # noqa: PLC0415
@@ -74,7 +75,8 @@ class DenseVectors:
         if hasattr(transformer, "set_attn_implementation"):
             transformer.set_attn_implementation("sdpa")  # faster in training than what exports best
         reinitialise(transformer, int(settings["reinitialise"]), int(settings["seed"]))
-        return Towers(transformer, pooling=manifest.pooling, towers=str(settings["towers"]))
+        unit = settings.get("vectors", "unit") == "unit" or read_modules(backbone).normalised
+        return Towers(transformer, pooling=manifest.pooling, towers=str(settings["towers"]), unit=unit)
 
     def prepare(self, method: TrainingMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:
         """Token ids, hard negatives, the method's targets, and the held-out questions."""

@@ -47,8 +47,11 @@ def mined(context: TargetContext, ranking: str, depth: int, *, cached: bool = Tr
         InputError: The run file cannot be used.
     """
     if ranking == "model":
-        models = [loading.fingerprint(context.model.tower(side)) for side in ("query", "document")]
-        return _cached(context, [ranking, *models], depth, lambda: _by_model(context, depth), cached=cached)
+        model = context.model
+        towers = [loading.fingerprint(model.tower(side)) for side in ("query", "document")]
+        return _cached(
+            context, [ranking, *towers, model.pooling, str(model.unit)], depth, lambda: _by_model(context, depth), cached=cached
+        )
     if ranking == "bm25":
         return _cached(context, [ranking, context.setup.statistics.hash], depth, lambda: _by_bm25(context, depth), cached=cached)
     if ranking.startswith(INDEX):

@@ -34,28 +34,30 @@ _PIECE, _PADDED = 8, 1.1
 
 
 class Towers(nn.Module):
-    """Texts to unit vectors: ``normalise(pool(backbone(tokens)))``.
+    """Texts to vectors: ``normalise(pool(backbone(tokens)))``, or without `unit` ``pool(backbone(tokens))``.
 
     Attributes:
         backbone: The transformer that reads documents, and queries too unless they have a tower of their own.
         query_backbone: The transformer that reads queries; None: `backbone`.
         pooling: One of `POOLING`.
+        unit: Whether vectors get length 1.
         fixed_documents: Whether the documents' tower is not trained, so that documents are encoded once.
         precision: Makes the context in which the transformers run in training (`Objective.backbone_precision`).
     """
 
-    def __init__(self, backbone: Any, *, pooling: str = "mean", towers: str = "one") -> None:
+    def __init__(self, backbone: Any, *, pooling: str = "mean", towers: str = "one", unit: bool = True) -> None:
         """Put towers on a backbone.
 
         Args:
             backbone: A transformer.
             pooling: One of `POOLING`.
             towers: "one" for both sides; "two" independent copies; "query": two, and the documents' tower is not trained.
+            unit: Whether vectors get length 1.
         """
         super().__init__()
         self.backbone = backbone
         self.query_backbone = copy.deepcopy(backbone) if towers != "one" else None
-        self.pooling = pooling
+        self.pooling, self.unit = pooling, unit
         self.fixed_documents = towers == "query"
         self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
         if self.fixed_documents:
@@ -76,10 +78,11 @@ class Towers(nn.Module):
         return self.backbone if side == "document" or self.query_backbone is None else self.query_backbone
 
     def forward(self, side: Side, ids: Tensor, mask: Tensor) -> Tensor:
-        """Encode a padded batch: int64 ``(T, n)`` twice -> float32 ``(T, d)``, unit vectors."""
+        """Encode a padded batch: int64 ``(T, n)`` twice -> float32 ``(T, d)``."""
         with self.precision() if self.training else nullcontext():
             states = self.tower(side)(input_ids=ids, attention_mask=mask).last_hidden_state
-        return nn.functional.normalize(pool(_exact(states), mask, self.pooling), dim=-1)
+        vectors = pool(_exact(states), mask, self.pooling)
+        return nn.functional.normalize(vectors, dim=-1) if self.unit else vectors
 
     def encode(self, side: Side, texts: TokenIds, rows: Sequence[int] | NDArray[np.int64], chunk: int = 0) -> Tensor:
         """Encode texts with gradients; with `chunk`, keep the activations of at most that many texts at a time.

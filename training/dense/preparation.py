@@ -59,13 +59,13 @@ class TargetContext:
 
     @cached_property
     def question_vectors(self) -> NDArray[np.float32]:
-        """Unit vectors of the training questions, by the model as training begins: ``(Q, d)``."""
+        """Vectors of the training questions, by the model as training begins: ``(Q, d)``."""
         self.say(f"{self.part.name}: encoding {len(self.inputs.questions):,} questions")
         return self.model.vectors("query", self.inputs.questions)
 
     @cached_property
     def document_vectors(self) -> NDArray[np.float32]:
-        """Unit vectors of the documents: ``(D, d)``."""
+        """Vectors of the documents: ``(D, d)``."""
         self.say(f"{self.part.name}: encoding {len(self.inputs.documents):,} documents")
         return self.model.vectors("document", self.inputs.documents)
 

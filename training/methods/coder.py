@@ -3,7 +3,7 @@
 The documents' vectors stay as the base model made them and the query encoder learns (`towers=query`), so that a list of hundreds of
 candidates costs one product. For a query q with candidates c_1..c_N and judged documents L(q):
 
-    s'(q, c) = <x_q, x_c>                     predicted scores
+    s'(q, c) = <x_q, x_c>                     predicted scores, of vectors of length 1, or as the base model gives them (`vectors`)
     s^       = softmax(s' / T)                T is learned
     L        = KL(r || s^), the mean over the queries of a batch                                   Algorithm 1, line 9
 
@@ -213,7 +213,10 @@ def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
     return {**settings, "labels": ("hybrid" if made else "evidence") if labels == "auto" else labels}
 
 
+#: Both columns of Tables 5 and 6, and the settings of the authors' public configuration that the paper does not print.
 _MARCO = {
+    "vectors": "given",
+    "inclusive": True,
     "evidence_weight": 0.451,
     "k": 21,
     "k_exp": 3,
@@ -242,16 +245,26 @@ METHOD = DenseMethod(
     ),
     note=(
         "The documents' vectors stay as they are and the query encoder learns, so that an existing index keeps its vectors and a batch costs "
-        "little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1; the paper's parameters belong to its base encoders: "
-        "preset=tas-b and preset=cocondenser are its Tables 5 and 6. Without judgements hybrid search is the teacher (labels=hybrid)."
+        "little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1, and the default b, n_max and f_n are those of "
+        "CODER(TAS-B). The paper's parameters belong to its base encoders: preset=paper is CODER(TAS-B) in its Tables 5 and 6, preset=cocondenser "
+        "CODER(CoCondenser). Without judgements hybrid search is the teacher (labels=hybrid)."
     ),
     presets={
-        "tas-b": Preset(
-            "parameters of CODER(TAS-B): Tables 5 and 6, first column",
-            {**_MARCO, "boost": 1.222, "keep_labels": 4, "normalisation": "max-min", "layers_rate": 1.73e-6, "warmup": 0.45},
+        "paper": Preset(
+            "CODER(TAS-B) as printed, Tables 5 and 6: lambda .451, k 21, k_exp 3, tau 0, N_r 60, b 1.222, n_max 4, max-min, Eq. 5 with >=, "
+            "inner products of the base model's vectors",
+            {
+                **_MARCO,
+                "boost": 1.222,
+                "keep_labels": 4,
+                "normalisation": "max-min",
+                "layers_rate": 1.73e-6,
+                "warmup": 0.45,
+            },
         ),
         "cocondenser": Preset(
-            "parameters of CODER(CoCondenser): lambda .469, k 21, k_exp 5, tau .128, N_r 53, b 1.525, n_max 32, std",
+            "CODER(CoCondenser) as printed: the labels' lambda .469, k 21, k_exp 5, tau .128, N_r 53 are those of its base model; b 1.525, "
+            "n_max 32, std",
             {
                 **_MARCO,
                 "evidence_weight": 0.469,
@@ -287,7 +300,11 @@ METHOD = DenseMethod(
         TrainingParameter("smoothing", 0.1, "With labels=uniform: the share that the other candidates get.", least=0, most=1),
         TrainingParameter("boost", 1.222, "b: factor of the judged documents' normalised evidence.", above=0, most=100),
         TrainingParameter(
-            "keep_labels", 4, "n_max: candidates that keep a label beside the judged ones; 0: all.", least=0, most=10_000
+            "keep_labels",
+            4,
+            "n_max: candidates with the most evidence that keep a label, judged ones counted among them; a judged one always keeps it. 0: all.",
+            least=0,
+            most=10_000,
         ),
         TrainingParameter("normalisation", "max-min", "f_n: Eq. 13 or Eq. 14.", ("max-min", "std")),
         TrainingParameter(
@@ -309,6 +326,18 @@ METHOD = DenseMethod(
         TrainingParameter("k", 10, "Neighbours of an element (Eq. 3).", least=1, most=1000),
         TrainingParameter("k_exp", 3, "Elements whose sets are averaged (Eq. 8).", least=1, most=1000),
         TrainingParameter("tau", 0.0, "Size of the sets that expand a neighbourhood, as a share of k (Eq. 5).", least=0, most=1),
+        TrainingParameter(
+            "inclusive",
+            default=False,
+            help="Expand a neighbourhood also at an overlap of exactly two thirds: Eq. 5 as printed. The authors' program does not.",
+        ),
+        TrainingParameter(
+            "vectors",
+            "unit",
+            "Vectors of which scores and evidence are inner products: unit (of length 1, as an index keeps them), or given: as the base model "
+            "gives them, of length 1 only where its folder has a Normalize module. The trained model is searched by cosine in both cases.",
+            ("unit", "given"),
+        ),
         TrainingParameter(
             "teacher",
             "none",

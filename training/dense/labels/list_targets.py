@@ -66,7 +66,9 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
 def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]:
     """Algorithm 1, lines 1 to 5, cached by what they are computed from."""
     settings = context.settings
-    rules = Rules(k=int(settings["k"]), k_exp=int(settings["k_exp"]), tau=float(settings["tau"]))
+    rules = Rules(
+        k=int(settings["k"]), k_exp=int(settings["k_exp"]), tau=float(settings["tau"]), inclusive=bool(settings["inclusive"])
+    )
     given = EvidenceSettings(float(settings["evidence_weight"]), int(settings["context"]), rules)
     context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
     return evidence_scores(
