@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError
+from termweave.records import Encoding
 from termweave.search import batch, paging, single_query
-from termweave.search.asynchronous import AsyncSearches
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
 from termweave.search.options import DEPTH, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query, given_as
@@ -18,6 +20,7 @@ from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.signatures import with_options
 from termweave.signals import dialect_of
 from termweave.support import arguments
+from termweave.support.messages import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from termweave.engine import Engine
-    from termweave.records import Encoding, Hit, Run
+    from termweave.records import Hit, Run
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.catalog.profiles import Profile
@@ -36,14 +39,13 @@ if TYPE_CHECKING:
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
-    from termweave.signals.dialect import ServerDialect
 
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
 _TRIES = 4
 
 
-class Index(AsyncSearches):
+class Index:
     """A live index behind its alias. Threads may share it.
 
     The alias may move to a new generation at any time. Each search uses one generation from the encoding of the query to the
@@ -118,6 +120,16 @@ class Index(AsyncSearches):
         check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(self.engine, generation, target, query, asked))
 
+    @with_options(SearchOptions)
+    async def asearch(self, query: str = "", **options: Unpack[SearchKeywords]) -> Hits:
+        """As `search`, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
+        return await asyncio.to_thread(self.search, query, **options)
+
+    @with_options(SearchOptions)
+    async def aanswer(self, query: str = "", **options: Unpack[SearchKeywords]) -> Answer:
+        """As `answer`, awaited."""
+        return await asyncio.to_thread(self.answer, query, **options)
+
     @with_options(ExplainOptions)
     def explain(self, query: str, document: str, **options: Unpack[ExplainKeywords]) -> Hit:
         """Explain the score of one document for a query.
@@ -164,7 +176,10 @@ class Index(AsyncSearches):
             queries: Texts, or encoded queries.
             generation: The generation; None: the one that is open now.
         """
-        return single_query.encode(generation or self._now, arguments.listed(queries))
+        given = arguments.listed(queries)
+        texts = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
+        encoded = iter(single_query.encode(generation or self._now, texts))
+        return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 
     def candidates(
         self,
@@ -189,7 +204,9 @@ class Index(AsyncSearches):
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            what = Retrieval(signals, depth, window, clauses(kept, generation.layout, self._dialect), needs)
+            what = Retrieval(
+                signals, depth, window, clauses(kept, generation.layout, dialect_of(self.engine.capabilities)), needs
+            )
             return execution.retrieve(self.engine, target, generation, self.encode(given, generation), what)
 
         return self._consistently(once)
@@ -229,32 +246,21 @@ class Index(AsyncSearches):
         """
         asked = given_as(SearchOptions, options)
         generation = self._now
-        mode, reranking = single_query.choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+        prepared = single_query.prepare(self.engine, generation, self.name, check_query(query), asked)
         depth = next((depth for depth in paging.depths(asked.candidates) if depth >= asked.last), paging.MAX_DEPTH)
-        what = Retrieval(
-            list(mode.weights),
-            depth,
-            where=clauses(asked.where, generation.layout, self._dialect),
-            needs=reranking.needs if reranking else (),
-            server_fusion=mode if asked.server_fusion else None,
-        )
-        encoded = self.encode([check_query(query)], generation)
-        (prepared,) = execution.prepare(self.engine, generation, encoded, what, execution.first_reach(generation, depth))
+        what = replace(prepared.retrieval, depth=depth, server_fusion=prepared.mode if asked.server_fusion else None)
+        (sent,) = execution.prepare(self.engine, generation, [prepared.query], what, execution.first_reach(generation, depth))
         lines: list[Any] = []
-        for body in prepared.bodies.values():
+        for body in sent.bodies.values():
             lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(asked.fields, generation).items())
-        dropped = {name: list(clause.dropped) for name, clause in prepared.clauses.items() if clause.dropped}
+        dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
             {"method": "POST", "path": f"/{self.name}/_mget?{read}&realtime=false", "body": fetch},
         ]
-
-    @property
-    def _dialect(self) -> ServerDialect:
-        return dialect_of(self.engine.capabilities)
 
     def _open(self) -> OpenGeneration:
         return open_generation(self.engine, self.name, self._models)

@@ -1,16 +1,15 @@
-"""One query, answered or explained by one generation: encode, retrieve, order, fetch what is shown.
+"""One query, answered or explained by one generation: prepare, retrieve, rank, show, remark.
 
 `Index` opens the generation and searches again where the alias has moved.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.records import Encoding
 from termweave.search import paging
 from termweave.search.catalog import profiles
 from termweave.search.options import FIELDS
@@ -22,20 +21,72 @@ from termweave.search.retrieval import execution, filters, metadata_fields, rele
 from termweave.search.retrieval.execution import Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.signals import dialect_of
-from termweave.support.messages import counted, readable
+from termweave.support.messages import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from termweave.engine import Engine
-    from termweave.records import Hit
+    from termweave.records import Encoding, Hit
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
-    from termweave.search.options import ExplainOptions, SearchOptions
+    from termweave.search.options import ExplainOptions, RankingOptions, SearchOptions
     from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.order import Place
     from termweave.search.ranking.rerankers import CutShort, Reranker, Reranking
     from termweave.search.results.hits import Answer
-    from termweave.search.retrieval.metadata_fields import FacetValue
+    from termweave.search.retrieval.candidates import Candidates
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query, encoded for one generation, and how it is searched and ranked.
+
+    Attributes:
+        engine: The server.
+        generation: The generation, opened.
+        target: The name to search: the alias or the concrete index.
+        query: The encoded query.
+        mode: The signals and their weights.
+        reranking: The rerankers; None: no reranking.
+        retrieval: What each signal is asked for.
+        liked: float32 ``(n, d)``, vectors of the documents that the query was made of; None for a query of words.
+    """
+
+    engine: Engine
+    generation: OpenGeneration
+    target: str
+    query: Encoding
+    mode: Mode
+    reranking: Reranking | None
+    retrieval: Retrieval
+    liked: NDArray[np.float32] | None = None
+
+    def candidates(self, depth: int) -> Candidates:
+        """The best documents of each signal, `depth` of them."""
+        wanted = replace(self.retrieval, depth=depth)
+        (candidates,) = execution.retrieve(self.engine, self.target, self.generation, [self.query], wanted)
+        return candidates if self.liked is None else replace(candidates, liked=self.liked)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRound:
+    """One search of a query, and the ranked documents that earlier rounds did not find.
+
+    Attributes:
+        candidates: The documents that the signals returned.
+        places: The new documents, best first.
+        before: Number of documents that earlier rounds found.
+        cut_short: The rerankers that ran out of time.
+    """
+
+    candidates: Candidates
+    places: Sequence[Place]
+    before: int
+    cut_short: Sequence[CutShort]
 
 
 def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
@@ -48,74 +99,95 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
         query: Text; may be empty with `like`.
         asked: The options.
     """
+    prepared = prepare(engine, generation, target, query, asked, asked.like)
+    fields = hits.stored_names(asked.fields, generation.layout)
+    rounds = list(_search(prepared, asked))
+    page = [hit for each in rounds for hit in _show(prepared, each, asked, fields)]
+    first, last = rounds[0].candidates, rounds[-1]
+    found = last.before + len(last.places)
+    return hits.Answer(
+        Hits(page),
+        {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
+        notices.collect(engine, generation, last.candidates, page, asked, fields, found),
+        tuple(last.cut_short),
+        metadata_fields.facets(engine, generation.index, generation.layout, first, asked.facets) if asked.facets else {},
+    )
+
+
+def prepare(
+    engine: Engine, generation: OpenGeneration, target: str, query: str, asked: RankingOptions, like: Sequence[str] = ()
+) -> PreparedQuery:
+    """Choose the mode and the rerankers, translate the filters, and encode the query.
+
+    Args:
+        engine: The server.
+        generation: The generation, opened.
+        target: The name to search.
+        query: Text; may be empty with `like`.
+        asked: The options.
+        like: Ids of documents that the query is made of, too.
+    """
     mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+    where, vectors = clauses(asked.where, generation.layout, dialect_of(engine.capabilities)), None
+    if like:
+        words = encode(generation, [readable(query)])[0] if query.strip() else None
+        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout.signals, words)
+        encoded, vectors, where = liked.query, liked.vectors, [*where, liked.left_out]
+    else:
+        (encoded,) = encode(generation, [readable(query)])
+    needs = reranking.needs if reranking else ()
+    retrieval = Retrieval(list(mode.weights), asked.candidates, asked.candidates, where, needs)
+    return PreparedQuery(engine, generation, target, encoded, mode, reranking, retrieval, vectors)
+
+
+def encode(generation: OpenGeneration, texts: Sequence[str]) -> list[Encoding]:
+    """Encode queries with the models and statistics of a generation."""
+    return generation.encoder.encode(texts, kind="query", statistics=generation.statistics)
+
+
+def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRound]:
+    """Search and rank, deeper in each round, until the page is reached. Documents of a later round follow those before it."""
+    mode, reranking = prepared.mode, prepared.reranking
     if reranking is not None:
         reranking = reranking.for_page(asked.start)
-    liked = _liked(engine, generation, query, asked.like) if asked.like else None
-    where = clauses(asked.where, generation.layout, dialect_of(engine.capabilities))
-    what = Retrieval(
-        list(mode.weights),
-        asked.candidates,
-        asked.candidates,
-        [*where, liked.left_out] if liked else where,
-        reranking.needs if reranking else (),
-        mode if asked.server_fusion else None,
-    )
-    ranking_mode = server_fusion.answer_mode() if asked.server_fusion else mode
-    fields = hits.stored_names(asked.fields, generation.layout)
-    (encoded,) = [liked.query] if liked else encode(generation, [query])
-    shown: list[Hit] = []
+    if asked.server_fusion:
+        mode, prepared = server_fusion.answer_mode(), replace(prepared, retrieval=replace(prepared.retrieval, server_fusion=mode))
     seen: set[str] = set()
-    dropped: dict[str, tuple[str, ...]] = {}
-    cut_short: list[CutShort] = []
-    facets: Mapping[str, tuple[FacetValue, ...]] = {}
     for depth in paging.depths(asked.candidates):
-        (candidates,) = execution.retrieve(engine, target, generation, [encoded], replace(what, depth=depth))
-        if liked:
-            candidates = replace(candidates, liked=liked.vectors)
-        dropped |= {name: clause.dropped for name, clause in candidates.clauses.items() if clause.dropped}
-        cut_short.clear()
+        candidates = prepared.candidates(depth)
+        cut_short: list[CutShort] = []
         limit = None if asked.sort else asked.last + len(seen)
-        ranked = order(candidates, ranking_mode, reranking, limit, cut_short.append)
-        if asked.facets and not facets:
-            facets = metadata_fields.facets(engine, generation.index, generation.layout, candidates, asked.facets)
+        places = order(candidates, mode, reranking, limit, cut_short.append)
         if asked.sort:
-            ranked = metadata_fields.ordered(engine, generation.index, generation.layout, ranked, asked.sort)
-        places = [place for place in ranked if place.id not in seen]
-        first, end = max(0, asked.start - len(seen)), asked.last - len(seen)
-        page = hits.fetch(
-            engine,
-            generation,
-            places[first:end],
-            candidates,
-            first=len(seen) + first + 1,
-            fields=fields,
-            explain=asked.explain,
-        )
-        if asked.explain_words:
-            page = explanation.with_word_effects(page, places[first:end])
-        if asked.highlight:
-            signals = generation.signals(what.signals)
-            page = highlighting.with_highlights(engine, generation.index, generation.encoder, signals, encoded, page)
-        shown += page
-        seen.update(place.id for place in places)
-        if asked.sort or len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
-            break
-    remarks = notices.collect(engine, generation, candidates, shown, empty=not seen, fields=fields, where=asked.where)
-    if seen and not shown:
-        beyond = f"The search ranks {counted(len(seen), 'document')}, and this page begins after {asked.start:,} of them."
-        remarks = (beyond, *remarks)
-    return hits.Answer(Hits(shown), dropped, remarks, tuple(cut_short), facets)
+            generation = prepared.generation
+            places = metadata_fields.ordered(prepared.engine, generation.index, generation.layout, places, asked.sort)
+        new = [place for place in places if place.id not in seen]
+        yield SearchRound(candidates, new, len(seen), cut_short)
+        seen.update(place.id for place in new)
+        exhausted = all(len(ranked.scores) < depth for ranked in candidates.lists.values())
+        if asked.sort or len(seen) >= asked.last or exhausted:
+            return
+
+
+def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, fields: Sequence[str]) -> list[Hit]:
+    """The hits of a round that are on the page: stored fields, explanations and highlights."""
+    engine, generation = prepared.engine, prepared.generation
+    begin, end = max(0, asked.start - searched.before), asked.last - searched.before
+    places, rank = searched.places[begin:end], searched.before + begin + 1
+    page = hits.fetch(engine, generation, places, searched.candidates, first=rank, fields=fields, explain=asked.explain)
+    if asked.explain_words:
+        page = explanation.with_word_effects(page, places)
+    if asked.highlight:
+        signals = generation.signals(prepared.retrieval.signals)
+        page = highlighting.with_highlights(engine, generation.index, generation.encoder, signals, prepared.query, page)
+    return page
 
 
 def explain(engine: Engine, generation: OpenGeneration, target: str, query: str, document: str, asked: ExplainOptions) -> Hit:
     """The score of one document for a query, explained from one generation. Arguments as `answer`."""
-    mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
-    needs = reranking.needs if reranking else ()
-    encoded = encode(generation, [query])
-    where = clauses(asked.where, generation.layout, dialect_of(engine.capabilities))
-    what = Retrieval(list(mode.weights), asked.candidates, where=where, needs=needs)
-    (candidates,) = execution.retrieve(engine, target, generation, encoded, what)
+    prepared = prepare(engine, generation, target, query, asked)
+    mode, reranking, where = prepared.mode, prepared.reranking, prepared.retrieval.where
+    candidates = prepared.candidates(asked.candidates)
     places = order(candidates, mode, reranking)
     for rank, place in enumerate(places, 1):
         if place.id == document:
@@ -123,27 +195,13 @@ def explain(engine: Engine, generation: OpenGeneration, target: str, query: str,
             return (explanation.with_word_effects(found, [place]) if asked.explain_words else found)[0]
     excluded = bool(where) and not filters.passes(engine, generation.index, document, where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
-        unfiltered = Retrieval(list(mode.weights), asked.candidates)
-        (candidates,) = execution.retrieve(engine, target, generation, encoded, unfiltered)
+        candidates = replace(prepared, retrieval=Retrieval(list(mode.weights), asked.candidates)).candidates(asked.candidates)
     # Below the last candidate of every signal: one signal alone gives its own score, several fuse to 0.
     below = below_all(places, document, reranking)
     hit = hits.fetch(engine, generation, [below], candidates, first=0, fields=FIELDS, explain=True)[0]
     if excluded:
         return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
     return explanation.with_own_score(hit) if mode.single and reranking is None else hit
-
-
-def encode(generation: OpenGeneration, queries: Sequence[str | Encoding]) -> list[Encoding]:
-    """Encode queries with the models and statistics of a generation. Encoded queries are returned as they are."""
-    texts = [readable(each) if isinstance(each, str) else each for each in queries if not isinstance(each, Encoding)]
-    encoded = iter(generation.encoder.encode(texts, kind="query", statistics=generation.statistics))
-    return [each if isinstance(each, Encoding) else next(encoded) for each in queries]
-
-
-def _liked(engine: Engine, generation: OpenGeneration, query: str, like: Sequence[str]) -> relevance_feedback.Liked:
-    """A query made of stored documents, and of words if there are any."""
-    words = encode(generation, [query])[0] if query.strip() else None
-    return relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout.signals, words)
 
 
 def choose(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.records import Hit
     from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.options import SearchOptions
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
 
@@ -34,10 +35,9 @@ def collect(
     opened: OpenGeneration,
     candidates: Candidates,
     shown: Sequence[Hit],
-    *,
-    empty: bool,
+    asked: SearchOptions,
     fields: Sequence[str],
-    where: Any,
+    found: int,
 ) -> tuple[str, ...]:
     """Remarks on an answer.
 
@@ -46,12 +46,15 @@ def collect(
         opened: The generation that answered.
         candidates: The candidates.
         shown: The hits of the page.
-        empty: Whether the search found nothing on any page.
-        fields: The requested stored fields.
-        where: Filters, as `SearchOptions.where` holds them.
+        asked: The options of the search.
+        fields: The requested stored fields, as `hits.stored_names`.
+        found: How many documents the search ranked, on all pages.
     """
     remarks = []
-    if empty and candidates.liked is None and not candidates.query.text.strip():
+    if found and not shown:
+        ranked = counted(found, "document")
+        remarks.append(f"The search ranks {ranked}, and this page begins after {asked.start:,} of them.")
+    if not found and candidates.liked is None and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words = candidates.lists.keys() - by_vector
@@ -72,7 +75,7 @@ def collect(
             f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
             "The source's other fields are in metadata; metadata.NAME requests one of them."
         )
-    return (*remarks, *on_filters(engine, candidates.index, opened.layout, where, empty=empty))
+    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found))
 
 
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
