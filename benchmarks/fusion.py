@@ -27,6 +27,7 @@ from entry_point import enter
 
 from termweave import corpora, encoders
 from termweave.encoders import backbones
+from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation import randomisation_test
@@ -139,7 +140,7 @@ def model_folder(given: argparse.Namespace, model: str) -> Path | None:
     folder: Path = given.work / model
     if not folder.exists():
         source = backbones.fetch(model)
-        backbones.weights_file(source)
+        write_weights(source)
         export(source, folder)
     manifest = folder / "termweave.json"
     content = json.loads(manifest.read_text("utf-8"))

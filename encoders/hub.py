@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER
+from termweave.encoders.manifest import GRAPHS, MANIFEST, SENTENCE_GRAPH, STATISTICS, TOKENIZER
 from termweave.errors import ModelError, UsageError
 from termweave.support.messages import first_line
 
@@ -35,8 +35,8 @@ _FILES = (
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
-    "onnx/model.onnx",
-    "onnx/model.onnx_data",
+    SENTENCE_GRAPH,
+    f"{SENTENCE_GRAPH}_data",
     "*_Transformer/*.json",
     "*_Transformer/model.safetensors",
     "*_Transformer/model-*-of-*.safetensors",

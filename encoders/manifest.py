@@ -30,6 +30,8 @@ TOKENIZER = "tokenizer.json"
 STATISTICS = "statistics.bin"
 #: The weights of a transformer as transformers saves them.
 WEIGHTS = "model.safetensors"
+#: The graph of a folder in the layout of sentence-transformers.
+SENTENCE_GRAPH = "onnx/model.onnx"
 #: Precision -> the file that holds the graph in this precision.
 GRAPHS = {"int8": "model.int8.onnx", "fp32": "model.onnx", "dequantised": "model.dequantised.onnx"}
 

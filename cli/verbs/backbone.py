@@ -61,7 +61,7 @@ def list_(*, out: Output) -> None:
             "megabytes": each.megabytes,
             "folder": str(each.folder) if each.fetched() else None,
         }
-        for each in backbones.known()
+        for _, each in sorted(backbones.BACKBONES.items())
     ]
     out.emit({"schema": "termweave.backbones/1", "backbones": rows}, lambda: _table(rows))
 
@@ -124,12 +124,13 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
       termweave backbone import model.onnx --name ours --pooling cls
       termweave index ./docs docs --dense ours
     """
-    from termweave.encoders import backbones
+    from termweave.encoders.backbones import BACKBONES
+    from termweave.encoders.onnx.bert_graph import import_graph
 
     missing = [each for each in ("torch", "onnx", "transformers", "safetensors") if find_spec(each) is None]
     if missing:
         raise UsageError(f"Importing needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
-    if name in backbones.BACKBONES or Path(name).name != name or name.startswith("."):
+    if name in BACKBONES or Path(name).name != name or name.startswith("."):
         raise UsageError(
             f"A model of yours cannot be called {name!r}.", "Choose a plain name that is not in `termweave backbone list`."
         )
@@ -137,5 +138,5 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
     if not tokenizer.is_file():
         raise UsageError(f"{tokenizer} does not exist.", "Put the tokenizer.json of the graph beside it.")
     prompts = {kind: text for kind, text in (("query", query_prompt), ("document", document_prompt)) if text}
-    folder = backbones.bring(graph, tokenizer, name, pooling=pooling, prompts=prompts)
+    folder = import_graph(graph, tokenizer, name, pooling=pooling, prompts=prompts)
     out.emit({"schema": "termweave.backbone/1", "folders": {name: str(folder)}, "licences": {}}, f"{name}: {folder}")

@@ -66,14 +66,14 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
-    from termweave.encoders import backbones
     from termweave.encoders.layouts import read_folder
     from termweave.encoders.manifest import GRAPHS
     from termweave.encoders.model_lookup import resolve
+    from termweave.encoders.onnx.bert_graph import write_weights
     from termweave.encoders.onnx.export import export, int8_cost
 
     path = resolve(model)
-    backbones.weights_file(path)
+    write_weights(path)
     sample = None
     if dataset:
         from termweave.training.model_folder import sample_cost

@@ -21,6 +21,7 @@ from termweave.encoders.kinds.sentence_modules import AGAIN, CONFIG, MODULES, Mo
 from termweave.encoders.kinds.sparse import SparseSettings
 from termweave.encoders.manifest import (
     MANIFEST,
+    SENTENCE_GRAPH,
     TOKENIZER,
     WEIGHTS,
     Manifest,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-GRAPH = "onnx/model.onnx"
 #: The analysis of a sparse model: its terms are its word-pieces.
 PIECE_TERMS = "bert-pieces.1"
 #: The analysis of a sparse model with any other tokeniser: its terms are the entries of the vocabulary.
@@ -107,12 +107,12 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     else:
         ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
         manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
-    graph = path / GRAPH
+    graph = path / SENTENCE_GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
     if config.get("auto_map") and not own_graph:
         raise ModelError(
             f"The model {name!r} brings code of its own ({CONFIG} has auto_map), and termweave runs no code of a model.",
-            f"Name a model of an architecture that transformers has itself, or one with {GRAPH}.",
+            f"Name a model of an architecture that transformers has itself, or one with {SENTENCE_GRAPH}.",
         )
     cores = [graph] if own_graph else weight_files(home)
     if not cores:
@@ -150,7 +150,7 @@ def _no_weights(name: str, home: Path) -> ModelError:
             "Save them as safetensors on a host that trusts them: AutoModel.from_pretrained(DIR).save_pretrained(DIR).",
         )
     return ModelError(
-        f"The model {name!r} has no weights: {home / WEIGHTS} is missing, and so is {GRAPH}.",
+        f"The model {name!r} has no weights: {home / WEIGHTS} is missing, and so is {SENTENCE_GRAPH}.",
         "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders import calibration
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.layouts import read_folder
-from termweave.encoders.manifest import GRAPHS, MANIFEST, digest, digests, write_manifest
+from termweave.encoders.manifest import GRAPHS, MANIFEST, SENTENCE_GRAPH, digest, digests, write_manifest
 from termweave.encoders.onnx.checked_graphs import write_checked
 from termweave.encoders.onnx.graph_writer import OPSET
 from termweave.encoders.text_encoder import load
@@ -39,8 +39,8 @@ _COPIED = (
     "*_*/*.json",
     "*_*/*.safetensors",
     "*_*/*.txt",
-    "onnx/model.onnx",
-    "onnx/model.onnx_data",
+    SENTENCE_GRAPH,
+    f"{SENTENCE_GRAPH}_data",
 )
 
 

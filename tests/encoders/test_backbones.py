@@ -15,6 +15,8 @@ import pytest
 from termweave import encoders
 from termweave.cli import run as run_command
 from termweave.encoders import backbones, model_lookup
+from termweave.encoders.manifest import SENTENCE_GRAPH
+from termweave.encoders.onnx import bert_graph
 from termweave.errors import ModelError, TermweaveError
 from termweave.support import paths
 from termweave.support.maven import MavenArtifact
@@ -130,7 +132,7 @@ def test_an_index_fetches_nothing(shelf):
 
 def test_the_parameters_of_a_graph_are_those_of_the_model(graph):
     folder, model = graph
-    found = backbones.parameters(folder / "model.onnx")
+    found = bert_graph.parameters(folder / "model.onnx")
     wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items() if "position_ids" not in name}
     assert set(found) == set(wanted)
     for name, tensor in wanted.items():
@@ -245,5 +247,5 @@ def test_a_real_backbone_computes_the_states_of_its_graph(name, monkeypatch, tmp
         folder = backbones.fetch(name, lambda _: None)
     except TermweaveError as error:
         pytest.skip(f"{name} cannot be fetched here: {error}")
-    state = backbones.parameters(folder / backbones.GRAPH)
-    assert backbones._agree(folder / backbones.GRAPH, state, backbones.BACKBONES[name].heads)
+    state = bert_graph.parameters(folder / SENTENCE_GRAPH)
+    assert bert_graph._same_states(folder / SENTENCE_GRAPH, state, backbones.BACKBONES[name].heads)

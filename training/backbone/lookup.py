@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders import backbones, model_lookup
+from termweave.encoders import model_lookup
 from termweave.encoders.manifest import TOKENIZER
+from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.errors import ModelError, UsageError
 from termweave.training.methods.parameters import FROM_SCRATCH
 
@@ -39,7 +40,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
         return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))
     if given:
         folder = model_lookup.resolve(given)
-        backbones.weights_file(folder)
+        write_weights(folder)
         if not (folder / TOKENIZER).is_file():
             raise UsageError(
                 f"{given} is no model in transformers' layout: {TOKENIZER} is missing.",

@@ -1,0 +1,227 @@
+"""A BERT encoder in an ONNX graph: its parameters, and the folder in the layout of sentence-transformers that is made of it.
+
+Training and export need the weights as safetensors; `write_weights` reads them from the graph when they are first wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS
+from termweave.errors import ModelError
+from termweave.support import paths
+from termweave.support.extras import install
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: The parameter whose shape is the vocabulary by the width of the states.
+_WORDS = "embeddings.word_embeddings.weight"
+#: The heads that an imported model may have, the most frequent numbers first.
+_HEADS = (12, 8, 16, 4, 6, 2, 20, 24, 32, 1)
+#: The largest difference between the hidden states of an imported graph and those of torch with the weights read from it.
+_TOLERANCE = 1e-3
+
+
+def write_folder(
+    folder: Path, graph: bytes, tokenizer: bytes, shape: Mapping[str, int], pooling: str, prompts: Mapping[str, str]
+) -> None:
+    """Write a model in the layout of sentence-transformers. The folder is complete or does not exist.
+
+    Args:
+        folder: The folder; one that exists is replaced.
+        graph: ONNX graph from token ids to hidden states.
+        tokenizer: Content of tokenizer.json.
+        shape: Entries of BERT's config.json.
+        pooling: "mean" or "cls".
+        prompts: "query" and "document" -> text before a query or document.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    vocabulary = json.loads(tokenizer)["model"]["vocab"]
+    config = {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "hidden_act": "gelu",
+        "intermediate_size": 4 * shape["hidden_size"],
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "vocab_size": len(vocabulary),
+        **shape,
+    }
+    lengths = {"max_seq_length": config["max_position_embeddings"], "do_lower_case": False}
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))
+    ]
+    files: dict[str, Any] = {
+        "config.json": config,
+        "modules.json": modules,
+        "sentence_bert_config.json": lengths,
+        "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "model_max_length": config["max_position_embeddings"]},
+        "config_sentence_transformers.json": {
+            "prompts": dict(prompts),
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+        "1_Pooling/config.json": {"word_embedding_dimension": shape["hidden_size"], "pooling_mode": pooling},
+    }
+    staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        for name, content in files.items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
+        (staging / TOKENIZER).write_bytes(tokenizer)
+        (staging / SENTENCE_GRAPH).parent.mkdir()
+        (staging / SENTENCE_GRAPH).write_bytes(graph)
+        shutil.rmtree(folder, ignore_errors=True)
+        staging.chmod(0o755)
+        staging.rename(folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_weights(folder: Path) -> None:
+    """Write the weights of a folder's graph as ``model.safetensors``, unless they are there.
+
+    Raises:
+        ModelError: The graph does not hold the parameters of a BERT encoder, or the extra ``train`` is missing.
+    """
+    if (folder / WEIGHTS).is_file() or not (folder / SENTENCE_GRAPH).is_file():
+        return
+    try:
+        from safetensors.numpy import save_file  # noqa: PLC0415 - the extra `train`
+    except ImportError as error:
+        raise ModelError("Reading the weights of a graph needs safetensors.", f"Install it: {install('train')}.") from error
+    staging = folder / f".{WEIGHTS}"
+    save_file(parameters(folder / SENTENCE_GRAPH), staging, metadata={"format": "pt"})
+    staging.replace(folder / WEIGHTS)
+
+
+def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
+    """The parameters of a BERT encoder in an ONNX graph, by the names of transformers' BertModel.
+
+    Biases, embeddings and normalisations keep their names in a graph. The matrix of a product is anonymous and transposed: it is the
+    weight of the layer whose bias is added next.
+
+    Raises:
+        ModelError: The graph is damaged, or is not that of a BERT encoder.
+    """
+    import numpy as np  # noqa: PLC0415
+    import onnx  # noqa: PLC0415 - the extra `train`
+
+    again = "Give the ONNX graph of a BERT encoder that was exported without optimisations."
+    try:
+        model = onnx.load(str(graph))
+    except Exception as error:  # protobuf's errors have no common class
+        raise ModelError(f"{graph} is not an ONNX graph, or was cut short.", again) from error
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    consumers: dict[str, list[Any]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            consumers.setdefault(name, []).append(node)
+    matrices = {}
+    for node in model.graph.node:
+        if node.op_type != "MatMul" or node.input[1] not in tensors:
+            continue
+        biases = [
+            name
+            for after in consumers.get(node.output[0], [])
+            if after.op_type == "Add"
+            for name in after.input
+            if name in tensors
+        ]
+        if len(biases) == 1 and biases[0].endswith(".bias"):
+            matrices[biases[0].removesuffix("bias") + "weight"] = node.input[1]
+    arrays = onnx.numpy_helper.to_array
+    state = {name: arrays(tensor) for name, tensor in tensors.items() if name.endswith((".weight", ".bias"))}
+    state |= {name: np.ascontiguousarray(arrays(tensors[source]).T) for name, source in matrices.items()}
+    prefix = next((name.removesuffix(_WORDS) for name in state if name.endswith(_WORDS)), "")
+    state = {name.removeprefix(prefix): array for name, array in state.items() if array.dtype == np.float32}
+    if _WORDS not in state or "encoder.layer.0.attention.self.query.weight" not in state:
+        raise ModelError(f"{graph} does not hold the parameters of a BERT encoder.", again)
+    return state
+
+
+def shape_of(state: Mapping[str, NDArray[np.float32]], heads: int) -> dict[str, int]:
+    """The entries of config.json that follow from the parameters."""
+    words, dimension = state[_WORDS].shape
+    return {
+        "vocab_size": words,
+        "hidden_size": dimension,
+        "num_hidden_layers": 1 + max(int(name.split(".")[2]) for name in state if name.startswith("encoder.layer.")),
+        "num_attention_heads": heads,
+        "intermediate_size": len(state["encoder.layer.0.intermediate.dense.bias"]),
+        "max_position_embeddings": len(state["embeddings.position_embeddings.weight"]),
+        "type_vocab_size": len(state["embeddings.token_type_embeddings.weight"]),
+    }
+
+
+def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, prompts: Mapping[str, str]) -> Path:
+    """Make a model folder of a user's own BERT graph, among the models that are looked up by name (`paths.models`).
+
+    The number of attention heads is the one with which torch computes the graph's states.
+
+    Raises:
+        ModelError: The graph is not that of a BERT encoder, or torch computes other states from its parameters.
+        OSError: A file cannot be read or written.
+    """
+    try:
+        vocabulary = json.loads(tokenizer.read_bytes())["model"]["vocab"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{tokenizer} is not a tokenizer.json of BERT.", "Put the tokenizer.json of the graph beside it."
+        ) from error
+    state = parameters(graph)
+    dimension = state[_WORDS].shape[1]
+    if len(vocabulary) > len(state[_WORDS]):
+        raise ModelError(
+            f"{tokenizer} has {len(vocabulary):,} tokens, and the graph has {len(state[_WORDS]):,}.",
+            "Put the tokenizer.json of this graph beside it.",
+        )
+    heads = next((heads for heads in _HEADS if dimension % heads == 0 and _same_states(graph, state, heads)), None)
+    if heads is None:
+        raise ModelError(
+            f"torch does not compute the states of {graph} from its parameters, so it is not a plain BERT.",
+            "Save the model with sentence-transformers and give that folder.",
+        )
+    folder = paths.models() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_folder(folder, graph.read_bytes(), tokenizer.read_bytes(), shape_of(state, heads), pooling, prompts)
+    write_weights(folder)
+    return folder
+
+
+def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: int) -> bool:
+    """Whether torch computes the hidden states of the graph with this number of heads."""
+    import numpy as np  # noqa: PLC0415
+    import torch  # noqa: PLC0415 - seconds; the extra `train`
+    from transformers import BertConfig, BertModel  # noqa: PLC0415
+
+    from termweave.encoders.onnx.graph_check import check  # noqa: PLC0415
+    from termweave.encoders.onnx.runtime import onnx_runtime  # noqa: PLC0415
+
+    check(graph)
+    model = BertModel(BertConfig(**shape_of(state, heads)), add_pooling_layer=False).eval()
+    missing, _ = model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()}, strict=False)
+    if missing:
+        raise ModelError(
+            f"{graph} lacks parameters of a BERT encoder: {', '.join(missing[:3])}.", "Export the graph without optimisations."
+        )
+    ids = np.arange(1000, 1012, dtype=np.int64)[None] % len(state[_WORDS])
+    session = onnx_runtime().InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    feed = {each.name: np.zeros_like(ids) if "type" in each.name else np.ones_like(ids) for each in session.get_inputs()}
+    feed["input_ids"] = ids
+    with torch.no_grad():
+        expected = model(torch.from_numpy(ids)).last_hidden_state.numpy()
+    given = session.run(None, feed)[0]
+    return bool(given.shape == expected.shape and np.abs(given - expected).max() < _TOLERANCE)
