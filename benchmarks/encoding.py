@@ -36,7 +36,7 @@ from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.onnx.export import export
-from termweave.encoders.onnx.runtime import OnnxModel, available_cores
+from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, available_cores
 from termweave.errors import UsageError
 from termweave.evaluation import per_query
 from termweave.evaluation.measures import LEADING
@@ -222,7 +222,7 @@ def padding(data: Path, sets: list[str]) -> None:
                 lengths = np.minimum(tokenizer.lengths([document.content for document in part]), MAX_LENGTH)
                 ids = [np.ones(length, dtype=np.int64) for length in lengths]
                 model._inputs = ("input_ids", "attention_mask", "features")  # noqa: SLF001
-                model.run(ids, [np.zeros((len(each), 2), dtype=np.float32) for each in ids], ["dense"])
+                model.start([GraphInput(each, np.zeros((len(each), 2), dtype=np.float32)) for each in ids], ["dense"])()
             shares.append(1 - model._session.real / model._session.fed)  # noqa: SLF001
         print(f"| {name} | {len(documents):,} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True)
 

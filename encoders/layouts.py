@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.encoders import hub
 from termweave.encoders.kinds import sentence_layout
 from termweave.encoders.manifest import MANIFEST, ModelFolder
 
@@ -17,11 +18,11 @@ def read_folder(path: Path, *, check: bool = True, name: str = "") -> ModelFolde
     Args:
         path: The folder.
         check: Compare every file with its digest (15 ms for the shipped model).
-        name: The name of a model whose folder does not say it, such as ``hf:OWNER/NAME``.
+        name: The name that the user gave; a model of the hub is called by it.
 
     Raises:
         ModelError: A file is missing or altered, or the model is of a sort that termweave does not run; the message says which.
     """
     if (path / MANIFEST).is_file():
         return ModelFolder.read(path, check=check)
-    return sentence_layout.read(path, name=name)
+    return sentence_layout.read(path, name if hub.named(name) else path.name)

@@ -1,4 +1,4 @@
-"""Models with one output: ``TermWeighter.load(path).encode([...])``, ``DenseEncoder`` likewise, ``Ranker.load(path).score(q, [...])``."""
+"""Models with one output: ``TermWeighter.load(path).encode([...])``, and ``DenseEncoder`` likewise."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders import time_budget
-from termweave.encoders.kinds import kind_of
-from termweave.encoders.kinds.ranker import RankerModel
-from termweave.encoders.layouts import read_folder
-from termweave.encoders.model_lookup import resolve
-from termweave.encoders.text_encoder import TextEncoder, load, model_info
-from termweave.errors import ModelError
+from termweave.encoders.text_encoder import TextEncoder, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +14,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.onnx.runtime import Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
-    from termweave.records import ModelInfo, TermWeights
+    from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
 
@@ -85,74 +78,3 @@ class DenseEncoder:
         """
         vectors = [encoding.vector for encoding in self._encoder.encode(texts, kind=kind) if encoding.vector is not None]
         return np.stack(vectors) if vectors else np.zeros((0, self._encoder.dimension or 0), dtype=np.float32)
-
-
-class Ranker:
-    """A query and documents -> a score for each document."""
-
-    def __init__(self, model: RankerModel) -> None:
-        self._model = model
-
-    @classmethod
-    def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
-        """Open a cross-encoder by folder or name.
-
-        Args:
-            model: A folder, the name of a model, or ``hf:OWNER/NAME``.
-            threads: Pairs that run at a time on a CPU; None: one for each core.
-            precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
-
-        Raises:
-            UsageError: No model has this name.
-            ModelError: The model is incomplete or altered, or no cross-encoder.
-        """
-        folder = read_folder(resolve(model), name=str(model) if str(model).startswith("hf:") else "")
-        opened = kind_of(folder.manifest).open(folder, threads, precision)
-        if not isinstance(opened, RankerModel):
-            raise ModelError(
-                f"The model {folder.manifest.name!r} is {kind_of(folder.manifest).label} and gives no scores of pairs.",
-                "Name a cross-encoder.",
-            )
-        return cls(opened)
-
-    @property
-    def info(self) -> ModelInfo:
-        """Name, hash and folder of the model."""
-        return model_info(self._model, "scores")
-
-    @property
-    def anchor(self) -> dict[str, float]:
-        """Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor."""
-        return self._model.anchor
-
-    def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
-        """The score of each document for the query, before any activation: ``(len(documents),)``.
-
-        Args:
-            query: The query.
-            documents: The documents.
-            windows: Most windows of a document that does not fit beside the query; its score is that of the best one. 1 cuts the
-                document off, as `CrossEncoder.predict` of sentence-transformers does.
-
-        Raises:
-            ModelError: The model gives something that is no number.
-        """
-        return self._model.score(query, documents, windows)
-
-    def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
-        """The scores of the first documents, as many as the time permits. Opening the model does not count.
-
-        Args:
-            query: The query.
-            documents: The documents, the most important ones first.
-            seconds: The time; 0 scores none.
-            windows: As `score`.
-        """
-        return time_budget.scores(self._model, query, documents, seconds, windows)
-
-    def best_window(self, query: str, document: str, windows: int) -> str:
-        """The part of a document that its score comes from, where at most so many windows of it are read.
-
-        A document that fits beside the query is its own window.
-        """
-        return self._model.best_window(query, document, windows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
-from termweave.encoders import hub
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
@@ -32,19 +31,6 @@ if TYPE_CHECKING:
 _OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
 
 
-def model_info(model: OpenModel, output: str) -> ModelInfo:
-    """Describe the model behind an output: "weights", "dense", "dense_query" or "scores"."""
-    manifest = model.manifest
-    return ModelInfo(
-        name=manifest.name,
-        hash=manifest.hash,
-        dimension=manifest.dimension if output == "dense" else None,
-        analysis=manifest.analysis if output == "weights" else None,
-        max_length=manifest.max_length,
-        folder=model.folder.path,
-    )
-
-
 class TextEncoder:
     """Term weights and vectors of texts; made by `load`.
 
@@ -66,7 +52,7 @@ class TextEncoder:
                 raise _lacks(folder.manifest, output)
 
         def opened(folder: ModelFolder) -> OpenModel:
-            return kind_of(folder.manifest).open(folder, threads, precision)
+            return kind_of(folder.manifest)(folder, threads, precision)
 
         self._weights = opened(weights) if weights else None
         shared = weights is not None and dense is not None and weights.path == dense.path
@@ -87,7 +73,7 @@ class TextEncoder:
     def models(self) -> dict[str, ModelInfo]:
         """Output -> the model that gives it; "dense_query" -> the encoder of queries, where it is another one than "dense"."""
         pairs = (("weights", self._weights), ("dense", self._dense), ("dense_query", self._dense_query))
-        return {output: model_info(model, output) for output, model in pairs if model is not None}
+        return {output: model.model_info(output) for output, model in pairs if model is not None}
 
     @property
     def analysis(self) -> str | None:
@@ -301,7 +287,7 @@ def load(
             return None
         path = resolve(name or DEFAULT)
         if path not in folders:
-            folders[path] = read_folder(path, name=str(name) if hub.named(str(name)) else "")
+            folders[path] = read_folder(path, name=str(name))
         return folders[path]
 
     # With both outputs switched off an encoding is the text alone, which is what a purely lexical index needs.

@@ -10,33 +10,33 @@ sparse      weights         a masked-language-model head: a weight for every ent
 ranker      scores          a cross-encoder: query and document in one sequence, one score
 ==========  ==============  ==========================================================================================
 
-A new kind is one module with a `ModelKind` and one line in `KINDS`.
+A new kind is one module with a subclass of `OpenModel` and one entry in `KINDS`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.encoders.kinds.anchored import AnchoredKind
-from termweave.encoders.kinds.bm25 import Bm25Kind
-from termweave.encoders.kinds.dense import DenseKind
-from termweave.encoders.kinds.ranker import RankerKind
-from termweave.encoders.kinds.sparse import SparseKind
+from termweave.encoders.kinds.anchored import AnchoredModel
+from termweave.encoders.kinds.bm25 import Bm25Model
+from termweave.encoders.kinds.dense import DenseModel
+from termweave.encoders.kinds.ranker import Ranker
+from termweave.encoders.kinds.sparse import SparseModel
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.encoders.kinds.base import ModelKind
+    from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import Manifest
 
-KINDS: Mapping[str, ModelKind] = {
-    kind.name: kind for kind in (AnchoredKind(), Bm25Kind(), DenseKind(), SparseKind(), RankerKind())
+KINDS: Mapping[str, type[OpenModel]] = {
+    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, Ranker)
 }
 
 
-def kind_of(manifest: Manifest) -> ModelKind:
-    """The kind of a model.
+def kind_of(manifest: Manifest) -> type[OpenModel]:
+    """The class of the kind of a model.
 
     Raises:
         ModelError: This termweave does not know the kind.

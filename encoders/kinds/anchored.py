@@ -12,10 +12,11 @@ import numpy as np
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
-from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel
+from termweave.encoders.kinds.base import OpenModel
 from termweave.encoders.kinds.pooling import unit
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.onnx.parity import cosines, rank_correlation, sample_texts
+from termweave.encoders.onnx.runtime import GraphInput
 from termweave.encoders.term_weighting.anchored_terms import anchored, multiplier
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form, place_tags
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from termweave.encoders.analysis.word_pieces import Pieces
     from termweave.encoders.analysis.words import Words
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.runtime import Outputs, Precision
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 class AnchoredModel(OpenModel):
     """One folder of the kind "anchored"."""
 
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+    kind: ClassVar[str] = "anchored"
+    graph_outputs: ClassVar[dict[str, bool]] = {"document": True, "query": True, "dense": False}
+    exported: ClassVar[bool] = False
+
+    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         super().__init__(folder, threads, precision)
         self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
         if "weights" in self.manifest.outputs:
@@ -45,11 +51,6 @@ class AnchoredModel(OpenModel):
         self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
         self.form = Form.from_anchor(anchor)
         self.tagged = bool(self.manifest.heads.get("tags"))
-
-    @property
-    def vocabulary(self) -> Any:
-        """The `tokenizers.Tokenizer` behind the model."""
-        return self.tokenizer.tokenizer
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Word-pieces of each text, [CLS] and [SEP] included, however many of them the model reads."""
@@ -94,14 +95,11 @@ class AnchoredModel(OpenModel):
                 ends=[text_words.clean_ends for text_words in words],
             )
             word_of_piece = [text_words.word_of_piece(text_pieces) for text_words, text_pieces in zip(words, pieces, strict=True)]
-            features = [anchor.features(owners, kind) for anchor, owners in zip(anchors, word_of_piece, strict=True)]
-            if self.tagged:  # a third column
-                features = [
-                    np.column_stack((columns, place_tags(owners)))
-                    for columns, owners in zip(features, word_of_piece, strict=True)
-                ]
-            finish = self.graph.start([text_pieces.ids for text_pieces in pieces], features, outputs)
-            started.append((words, anchors, word_of_piece, finish))
+            inputs = [
+                self._input(text_pieces, anchor.features(owners, kind), owners)
+                for text_pieces, anchor, owners in zip(pieces, anchors, word_of_piece, strict=True)
+            ]
+            started.append((words, anchors, word_of_piece, self.graph.start(inputs, outputs)))
         for words, anchors, word_of_piece, finish in started:
             yield from zip(words, anchors, word_of_piece, finish(), strict=True)
 
@@ -111,43 +109,30 @@ class AnchoredModel(OpenModel):
         started = []
         for block in self.blocks(texts):
             pieces = self.tokenizer.encode([cleaned(text)[0] for text in block], self.manifest.max_length)
-            zeros = [np.zeros((len(text_pieces.ids), 2), dtype=np.float32) for text_pieces in pieces]
-            started.append(self.graph.start([text_pieces.ids for text_pieces in pieces], zeros, ["dense"]))
+            inputs = [GraphInput(text_pieces.ids, np.zeros((len(text_pieces.ids), 2), np.float32)) for text_pieces in pieces]
+            started.append(self.graph.start(inputs, ["dense"]))
         return [unit(result[0]) for finish in started for result in finish()]
 
+    def _input(self, pieces: Pieces, features: NDArray[np.float32], owners: NDArray[np.int64]) -> GraphInput:
+        """What the graph reads of a text, given the word of each piece: tags of the pieces' places are a third feature."""
+        return GraphInput(pieces.ids, np.column_stack((features, place_tags(owners))) if self.tagged else features)
 
-class AnchoredKind(ModelKind):
-    """The declaration of the kind "anchored", which the docstring of this file describes."""
-
-    name: ClassVar[str] = "anchored"
-    outputs: ClassVar[tuple[str, ...]] = ("weights", "dense")
-    graph_outputs: ClassVar[dict[str, bool]] = {"document": True, "query": True, "dense": False}
-
-    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> AnchoredModel:
-        """Open a folder for encoding."""
-        return AnchoredModel(folder, threads, precision)
-
-    def load_torch(self, folder: ModelFolder) -> Any:
+    def load_torch(self) -> Any:
         """The `JointModel` that training saved."""
         from termweave.encoders.models.store import load  # noqa: PLC0415 - torch
 
-        return load(folder.path)[0]
+        return load(self.folder.path)[0]
 
-    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
+    def parity_sample(self) -> list[GraphInput]:
         """Prose with random features: what the features mean does not matter for the comparison."""
-        pieces = PieceTokenizer(folder.path / TOKENIZER).encode(sample_texts(), folder.manifest.max_length)
         generator = np.random.default_rng(0)
-        features = [generator.uniform(0, 1, (len(text_pieces.ids), 2)).astype(np.float32) for text_pieces in pieces]
-        if module.shape.tags:
-            features = [
-                np.column_stack((columns, place_tags(text_pieces.words)))
-                for columns, text_pieces in zip(features, pieces, strict=True)
-            ]
-        return [GraphInput(text_pieces.ids, columns) for text_pieces, columns in zip(pieces, features, strict=True)]
+        return [
+            self._input(pieces, generator.uniform(0, 1, (len(pieces.ids), 2)).astype(np.float32), pieces.words)
+            for pieces in self.tokenizer.encode(sample_texts(), self.manifest.max_length)
+        ]
 
-    def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
+    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """Of the documents' multipliers the rank correlation and the mean difference, of the vectors the cosines."""
-        del folder
         multipliers = [
             (multiplier(one[0].astype(float)), multiplier(other[0].astype(float)))
             for one, other in zip(expected, given, strict=True)

@@ -1,4 +1,4 @@
-"""What every model kind provides: `ModelKind` declares the kind, `OpenModel` is one folder of it, ready to encode."""
+"""What every kind of model provides: a subclass of `OpenModel`, whose objects are folders of this kind, ready to encode."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from termweave import plugins
 from termweave.encoders.analysis.model_familiarity import familiarity
+from termweave.encoders.kinds import graph_cache
 from termweave.encoders.manifest import is_inside
 from termweave.errors import ModelError
+from termweave.records import ModelInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.manifest import Manifest, ModelFolder
-    from termweave.encoders.onnx.runtime import OnnxModel, Precision
+    from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
@@ -29,21 +31,6 @@ if TYPE_CHECKING:
 Pairing = Literal["single", "pair"]
 #: Texts that are prepared at a time, from the first block to the later ones: the model waits for the first alone.
 _FIRST_BLOCK, _BLOCK = 4, 64
-
-
-@dataclass(frozen=True, slots=True)
-class GraphInput:
-    """What a graph reads of one text.
-
-    Attributes:
-        ids: int64 ``(n,)``: token ids, special tokens included.
-        features: float32 ``(n, f)``: scalars of each token; None for graphs that take none.
-        types: int64 ``(n,)``: 0 for the first text of a pair, 1 for the second; None where there is one text.
-    """
-
-    ids: NDArray[np.int64]
-    features: NDArray[np.float32] | None = None
-    types: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,14 +80,26 @@ class KindSettings:
 
 
 class OpenModel(ABC):
-    """One model folder, opened for encoding: its tokeniser and its graphs."""
+    """One model folder, opened: its tokeniser, its graphs, and for an export its torch module. A kind of model is a subclass."""
 
+    #: The value of `Manifest.kind`.
+    kind: ClassVar[str]
+    #: What a model of this kind is, for messages.
+    label: ClassVar[str] = "an encoder"
+    #: The outputs of its graph, in order, and of each whether it has one row per token (else one per text).
+    graph_outputs: ClassVar[dict[str, bool]]
+    pairing: ClassVar[Pairing] = "single"
+    #: The smallest cosine between an int8 and an fp32 vector with which an export is written.
+    least_cosine: ClassVar[float] = -1.0
+    tokenizer: Any
     #: The analysis that makes the terms; None for a model without weights.
     analysis: Analysis | None = None
+    #: Whether torch exports the graph of a folder that has none (`graph_cache`).
+    exported: ClassVar[bool] = True
     #: Whether term weights depend on the statistics of a corpus.
     needs_statistics: ClassVar[bool] = True
 
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         self.folder = folder
         self.manifest = folder.manifest
         self._threads, self._precision = threads, precision
@@ -111,14 +110,24 @@ class OpenModel(ABC):
         """The graph, opened at its first use: counting terms needs none."""
         if self._graph is None:
             runtime = plugins.load("encoders", self.manifest.runtime)
-            graph = runtime(self.runnable_folder(), threads=self._threads, precision=self._precision)
+            graph = runtime(
+                graph_cache.with_graph(self) if self.exported else self.folder, threads=self._threads, precision=self._precision
+            )
             self.folder.confirm()
             self._graph = graph
         return self._graph
 
-    def runnable_folder(self) -> ModelFolder:
-        """The folder with its graphs; kinds that can export a missing graph do it here."""
-        return self.folder
+    def model_info(self, output: str) -> ModelInfo:
+        """Describe the model behind an output: "weights", "dense", "dense_query" or "scores"."""
+        manifest = self.manifest
+        return ModelInfo(
+            name=manifest.name,
+            hash=manifest.hash,
+            dimension=manifest.dimension if output == "dense" else None,
+            analysis=manifest.analysis if output == "weights" else None,
+            max_length=manifest.max_length,
+            folder=self.folder.path,
+        )
 
     def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
         """Cut texts into blocks: the next block is prepared while those before it run. A GPU sorts by length and gets all at once."""
@@ -133,14 +142,21 @@ class OpenModel(ABC):
         """The encoder of queries inside this folder, where queries have one of their own."""
         return None
 
+    @classmethod
+    def query_folder(cls, folder: ModelFolder) -> ModelFolder | None:
+        """The folder of `query_model`, which may lie in this folder."""
+        del folder
+        return None
+
     @property
-    @abstractmethod
     def vocabulary(self) -> Any:
         """The `tokenizers.Tokenizer` behind the model."""
+        return self.tokenizer.tokenizer
 
-    @abstractmethod
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens included, however many of them the model reads."""
+        """Tokens of each text, special tokens included, however many of them the model reads; 0 if there is no limit."""
+        lengths: list[int] = self.tokenizer.lengths(texts)
+        return lengths
 
     def familiarity(self, texts: Sequence[str]) -> Familiarity:
         """Whether the model knows the language of a sample. No graph runs."""
@@ -158,28 +174,8 @@ class OpenModel(ABC):
         del texts, kind
         raise _lacks(self.manifest, "dense")
 
-
-class ModelKind(ABC):
-    """The declaration of a kind: how its folders are opened, and what an export runs and compares."""
-
-    #: The value of `Manifest.kind`.
-    name: ClassVar[str]
-    #: What a model of this kind is, for messages.
-    label: ClassVar[str] = "an encoder"
-    #: The outputs that a model of this kind can have.
-    outputs: ClassVar[tuple[str, ...]]
-    #: The outputs of its graph, in order, and of each whether it has one row per token (else one per text).
-    graph_outputs: ClassVar[dict[str, bool]]
-    pairing: ClassVar[Pairing] = "single"
-    #: The smallest cosine between an int8 and an fp32 vector with which an export is written.
-    least_cosine: ClassVar[float] = -1.0
-
     @abstractmethod
-    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> OpenModel:
-        """Open a folder for encoding. The graph itself is opened at its first use."""
-
-    @abstractmethod
-    def load_torch(self, folder: ModelFolder) -> Any:
+    def load_torch(self) -> Any:
         """The torch module that an export traces: its inputs are those of the graph, its outputs are `graph_outputs`.
 
         Raises:
@@ -187,21 +183,17 @@ class ModelKind(ABC):
         """
 
     @abstractmethod
-    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
-        """The inputs on which an export compares torch and the graphs."""
+    def parity_sample(self) -> list[GraphInput]:
+        """The inputs on which an export compares the torch module and the graphs."""
 
     @abstractmethod
-    def compare(self, folder: ModelFolder, expected: Any, given: Any) -> dict[str, float]:
+    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """Figures of how close a graph's outputs are to torch's, over the parity sample: name -> value."""
 
-    def graph_settings(self, manifest: Manifest) -> tuple[Any, ...]:
+    @property
+    def graph_settings(self) -> tuple[Any, ...]:
         """The settings that are part of the graph; graphs that differ in them are different files."""
-        del manifest
         return ()
-
-    def towers(self, folder: ModelFolder) -> dict[str, ModelFolder]:
-        """The encoder of documents and the encoder of queries: one folder twice, or two folders with a graph and a hash each."""
-        return {"document": folder, "query": folder}
 
 
 def _lacks(manifest: Manifest, output: str) -> ModelError:

@@ -14,7 +14,7 @@ import numpy as np
 
 from termweave.encoders.analysis.model_familiarity import Familiarity
 from termweave.encoders.analysis.registry import analysis_of
-from termweave.encoders.kinds.base import ModelKind, OpenModel
+from termweave.encoders.kinds.base import OpenModel
 from termweave.encoders.term_weighting.anchored_terms import anchored
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import ModelError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.manifest import Manifest, ModelFolder
-    from termweave.encoders.onnx.runtime import Precision
+    from termweave.encoders.manifest import ModelFolder
+    from termweave.encoders.onnx.runtime import GraphInput, Outputs, Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
@@ -37,21 +37,24 @@ _NO_PIECES = np.zeros(0, dtype=np.int64)
 class Bm25Model(OpenModel):
     """One folder of the kind "bm25"."""
 
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+    kind: ClassVar[str] = "bm25"
+    label: ClassVar[str] = "BM25 with the words of a language"
+
+    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: PLC0415 - compiled libraries load when an encoder does
 
         super().__init__(folder, threads, precision)
         tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
         tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.analysis = analysis_of(self.manifest.analysis, tokenizer, model=self.manifest.name)
         self._bm25 = BM25(float(self.manifest.anchor.get("k1", 1.2)), float(self.manifest.anchor.get("b", 0.75)))
 
     @property
     def vocabulary(self) -> Any:
         """The tokeniser that splits words; it has no vocabulary."""
-        return self._tokenizer
+        return self.tokenizer
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """0 for each text: whole texts are read, however long they are."""
@@ -73,35 +76,20 @@ class Bm25Model(OpenModel):
         anchors = (anchored(words, statistics, self._bm25, kind) for words in self.analysis.words(texts))
         return [anchor.weights(_UNSEEN, _NO_PIECES, kind) for anchor in anchors], []
 
+    def load_torch(self) -> Any:
+        """Refuse: there is nothing to export.
 
-class Bm25Kind(ModelKind):
-    """The declaration of the kind "bm25", which the docstring of this file describes."""
+        Raises:
+            ModelError: Always.
+        """
+        name = self.manifest.name
+        raise ModelError(f"{name!r} is BM25 and has no graph to export.", f"It works as it is: --weights {name}.")
 
-    name: ClassVar[str] = "bm25"
-    label: ClassVar[str] = "BM25 with the words of a language"
-    outputs: ClassVar[tuple[str, ...]] = ("weights",)
-    graph_outputs: ClassVar[dict[str, bool]] = {}
+    def parity_sample(self) -> list[GraphInput]:
+        """There is nothing to compare."""
+        return []
 
-    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> Bm25Model:
-        """Open a folder for encoding."""
-        return Bm25Model(folder, threads, precision)
-
-    def load_torch(self, folder: ModelFolder) -> Any:
-        """Refuse: there is nothing to export."""
-        raise _no_graph(folder.manifest)
-
-    def parity_sample(self, folder: ModelFolder, module: Any) -> list[Any]:
-        """Refuse: there is nothing to compare."""
-        del module
-        raise _no_graph(folder.manifest)
-
-    def compare(self, folder: ModelFolder, expected: Any, given: Any) -> dict[str, float]:
-        """Refuse: there is nothing to compare."""
+    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
+        """There is nothing to compare."""
         del expected, given
-        raise _no_graph(folder.manifest)
-
-
-def _no_graph(manifest: Manifest) -> ModelError:
-    return ModelError(
-        f"{manifest.name!r} is BM25 and has no graph to export.", "It works as it is: --weights " + manifest.name + "."
-    )
+        return {}

@@ -9,14 +9,15 @@ here. `DenseSettings` says how texts are read. What a folder in the layout of se
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
+from termweave.encoders.kinds.base import KindSettings, OpenModel
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, apply, pool, unit
 from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.parity import cosines, sample_texts
+from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 from termweave.support.messages import is_hash
 
@@ -85,85 +86,73 @@ class DenseSettings(KindSettings):
 class DenseModel(OpenModel):
     """One folder of the kind "dense", with one encoder or two."""
 
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+    kind: ClassVar[str] = "dense"
+    graph_outputs: ClassVar[dict[str, bool]] = {STATES: True}
+    least_cosine: ClassVar[float] = 0.9
+
+    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         super().__init__(folder, threads, precision)
         self.settings = DenseSettings.from_manifest(self.manifest)
-        self.reader = DenseReader(folder, self.settings)
-        towers = DenseKind().towers(folder)
-        self._query: DenseModel | None = None
-        if towers["query"] is not folder:
-            self._query = DenseModel(towers["query"], threads, precision)
-            if self._query.manifest.dimension != self.manifest.dimension:
-                raise ModelError(
-                    f"The query encoder of {self.manifest.name!r} gives {self._query.manifest.dimension} numbers, "
-                    f"the document encoder {self.manifest.dimension}.",
-                    "Name two encoders that were trained together.",
-                )
-        self._output: str | None = None
+        self.tokenizer = ModelTokenizer(folder.path / self.settings.transformer / TOKENIZER, lower=self.settings.lower)
+        self._layers = [
+            DenseLayer.read(folder.path / layer["file"], layer["activation"], residual=bool(layer.get("residual")))
+            for layer in self.settings.layers
+        ]
+        self._prompt_tokens: dict[str, int] = {}
+        query = self.query_folder(folder)
+        self._query = DenseModel(query, threads, precision) if query else None
+        if self._query and self._query.manifest.dimension != self.manifest.dimension:
+            raise ModelError(
+                f"The query encoder of {self.manifest.name!r} gives {self._query.manifest.dimension} numbers, "
+                f"the document encoder {self.manifest.dimension}.",
+                "Name two encoders that were trained together.",
+            )
+
+    @classmethod
+    def query_folder(cls, folder: ModelFolder) -> ModelFolder | None:
+        """The folder of the encoder of queries: a model folder inside this one, or this folder with other files; None: one encoder."""
+        settings = DenseSettings.from_manifest(folder.manifest)
+        if settings.query_folder:
+            return ModelFolder.read(folder.path / settings.query_folder)
+        return _second_tower(folder, settings) if settings.query else None
 
     @property
     def query_model(self) -> OpenModel | None:
         """The encoder of queries inside this folder, where queries have one of their own."""
         return self._query
 
-    @property
-    def vocabulary(self) -> Any:
-        """The `tokenizers.Tokenizer` behind the model."""
-        return self.reader.tokenizer.tokenizer
-
-    def runnable_folder(self) -> ModelFolder:
-        """The folder with a graph: its own, or one that torch exported into the cache."""
-        return graph_cache.with_graph(self.folder, DenseKind())
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens included, however many of them the model reads."""
-        return self.reader.tokenizer.lengths(texts)
-
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
         """The vector of each text."""
         if kind == "query" and self._query is not None:
             return self._query.embed(texts, kind)
-        output = self._states_output()
+        output = self._states_output
         started = []
         for block in self.blocks(texts):
-            ids, prompt = self.reader.read(block, kind)
-            started.append((prompt, self.graph.start(ids, None, [output])))
-        return [self.reader.vector(result[0], prompt) for prompt, finish in started for result in finish()]
+            inputs, prompt = self._read(block, kind)
+            started.append((prompt, self.graph.start(inputs, [output])))
+        return [self._vector(result[0], prompt) for prompt, finish in started for result in finish()]
 
+    @cached_property
     def _states_output(self) -> str:
         """The name under which the graph gives the states of the tokens."""
-        if self._output is None:
-            names = self.graph.outputs
-            self._output = next((name for name in _STATES_NAMES if name in names), None)
-            if self._output is None:
-                raise ModelError(
-                    f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES}).",
-                    "Export the model with `termweave export`, or with optimum's task feature-extraction.",
-                )
-        return self._output
+        names = self.graph.outputs
+        if (output := next((name for name in _STATES_NAMES if name in names), None)) is None:
+            raise ModelError(
+                f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES}).",
+                "Export the model with `termweave export`, or with optimum's task feature-extraction.",
+            )
+        return output
 
-
-class DenseReader:
-    """What surrounds the graph of a dense model: from texts to token ids, and from states to the vector."""
-
-    def __init__(self, folder: ModelFolder, settings: DenseSettings) -> None:
-        self.manifest, self.settings = folder.manifest, settings
-        self.tokenizer = ModelTokenizer(folder.path / settings.transformer / TOKENIZER, lower=settings.lower)
-        self.layers = [
-            DenseLayer.read(folder.path / layer["file"], layer["activation"], residual=bool(layer.get("residual")))
-            for layer in settings.layers
-        ]
-        self._prompt_tokens: dict[str, int] = {}
-
-    def read(self, texts: Sequence[str], kind: Kind) -> tuple[list[NDArray[np.int64]], int]:
-        """Token ids of each text with its prompt, and how many of the first tokens the pooling leaves out."""
+    def _read(self, texts: Sequence[str], kind: Kind) -> tuple[list[GraphInput], int]:
+        """What the graph reads of each text with its prompt, and how many of the first tokens the pooling leaves out."""
         prompt = self.settings.prompt(kind)
         ids = self.tokenizer.encode([prompt + text for text in texts], self.manifest.max_length)
-        return ids, 0 if self.settings.include_prompt or not prompt else self._tokens_of(prompt)
+        left_out = 0 if self.settings.include_prompt or not prompt else self._tokens_of(prompt)
+        return [GraphInput(row) for row in ids], left_out
 
-    def vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
+    def _vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
         """The unit vector of one text: states ``(n, d)`` -> ``(dimension,)``."""
-        vector = apply(self.layers, pool(states, self.manifest.pooling, prompt)) if self._fits(states) else states[0]
+        vector = apply(self._layers, pool(states, self.manifest.pooling, prompt)) if self._fits(states) else states[0]
         vector = vector[: self.settings.truncated or None]
         if len(vector) != self.manifest.dimension:
             raise ModelError(
@@ -175,7 +164,7 @@ class DenseReader:
 
     def _fits(self, states: NDArray[np.float32]) -> bool:
         """Whether the first dense layer reads vectors of the length that the pooling makes."""
-        return not self.layers or self.layers[0].weight.shape[1] == states.shape[1] * len(self.manifest.pooling.split("+"))
+        return not self._layers or self._layers[0].weight.shape[1] == states.shape[1] * len(self.manifest.pooling.split("+"))
 
     def _tokens_of(self, prompt: str) -> int:
         """Tokens of a prompt with the special tokens before it; the special token behind it does not count."""
@@ -186,43 +175,20 @@ class DenseReader:
             self._prompt_tokens[prompt] = len(ids) - ends
         return self._prompt_tokens[prompt]
 
-
-class DenseKind(ModelKind):
-    """The declaration of the kind "dense", which the docstring of this file describes."""
-
-    name: ClassVar[str] = "dense"
-    outputs: ClassVar[tuple[str, ...]] = ("dense",)
-    graph_outputs: ClassVar[dict[str, bool]] = {STATES: True}
-    least_cosine: ClassVar[float] = 0.9
-
-    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> DenseModel:
-        """Open a folder for encoding."""
-        return DenseModel(folder, threads, precision)
-
-    def load_torch(self, folder: ModelFolder) -> Any:
+    def load_torch(self) -> Any:
         """The transformer as a module that gives the states of its last layer."""
         from termweave.encoders.models.transformer import StatesOfTokens  # noqa: PLC0415 - torch
 
-        return StatesOfTokens.load(folder.path / DenseSettings.from_manifest(folder.manifest).transformer)
+        return StatesOfTokens.load(self.folder.path / self.settings.transformer)
 
-    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
+    def parity_sample(self) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, read as documents."""
-        del module
-        ids, _ = DenseReader(folder, DenseSettings.from_manifest(folder.manifest)).read(sample_texts(), "document")
-        return [GraphInput(row) for row in ids if len(row)]
+        return [text for text in self._read(sample_texts(), "document")[0] if len(text.ids)]
 
-    def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
+    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The cosines of the vectors."""
-        reader = DenseReader(folder, DenseSettings.from_manifest(folder.manifest))
         pairs = zip(expected, given, strict=True)
-        return cosines([(reader.vector(one[0]), reader.vector(other[0])) for one, other in pairs])
-
-    def towers(self, folder: ModelFolder) -> dict[str, ModelFolder]:
-        """The encoder of documents and the encoder of queries; the latter may be a model folder inside this one."""
-        settings = DenseSettings.from_manifest(folder.manifest)
-        if settings.query_folder:
-            return {"document": folder, "query": ModelFolder.read(folder.path / settings.query_folder)}
-        return {"document": folder, "query": _second_tower(folder, settings) if settings.query else folder}
+        return cosines([(self._vector(one[0]), self._vector(other[0])) for one, other in pairs])
 
 
 def _second_tower(folder: ModelFolder, settings: DenseSettings) -> ModelFolder:

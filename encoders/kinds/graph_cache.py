@@ -18,42 +18,43 @@ from termweave.support import paths
 from termweave.support.extras import install
 
 if TYPE_CHECKING:
-    from termweave.encoders.kinds.base import ModelKind
+    from termweave.encoders.kinds.base import OpenModel
 
 #: The packages of the extra `train` that an export needs.
 NEEDED = ("torch", "transformers", "onnx")
 
 
-def with_graph(folder: ModelFolder, kind: ModelKind) -> ModelFolder:
-    """The folder with a graph to run: one of its own, the one in the cache, or one that torch exports now.
+def with_graph(model: OpenModel) -> ModelFolder:
+    """The folder of a model with a graph to run: one of its own, the one in the cache, or one that torch exports now.
 
     Raises:
         ModelError: The folder has no graph and torch is not installed, or the graph does not compute what torch computes.
     """
+    folder = model.folder
     if any(folder.graph(precision) for precision in GRAPHS):
         return folder
-    home = paths.cache() / "graphs" / _key(folder, kind)
+    home = paths.cache() / "graphs" / _key(model)
     graph = home / GRAPHS["fp32"]
     if not graph.is_file():
-        _export(folder, kind, home)
+        _export(model, home)
     return ModelFolder(folder.path, folder.manifest, {"fp32": graph})
 
 
-def _key(folder: ModelFolder, kind: ModelKind) -> str:
+def _key(model: OpenModel) -> str:
     """A name for what torch would export: models that differ only in pooling or prompts share a graph."""
+    folder = model.folder
     home = str(folder.manifest.settings.get("transformer", ""))
     files = [*weight_files(folder.path / home), folder.path / home / "config.json"]
     digests = [folder.manifest.files.get(str(file.relative_to(folder.path))) or digest(file) for file in files]
-    parts = (digests, kind.name, kind.graph_settings(folder.manifest))
-    return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+    return blake2b(repr((digests, model.kind, model.graph_settings)).encode(), digest_size=8).hexdigest()
 
 
-def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
+def _export(model: OpenModel, home: Path) -> None:
     """Export the fp32 graph into the cache, compared with torch."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ModelError(
-            f"The model {folder.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
+            f"The model {model.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
             f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder.",
         )
     from termweave.encoders.onnx.checked_graphs import write_checked  # noqa: PLC0415 - torch
@@ -62,8 +63,8 @@ def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".export-") as work:
         scratch = Path(work) / "graph"
         scratch.mkdir()
-        write_checked(folder, kind, scratch, fp32_only=True)
-        folder.confirm()  # else the cache would keep a graph of other weights under the digest of these
+        write_checked(model, scratch, fp32_only=True)
+        model.folder.confirm()  # else the cache would keep a graph of other weights under the digest of these
         home.mkdir(exist_ok=True)
         for file in sorted(scratch.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
             shutil.move(file, home / file.name)

@@ -15,20 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from termweave.encoders import time_budget
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel, Pairing
+from termweave.encoders.kinds.base import KindSettings, OpenModel, Pairing
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
+from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.runtime import Outputs, Precision
+    from termweave.records import ModelInfo
 
 LOGITS = "logits"
 
@@ -54,56 +57,84 @@ class RankerSettings(KindSettings):
         return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
 
 
-class RankerModel(OpenModel):
-    """One folder of the kind "ranker"."""
+class Ranker(OpenModel):
+    """One folder of the kind "ranker", a cross-encoder: a query and documents -> a score for each document."""
 
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+    kind: ClassVar[str] = "ranker"
+    label: ClassVar[str] = "a cross-encoder"
+    graph_outputs: ClassVar[dict[str, bool]] = {LOGITS: False}
+    pairing: ClassVar[Pairing] = "pair"
+
+    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         super().__init__(folder, threads, precision)
         self.settings = RankerSettings.from_manifest(self.manifest)
         self.reader = PairReader(folder, self.settings)
+        self.tokenizer = self.reader.tokenizer
+        #: Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor.
         self.anchor = anchor_of(self.manifest)
 
+    @classmethod
+    def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
+        """Open a cross-encoder by folder or name.
+
+        Args:
+            model: A folder, the name of a model, or ``hf:OWNER/NAME``.
+            threads: Pairs that run at a time on a CPU; None: one for each core.
+            precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
+
+        Raises:
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or not a cross-encoder.
+        """
+        from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - it imports this file, as the next ones do
+        from termweave.encoders.layouts import read_folder  # noqa: PLC0415
+        from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
+
+        folder = read_folder(resolve(model), name=str(model))
+        if (kind := kind_of(folder.manifest)) is not cls:
+            raise ModelError(
+                f"The model {folder.manifest.name!r} is {kind.label} and gives no scores of pairs.", "Name a cross-encoder."
+            )
+        return cls(folder, threads, precision)
+
     @property
-    def vocabulary(self) -> Any:
-        """The `tokenizers.Tokenizer` behind the model."""
-        return self.reader.tokenizer.tokenizer
+    def info(self) -> ModelInfo:
+        """Name, hash and folder of the model."""
+        return self.model_info("scores")
 
-    def runnable_folder(self) -> ModelFolder:
-        """The folder with a graph: its own, or one that torch exported into the cache."""
-        return graph_cache.with_graph(self.folder, RankerKind())
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text alone, special tokens included."""
-        return self.reader.tokenizer.lengths(texts)
-
-    def score(self, query: str, documents: Sequence[str], windows: int = 1) -> NDArray[np.float32]:
+    def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
         """The score of each document for a query, before any activation: ``(len(documents),)``.
 
         Args:
             query: The query.
             documents: The documents.
-            windows: Most windows of a document that does not fit beside the query; its score is that of the best one.
+            windows: Most windows of a document that does not fit beside the query; its score is that of the best one. 1 cuts the
+                document off, as `CrossEncoder.predict` of sentence-transformers does.
 
         Raises:
             ModelError: The model gives another number of logits than its description says, or one that is no number.
         """
         started = []
         for block in self.blocks(documents):
-            counts, ids, types = self.reader.read(query, block, windows)
-            started.append((counts, self.graph.start(ids, None, [LOGITS], types=types)))
+            counts, inputs = self.reader.read(query, block, windows)
+            started.append((counts, self.graph.start(inputs, [LOGITS])))
         scores = []
         for counts, finish in started:
             results = iter(finish())
             scores += [max(self._score(next(results)[0]) for _ in range(count)) for count in counts]
         return np.array(scores, dtype=np.float32)
 
+    def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
+        """The scores of the first documents, as many as the time permits (`time_budget.scores`)."""
+        return time_budget.scores(self, query, documents, seconds, windows)
+
     def best_window(self, query: str, document: str, windows: int) -> str:
-        """The part of a document that its score comes from."""
+        """The part of a document that its score comes from; a document that fits beside the query is its own window."""
         spans = self.reader.spans(query, document, windows)
         if len(spans) < 2:
             return document
-        _, ids, types = self.reader.read(query, [document], windows)
-        scores = [self._score(result[0]) for result in self.graph.run(ids, None, [LOGITS], types=types)]
+        _, inputs = self.reader.read(query, [document], windows)
+        scores = [self._score(result[0]) for result in self.graph.start(inputs, [LOGITS])()]
         start, end = spans[int(np.argmax(scores))]
         return document[start:end]
 
@@ -120,6 +151,25 @@ class RankerModel(OpenModel):
                 "It diverged in training, or the file is damaged: name another model.",
             )
         return score
+
+    def load_torch(self) -> Any:
+        """The classifier as a module that gives the logits of pairs."""
+        from termweave.encoders.models.transformer import PairScores  # noqa: PLC0415 - torch
+
+        return PairScores.load(self.folder.path / self.settings.transformer)
+
+    def parity_sample(self) -> list[GraphInput]:
+        """Each text of the sample with the next one."""
+        return self.reader.sample()
+
+    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
+        """The rank correlation of the scores of all pairs, and their mean difference in standard deviations of torch's."""
+        scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, given))
+        deviation = float(scores.std()) or 1.0
+        return {
+            "rank_correlation": rank_correlation([(scores, others)]),
+            "score_difference": float(np.mean(np.abs(scores - others))) / deviation,
+        }
 
 
 #: What search knows of a candidate before the ranker reads it: its score so far, its cosine with the query, and rNN's J.
@@ -162,59 +212,26 @@ class PairReader:
                 "Name a cross-encoder whose tokenizer.json has a post_processor with a pair, such as [CLS] $A [SEP] $B [SEP].",
             )
 
-    def read(
-        self, query: str, documents: Sequence[str], windows: int = 1
-    ) -> tuple[list[int], list[NDArray[np.int64]], list[NDArray[np.int64]] | None]:
-        """Token ids of the query with each window of each document, and token types if the model reads them.
+    def read(self, query: str, documents: Sequence[str], windows: int = 1) -> tuple[list[int], list[GraphInput]]:
+        """Token ids of the query with each window of each document, and token types, all 0 if the model reads none.
 
         Both texts share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
 
         Returns:
-            The number of windows of each document, the ids and the types.
+            The number of windows of each document, and what the graph reads of each window.
         """
         pairs = [(self.settings.prompt + query, document) for document in documents]
         by_document = self.tokenizer.encode_pair_windows(pairs, self.manifest.max_length, windows)
-        read = [window for entry in by_document for window in entry]
-        types = [types for _, types in read] if self.settings.types else None
-        return [len(entry) for entry in by_document], [ids for ids, _ in read], types
+        return list(map(len, by_document)), [self._input(*window) for entry in by_document for window in entry]
+
+    def _input(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> GraphInput:
+        return GraphInput(ids, types=types if self.settings.types else np.zeros_like(ids))
+
+    def sample(self) -> list[GraphInput]:
+        """Each text of the sample for exports with the next one."""
+        pairs = self.tokenizer.encode_pair_windows(list(pairwise(sample_texts())), self.manifest.max_length, 1)
+        return [self._input(*first) for first, *_ in pairs]
 
     def spans(self, query: str, document: str, windows: int) -> list[tuple[int, int]]:
         """Start and end of each window of a document, in characters."""
         return self.tokenizer.window_spans((self.settings.prompt + query, document), self.manifest.max_length, windows)
-
-
-class RankerKind(ModelKind):
-    """The declaration of the kind "ranker", which the docstring of this file describes."""
-
-    name: ClassVar[str] = "ranker"
-    label: ClassVar[str] = "a cross-encoder"
-    outputs: ClassVar[tuple[str, ...]] = ("scores",)
-    graph_outputs: ClassVar[dict[str, bool]] = {LOGITS: False}
-    pairing: ClassVar[Pairing] = "pair"
-
-    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> RankerModel:
-        """Open a folder for scoring."""
-        return RankerModel(folder, threads, precision)
-
-    def load_torch(self, folder: ModelFolder) -> Any:
-        """The classifier as a module that gives the logits of pairs."""
-        from termweave.encoders.models.transformer import PairScores  # noqa: PLC0415 - torch
-
-        return PairScores.load(folder.path / RankerSettings.from_manifest(folder.manifest).transformer)
-
-    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
-        """Each text of the sample with the next one."""
-        del module
-        reader = PairReader(folder, RankerSettings.from_manifest(folder.manifest))
-        read = reader.tokenizer.encode_pairs(list(pairwise(sample_texts())), folder.manifest.max_length)
-        return [GraphInput(ids, types=types if reader.settings.types else np.zeros_like(ids)) for ids, types in read]
-
-    def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
-        """The rank correlation of the scores of all pairs, and their mean difference in standard deviations of torch's."""
-        del folder
-        scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, given))
-        deviation = float(scores.std()) or 1.0
-        return {
-            "rank_correlation": rank_correlation([(scores, others)]),
-            "score_difference": float(np.mean(np.abs(scores - others))) / deviation,
-        }

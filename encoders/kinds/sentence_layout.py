@@ -53,17 +53,16 @@ _NOT_COMPUTED = frozenset({"_name_or_path", "architectures", "dtype", "torch_dty
 _NO_LENGTH = 1_000_000
 
 
-def read(path: Path, *, name: str = "") -> ModelFolder:
+def read(path: Path, name: str) -> ModelFolder:
     """Read a folder that has no ``termweave.json``.
 
     Args:
         path: The folder.
-        name: The name of the model; "" for that of the folder.
+        name: The name of the model.
 
     Raises:
         ModelError: The folder is no model, or one that termweave does not run, or a file is missing; the message says which.
     """
-    name = name or path.name
     about = read_json(path / "config_sentence_transformers.json", missing={})
     modules = read_modules(path)
     if not (path / MODULES).is_file() and (path / IDF).is_file():

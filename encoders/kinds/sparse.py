@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.registry import analysis_of
-from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
+from termweave.encoders.kinds.base import KindSettings, OpenModel
 from termweave.encoders.kinds.query_table import QueryTable, Vocabulary
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
+from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -69,9 +69,12 @@ class SparseSettings(KindSettings):
 class SparseModel(OpenModel):
     """One folder of the kind "sparse"."""
 
+    kind: ClassVar[str] = "sparse"
+    label: ClassVar[str] = "a sparse encoder"
+    graph_outputs: ClassVar[dict[str, bool]] = {WEIGHTS: False}
     needs_statistics: ClassVar[bool] = False
 
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         super().__init__(folder, threads, precision)
         self.settings = SparseSettings.from_manifest(self.manifest)
         settings, home = self.settings, folder.path
@@ -88,19 +91,6 @@ class SparseModel(OpenModel):
                     "Name a model whose query table was made for its document encoder.",
                 )
 
-    @property
-    def vocabulary(self) -> Any:
-        """The `tokenizers.Tokenizer` behind the model."""
-        return self.tokenizer.tokenizer
-
-    def runnable_folder(self) -> ModelFolder:
-        """The folder with a graph: its own, or one that torch exported into the cache."""
-        return graph_cache.with_graph(self.folder, SparseKind())
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens included, however many of them the model reads."""
-        return self.tokenizer.lengths(texts)
-
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
@@ -112,41 +102,26 @@ class SparseModel(OpenModel):
         started = []
         for block in self.blocks(texts):
             ids = self.tokenizer.encode([prompt + text for text in block], self.manifest.max_length)
-            started.append(self.graph.start(ids, None, [WEIGHTS]))
+            started.append(self.graph.start([GraphInput(row) for row in ids], [WEIGHTS]))
         return [self._entries.terms_of(result[0]) for finish in started for result in finish()], []
 
-
-class SparseKind(ModelKind):
-    """The declaration of the kind "sparse", which the docstring of this file describes."""
-
-    name: ClassVar[str] = "sparse"
-    label: ClassVar[str] = "a sparse encoder"
-    outputs: ClassVar[tuple[str, ...]] = ("weights",)
-    graph_outputs: ClassVar[dict[str, bool]] = {WEIGHTS: False}
-
-    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> SparseModel:
-        """Open a folder for encoding."""
-        return SparseModel(folder, threads, precision)
-
-    def load_torch(self, folder: ModelFolder) -> Any:
+    def load_torch(self) -> Any:
         """The masked-language model with the pooling."""
         from termweave.encoders.models.transformer import VocabularyWeights  # noqa: PLC0415 - torch
 
-        settings = SparseSettings.from_manifest(folder.manifest)
-        return VocabularyWeights.load(folder.path / settings.transformer, folder.manifest.pooling, twice=settings.twice)
+        settings = self.settings
+        return VocabularyWeights.load(self.folder.path / settings.transformer, self.manifest.pooling, twice=settings.twice)
 
-    def graph_settings(self, manifest: Manifest) -> tuple[Any, ...]:
+    @property
+    def graph_settings(self) -> tuple[Any, ...]:
         """The pooling, which the graph does."""
-        return manifest.pooling, SparseSettings.from_manifest(manifest).twice
+        return self.manifest.pooling, self.settings.twice
 
-    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
+    def parity_sample(self) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, without a prompt."""
-        del module
-        tokenizer = ModelTokenizer(folder.path / SparseSettings.from_manifest(folder.manifest).transformer / TOKENIZER)
-        return [GraphInput(ids) for ids in tokenizer.encode(sample_texts(), folder.manifest.max_length) if len(ids)]
+        return [GraphInput(ids) for ids in self.tokenizer.encode(sample_texts(), self.manifest.max_length) if len(ids)]
 
-    def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
+    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The rank correlation of the weights of each text."""
-        del folder
         pairs = [(one[0].astype(float), other[0].astype(float)) for one, other in zip(expected, given, strict=True)]
         return {"rank_correlation": rank_correlation(pairs)}

@@ -1,7 +1,7 @@
 """The graphs of a model, each with the proof that it computes what torch computes.
 
 The fp32 graph may differ from torch by at most `TOLERANCE`, and a kind may demand a smallest cosine between int8 and fp32 vectors
-(`ModelKind.least_cosine`).
+(`OpenModel.least_cosine`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from termweave.encoders.manifest import GRAPHS, ModelFolder
 from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
 from termweave.encoders.onnx.parity import Parity, largest_difference
 from termweave.encoders.onnx.quantisation import write_dequantised, write_int8
-from termweave.encoders.onnx.runtime import OnnxModel, Outputs, Precision
+from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
 
@@ -22,57 +22,55 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from termweave.encoders.kinds.base import GraphInput, ModelKind
+    from termweave.encoders.kinds.base import OpenModel
 
 #: Largest difference to torch, over all outputs, with which a graph is still written.
 TOLERANCE = 1e-4
 
 
-def write_checked(folder: ModelFolder, kind: ModelKind, scratch: Path, *, fp32_only: bool = False) -> Parity:
+def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -> Parity:
     """Write graphs of a model into a folder and compare each with torch.
 
     Args:
-        folder: The model.
-        kind: Its kind.
+        model: The model.
         scratch: The folder to write into.
         fp32_only: Write the fp32 graph alone, not all of `GRAPHS`.
 
     Raises:
         ModelError: The model cannot be exported, or a graph computes something else than torch.
     """
-    model = kind.load_torch(folder)
-    sample = kind.parity_sample(folder, model)
+    module = model.load_torch()
+    sample, name = model.parity_sample(), model.manifest.name
     try:
-        write_fp32(model, scratch / GRAPHS["fp32"], tuple(kind.graph_outputs), pairs=kind.pairing == "pair")
+        write_fp32(module, scratch / GRAPHS["fp32"], tuple(model.graph_outputs), pairs=model.pairing == "pair")
     except Exception as error:  # torch raises a dozen classes for what it cannot trace
         raise ModelError(
-            f"torch cannot write {folder.manifest.name!r} as an ONNX graph: {first_line(error)}.",
+            f"torch cannot write {name!r} as an ONNX graph: {first_line(error)}.",
             "Export it with optimum, and put the graph into the model's folder as onnx/model.onnx.",
         ) from error
-    expected = run_torch(model, sample)
+    expected = run_torch(module, sample)
     if not all(np.isfinite(output).all() for outputs in expected for output in outputs):
         raise ModelError(
-            f"The model {folder.manifest.name!r} gives values that are no numbers (NaN or infinity).",
+            f"The model {name!r} gives values that are no numbers (NaN or infinity).",
             "It diverged in training, or the file is damaged: copy it again, or name another model.",
         )
-    difference = largest_difference(expected, _run(folder, kind, scratch, "fp32", sample))
+    difference = largest_difference(expected, _run(model, scratch, "fp32", sample))
     if not difference <= TOLERANCE:  # NaN fails, too
         raise ModelError(
-            f"The ONNX graph of {folder.manifest.name!r} differs from torch by {difference:.2g}, more than {TOLERANCE:.2g}; "
-            "nothing was written.",
+            f"The ONNX graph of {name!r} differs from torch by {difference:.2g}, more than {TOLERANCE:.2g}; nothing was written.",
             "Report it with the versions of torch and onnxruntime.",
         )
     if fp32_only:
         return Parity(len(sample), difference)
-    write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], heads=attention_heads(model))
+    write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], heads=attention_heads(module))
     write_dequantised(*(scratch / GRAPHS[precision] for precision in ("fp32", "int8", "dequantised")))
     int8, dequantised = (
-        kind.compare(folder, expected, _run(folder, kind, scratch, precision, sample)) for precision in ("int8", "dequantised")
+        model.compare(expected, _run(model, scratch, precision, sample)) for precision in ("int8", "dequantised")
     )
-    if not int8.get("cosine_min", 1.0) >= kind.least_cosine:
+    if not int8.get("cosine_min", 1.0) >= model.least_cosine:
         raise ModelError(
-            f"The int8 graph of {folder.manifest.name!r} gives other vectors than fp32 (smallest cosine {int8['cosine_min']:.3f}, "
-            f"at least {kind.least_cosine} is needed); nothing was written.",
+            f"The int8 graph of {name!r} gives other vectors than fp32 (smallest cosine {int8['cosine_min']:.3f}, "
+            f"at least {model.least_cosine} is needed); nothing was written.",
             "Use the model's folder as it is: `--dense DIR` runs it in fp32.",
         )
     return Parity(
@@ -83,7 +81,7 @@ def write_checked(folder: ModelFolder, kind: ModelKind, scratch: Path, *, fp32_o
     )
 
 
-def run_torch(model: Any, sample: Sequence[GraphInput]) -> Outputs:
+def run_torch(module: Any, sample: Sequence[GraphInput]) -> Outputs:
     """Run the module on each text alone."""
     import torch  # noqa: PLC0415
 
@@ -92,16 +90,13 @@ def run_torch(model: Any, sample: Sequence[GraphInput]) -> Outputs:
         for text in sample:
             row = torch.from_numpy(text.ids)[None]
             extra = [torch.from_numpy(values)[None] for values in (text.types, text.features) if values is not None]
-            outputs = model(row, torch.ones_like(row), *extra)
+            outputs = module(row, torch.ones_like(row), *extra)
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             results.append([np.asarray(output[0].numpy()) for output in outputs])
     return results
 
 
-def _run(folder: ModelFolder, kind: ModelKind, scratch: Path, precision: Precision, sample: Sequence[GraphInput]) -> Outputs:
+def _run(model: OpenModel, scratch: Path, precision: Precision, sample: Sequence[GraphInput]) -> Outputs:
     """Run one of the written graphs on the sample."""
-    alone = ModelFolder(scratch, folder.manifest, {precision: scratch / GRAPHS[precision]})
-    features = [text.features for text in sample if text.features is not None]
-    types = [text.types for text in sample if text.types is not None]
-    graph = OnnxModel(alone, precision=precision)
-    return graph.run([text.ids for text in sample], features or None, tuple(kind.graph_outputs), types=types or None)
+    alone = ModelFolder(scratch, model.manifest, {precision: scratch / GRAPHS[precision]})
+    return OnnxModel(alone, precision=precision).start(sample, tuple(model.graph_outputs))()

@@ -23,7 +23,7 @@ from termweave.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.encoders.kinds.base import ModelKind
+    from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.parity import Parity
 
@@ -59,7 +59,6 @@ def export(path: Path, out: Path | None = None) -> Parity:
         ModelError: The folder cannot be read, or a graph fails the proof; then nothing is written.
     """
     folder = read_folder(path, check=False)
-    kind = kind_of(folder.manifest)
     if out is None and not (path / MANIFEST).is_file():
         raise UsageError(
             f"{path} was not written by termweave, and an export would alter it.", "Name a new folder for the export: --out DIR."
@@ -73,11 +72,12 @@ def export(path: Path, out: Path | None = None) -> Parity:
     with tempfile.TemporaryDirectory(dir=home, prefix=_WORK) as work:
         scratch = Path(work) / "model"
         scratch.mkdir()
-        parity = write_checked(folder, kind, scratch)
+        model = kind_of(folder.manifest)(folder)
+        parity = write_checked(model, scratch)
         target = path
         if out is not None:
             _copy(path, scratch)
-            folder = _export_queries(folder, kind, scratch)
+            folder = _export_queries(model, scratch)
             target = out.resolve()
             if out.is_dir():
                 out.rmdir()
@@ -92,19 +92,19 @@ def export(path: Path, out: Path | None = None) -> Parity:
     return parity
 
 
-def _export_queries(folder: ModelFolder, kind: ModelKind, scratch: Path) -> ModelFolder:
+def _export_queries(model: OpenModel, scratch: Path) -> ModelFolder:
     """Export the encoder of queries, if it is another one; returns the folder with the digests of its graphs."""
-    query = kind.towers(folder)["query"]
-    if query is folder:
+    folder, query = model.folder, model.query_model
+    if query is None:
         return folder
-    if query.path != folder.path:  # a model folder inside this one
-        export(query.path, scratch / query.path.relative_to(folder.path))
+    if query.folder.path != folder.path:  # a model folder inside this one
+        export(query.folder.path, scratch / query.folder.path.relative_to(folder.path))
         return folder
     settings = folder.manifest.settings
     home = query.manifest.settings["transformer"]
     if home == settings["transformer"]:  # the same graph, pooled in another way
         return folder
-    write_checked(query, kind, scratch / home)
+    write_checked(query, scratch / home)
     graphs = {f"{home}/{name}": digest(scratch / home / name) for name in GRAPHS.values()}
     tower = {**settings["query"], "files": {**settings["query"]["files"], **graphs}}
     files = {**folder.manifest.files, **tower["files"]}

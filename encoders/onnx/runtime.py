@@ -53,6 +53,20 @@ PER_TEXT = frozenset({"dense", "weights", "logits", "sentence_embedding"})
 Outputs = list[list["NDArray[np.float32]"]]
 
 
+class GraphInput(NamedTuple):
+    """What a graph reads of one text.
+
+    Attributes:
+        ids: int64 ``(n,)``: token ids, special tokens included.
+        features: float32 ``(n, f)``: idf and BM25, and a place tag where the model reads one; None for graphs without this input.
+        types: int64 ``(n,)``: 0 for tokens of the first text of a pair, 1 for the second; None: all 0.
+    """
+
+    ids: NDArray[np.int64]
+    features: NDArray[np.float32] | None = None
+    types: NDArray[np.int64] | None = None
+
+
 class OnnxModel:
     """An opened graph that reads token ids and, where it has these inputs, the attention mask, token types and features.
 
@@ -102,70 +116,43 @@ class OnnxModel:
         chosen = [precision for precision in suitable if wanted in {None, precision}]
         return next((graph for precision in chosen if (graph := self.folder.graph(precision))), None)
 
-    def run(
-        self,
-        pieces: Sequence[NDArray[np.int64]],
-        features: Sequence[NDArray[np.float32]] | None,
-        outputs: Sequence[str],
-        *,
-        types: Sequence[NDArray[np.int64]] | None = None,
-    ) -> Outputs:
-        """Run texts.
+    def start(self, inputs: Sequence[GraphInput], outputs: Sequence[str]) -> Callable[[], Outputs]:
+        """Start texts.
 
         Args:
-            pieces: The token ids of each text, ``(n,)``.
-            features: Of each text float32 ``(n, f)``: idf and BM25, and a place tag where the model reads one; None for a graph
-                without this input.
+            inputs: What the graph reads of each text.
             outputs: Names of the outputs to compute.
-            types: Of each text int64 ``(n,)``: 0 for tokens of the first text of a pair, 1 for the second; None: all 0.
 
         Returns:
-            For each text its outputs: ``(n, ...)`` for one row per token, ``(d,)`` for one per text.
-        """
-        return self.start(pieces, features, outputs, types=types)()
-
-    def start(
-        self,
-        pieces: Sequence[NDArray[np.int64]],
-        features: Sequence[NDArray[np.float32]] | None,
-        outputs: Sequence[str],
-        *,
-        types: Sequence[NDArray[np.int64]] | None = None,
-    ) -> Callable[[], Outputs]:
-        """Start texts and return a function that waits for their results; the arguments are those of `run`.
-
-        On a GPU, and for one text, the results are computed before this returns.
+            A function that waits and returns for each text its outputs: ``(n, ...)`` for one row per token, ``(d,)`` for one per
+            text. On a GPU, and for one text, the results are computed before it is returned.
         """
         wanted = list(outputs)
-        feeds = [
-            _Feed(ids, None if features is None else features[index], None if types is None else types[index])
-            for index, ids in enumerate(pieces)
-        ]
-        if self.on_gpu or len(feeds) == 1:
-            results = self._run_batches(feeds, wanted) if self.on_gpu else [self._run_one(feeds[0], wanted)]
+        if self.on_gpu or len(inputs) == 1:
+            results = self._run_batches(inputs, wanted) if self.on_gpu else [self._run_one(inputs[0], wanted)]
             return lambda: results
         # Longest first, so that no thread is left alone with a long text at the end.
-        order = sorted(range(len(feeds)), key=lambda index: -len(pieces[index]))
-        futures = {index: self._pool.submit(self._run_one, feeds[index], wanted) for index in order}
-        return lambda: [futures[index].result() for index in range(len(feeds))]
+        order = sorted(range(len(inputs)), key=lambda index: -len(inputs[index].ids))
+        futures = {index: self._pool.submit(self._run_one, inputs[index], wanted) for index in order}
+        return lambda: [futures[index].result() for index in range(len(inputs))]
 
-    def _run_one(self, feed: _Feed, outputs: list[str]) -> list[NDArray[np.float32]]:
-        return [result[0] for result in self._compute([feed], len(feed.ids), outputs)]
+    def _run_one(self, text: GraphInput, outputs: list[str]) -> list[NDArray[np.float32]]:
+        return [result[0] for result in self._compute([text], len(text.ids), outputs)]
 
-    def _run_batches(self, feeds: Sequence[_Feed], outputs: list[str]) -> Outputs:
-        results: Outputs = [[]] * len(feeds)
-        for batch in batches([len(feed.ids) for feed in feeds]):
-            rows = [feeds[index] for index in batch]
+    def _run_batches(self, inputs: Sequence[GraphInput], outputs: list[str]) -> Outputs:
+        results: Outputs = [[]] * len(inputs)
+        for batch in batches([len(text.ids) for text in inputs]):
+            rows = [inputs[index] for index in batch]
             computed = self._compute(rows, max(len(row.ids) for row in rows), outputs)
             for place, index in enumerate(batch):
-                size = len(feeds[index].ids)
+                size = len(inputs[index].ids)
                 results[index] = [
                     result[place] if name in PER_TEXT else result[place, :size]
                     for name, result in zip(outputs, computed, strict=True)
                 ]
         return results
 
-    def _compute(self, rows: Sequence[_Feed], length: int, outputs: list[str]) -> list[NDArray[np.float32]]:
+    def _compute(self, rows: Sequence[GraphInput], length: int, outputs: list[str]) -> list[NDArray[np.float32]]:
         """Run rows as one batch, padded to a length with zeros, which the attention mask hides."""
         shape = (len(rows), length)
         arrays: dict[str, NDArray[Any]] = {name: np.zeros(shape, dtype=np.int64) for name in INPUTS[:3] if name in self._inputs}
@@ -186,14 +173,6 @@ class OnnxModel:
                 "Export the model again with `termweave export`.",
             ) from error
         return computed
-
-
-class _Feed(NamedTuple):
-    """What a graph is fed with for one text."""
-
-    ids: NDArray[np.int64]
-    features: NDArray[np.float32] | None
-    types: NDArray[np.int64] | None
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

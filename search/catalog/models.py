@@ -84,7 +84,7 @@ def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
     if folder == "none":
         return False
     dense = read_folder(resolve(folder), check=False)
-    return kind_of(dense.manifest).towers(dense)["query"].manifest.hash == model.hash
+    return (kind_of(dense.manifest).query_folder(dense) or dense).manifest.hash == model.hash
 
 
 def ranker_folder(model: ModelLineage) -> str:

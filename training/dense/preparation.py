@@ -88,7 +88,7 @@ class TargetContext:
 
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
     """How the backbone's folder says that texts are read and states are pooled."""
-    manifest = sentence_layout.read(backbone).manifest
+    manifest = sentence_layout.read(backbone, backbone.name).manifest
     return manifest, DenseSettings.from_manifest(manifest)
 
 

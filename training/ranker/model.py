@@ -123,8 +123,8 @@ class AnchoredRanker(nn.Module):
 
 def read(reader: PairReader, question: str, documents: Sequence[str]) -> list[TokenPair]:
     """Token ids and types of a question with each document."""
-    _, ids, types = reader.read(question, documents)
-    return list(zip(ids, types if types is not None else [np.zeros_like(each) for each in ids], strict=True))
+    _, inputs = reader.read(question, documents)
+    return [(pair.ids, pair.types if pair.types is not None else np.zeros_like(pair.ids)) for pair in inputs]
 
 
 def load_classifier(folder: Path, layers: int, seed: int) -> Any:

@@ -20,7 +20,7 @@ from termweave.encoders.manifest import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.joint_model import JointModel, StatesOnly
 from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
 from termweave.encoders.onnx.quantisation import write_int8
-from termweave.encoders.onnx.runtime import OnnxModel, cuda_usable
+from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files
 from termweave.training.term_weights import states_cache
 
@@ -145,9 +145,8 @@ def _fill(
     begun = reported = time.monotonic()
     for first in range(ready, len(pieces), _BLOCK):
         block = pieces[first : first + _BLOCK]
-        for index, (hidden,) in enumerate(
-            graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first
-        ):
+        finish = graph.start([GraphInput(each.ids, _NO_FEATURES) for each in block], ["states"])
+        for index, (hidden,) in enumerate(finish(), start=first):
             out[starts[index] : starts[index + 1]] = hidden
         out.flush()
         atomic_files.write(mark, str(first + len(block)).encode())

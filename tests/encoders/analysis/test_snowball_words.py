@@ -73,4 +73,4 @@ def test_the_folders_are_found_by_name_here_and_from_an_index():
     assert len({read_folder(resolve(f"bm25-{language}")).manifest.hash for language in CORPORA}) == len(CORPORA)
     assert of_language("klingon") is None
     with pytest.raises(ModelError, match="has no graph to export"):
-        encoders.kinds.kind_of(folder.manifest).load_torch(folder)
+        encoders.kinds.kind_of(folder.manifest)(folder).load_torch()

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 from termweave.cli.verbs.export import command
-from termweave.encoders import Ranker, load
-from termweave.encoders.kinds.ranker import RankerKind
+from termweave.encoders import Ranker, load, time_budget
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
@@ -120,12 +119,13 @@ def test_a_budget_does_not_start_a_long_text_that_it_has_no_time_for():
         graph = SimpleNamespace(on_gpu=False, threads=2)
         manifest = SimpleNamespace(max_length=512)
 
-        def score(self, _query, documents, _windows):
+        def score(self, _query, documents, windows):
+            assert windows == 4
             time.sleep(max(map(len, documents)) / 10_000)
             return np.ones(len(documents), dtype=np.float32)
 
     began = time.perf_counter()
-    scored = Ranker(Timed()).score_within("q", ["x" * 40] * 4 + ["x" * 5_000] * 2, 0.08, windows=4)
+    scored = time_budget.scores(Timed(), "q", ["x" * 40] * 4 + ["x" * 5_000] * 2, 0.08, windows=4)
     assert time.perf_counter() - began < 0.3
     assert len(scored) == 4
 
@@ -209,7 +209,7 @@ def test_logits_that_are_no_numbers_are_an_error(folder):
 
 def test_a_graph_that_gives_nan_is_an_error(ranked, monkeypatch):
     scorer = Ranker.load(ranked()[0])
-    model = scorer._model
+    model = scorer
     real = model.graph.start
 
     def start(*arguments, **options):
@@ -259,7 +259,7 @@ def test_a_folder_with_a_graph_of_another_exporter_needs_no_weights_and_no_torch
 
     path, _ = ranked()
     scores = Ranker.load(path).score("cat", texts)
-    graph = graph_cache.with_graph(read_folder(path), RankerKind()).graphs["fp32"]
+    graph = graph_cache.with_graph(Ranker(read_folder(path))).graphs["fp32"]
     (folder / "onnx").mkdir()
     shutil.copyfile(graph, folder / "onnx" / "model.onnx")
     (folder / "model.safetensors").unlink()
@@ -271,21 +271,21 @@ def test_a_folder_with_a_graph_of_another_exporter_needs_no_weights_and_no_torch
 def test_a_long_document_is_scored_by_its_best_window(ranked, texts, architecture):
     path, _ = ranked(architecture)
     scorer = Ranker.load(path)
-    model = scorer._model
+    model = scorer
     document, query = texts[-1], "cat mat"
     tokens = model.vocabulary.encode(document, add_special_tokens=False).ids
     room = model.manifest.max_length - model.reader.tokenizer._added_to_pair
     room -= len(model.vocabulary.encode(query, add_special_tokens=False).ids)
-    counts, ids, types = model.reader.read(query, [document, "short"], 4)
+    counts, inputs = model.reader.read(query, [document, "short"], 4)
     assert counts == [4, 1]
     step = room - room // 4
     contents = [tokens[place * step : place * step + room] for place in range(4)]  # neighbours share a quarter
-    for sequence, content in zip(ids, contents, strict=False):
-        joined = sequence.tolist()
+    for pair, content in zip(inputs, contents, strict=False):
+        joined = pair.ids.tolist()
         assert len(joined) == model.manifest.max_length
         assert any(joined[place : place + room] == content for place in range(len(joined)))
     # Each window alone, as one sequence: the best is the score.
-    alone = [model._score(result[0]) for result in model.graph.run(ids, None, ["logits"], types=types)]
+    alone = [model._score(result[0]) for result in model.graph.start(inputs, ["logits"])()]
     assert scorer.score(query, [document, "short"], windows=4).tolist() == pytest.approx([max(alone[:4]), alone[4]], abs=1e-5)
     assert scorer.score(query, [document])[0] == pytest.approx(alone[0], abs=1e-5)  # one window: what CrossEncoder reads
     assert len({round(score, 5) for score in alone[:4]}) == 4

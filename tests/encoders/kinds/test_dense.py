@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from termweave.encoders import DenseEncoder, load
-from termweave.encoders.kinds.dense import DenseKind
+from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx.export import export
@@ -81,8 +81,8 @@ def test_two_towers(two_towers, texts):
     encoder = DenseEncoder.load(path)
     assert np.abs(encoder.encode(texts) - reference.encode_document(texts)).max() < 1e-4
     assert np.abs(encoder.encode(texts, kind="query") - query_reference.encode_query(texts)).max() < 1e-4
-    towers = DenseKind().towers(read_folder(path))
-    assert towers["document"].manifest.hash != towers["query"].manifest.hash
+    query = DenseModel.query_folder(read_folder(path))
+    assert read_folder(path).manifest.hash != query.manifest.hash
 
 
 def test_two_towers_are_exported_with_a_graph_each(two_towers, texts, tmp_path):

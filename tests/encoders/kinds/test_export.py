@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from termweave.cli.verbs.export import command
 from termweave.encoders import DenseEncoder, load
-from termweave.encoders.kinds.dense import DenseKind
+from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, write_manifest
 from termweave.encoders.onnx import export as exporting
@@ -105,8 +105,8 @@ class Doubled(torch.nn.Module):
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_what_fails_parity_is_refused(made, tmp_path, monkeypatch):
     path, _ = made()
-    plain = DenseKind.load_torch
-    monkeypatch.setattr(DenseKind, "load_torch", lambda self, folder: Doubled(plain(self, folder)))
+    plain = DenseModel.load_torch
+    monkeypatch.setattr(DenseModel, "load_torch", lambda self: Doubled(plain(self)))
     with pytest.raises(ModelError, match="differs from torch by"):
         exporting.export(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -115,7 +115,7 @@ def test_what_fails_parity_is_refused(made, tmp_path, monkeypatch):
 
 def test_an_int8_graph_with_other_vectors_is_refused(made, tmp_path, monkeypatch):
     path, _ = made()
-    monkeypatch.setattr(DenseKind, "least_cosine", 0.9999999)
+    monkeypatch.setattr(DenseModel, "least_cosine", 0.9999999)
     with pytest.raises(ModelError, match=r"int8 graph .* gives other vectors"):
         exporting.export(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()

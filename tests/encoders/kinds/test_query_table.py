@@ -121,7 +121,7 @@ def test_a_damaged_table_is_one_sentence(opensearch_layout, content, sentence):
     else:
         (folder / "idf.json").write_bytes(content)
     with pytest.raises(ModelError, match=sentence):
-        sparse.SparseKind().open(opened, None, None)
+        sparse.SparseModel(opened)
 
 
 def test_a_router_without_its_table_is_one_sentence(inference_free, tmp_path):

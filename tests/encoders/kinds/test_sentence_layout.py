@@ -162,10 +162,10 @@ def test_weights_that_are_no_numbers(folder):
 
 def test_code_of_a_model_is_not_run(folder):
     """A graph holds all of its code: such a model runs, whatever the configuration says."""
-    from termweave.encoders.kinds.dense import DenseKind
+    from termweave.encoders.kinds.dense import DenseModel
 
     graph = folder.parent / "model.onnx"
-    write_fp32(DenseKind().load_torch(read_folder(folder)), graph, ["last_hidden_state"])
+    write_fp32(DenseModel(read_folder(folder)).load_torch(), graph, ["last_hidden_state"])
     expected = dense(folder).encode(["a"], kind="query")[0].vector
     change(folder / "config.json", auto_map={"AutoModel": "modeling.Own"}, model_type="own-bert")
     with pytest.raises(ModelError, match="brings code of its own"):
@@ -283,23 +283,23 @@ def without_torch(folder, tmp_path):
 
 
 def test_a_folder_with_a_graph_runs_without_torch(folder, tmp_path):
-    from termweave.encoders.kinds.dense import DenseKind
+    from termweave.encoders.kinds.dense import DenseModel
 
     said = without_torch(folder, tmp_path)
     assert "has no ONNX graph" in said
     assert "[train]'" in said
     expected = DenseEncoder.load(folder).encode(["a small text"], kind="query")
     (folder / "onnx").mkdir()
-    write_fp32(DenseKind().load_torch(read_folder(folder)), folder / "onnx" / "model.onnx", ["token_embeddings"])
+    write_fp32(DenseModel(read_folder(folder)).load_torch(), folder / "onnx" / "model.onnx", ["token_embeddings"])
     (folder / "model.safetensors").unlink()
     assert np.abs(np.array(json.loads(without_torch(folder, tmp_path))) - expected).max() < 1e-6
 
 
 def test_a_graph_of_another_model_is_one_sentence(made, folder):
-    from termweave.encoders.kinds.dense import DenseKind
+    from termweave.encoders.kinds.dense import DenseModel
 
     other, _ = made("distilbert", pooling=("mean", "max"))
-    module = DenseKind().load_torch(read_folder(other))
+    module = DenseModel(read_folder(other)).load_torch()
     (folder / "onnx").mkdir()
     write_fp32(module, folder / "onnx" / "model.onnx", ["logits"])
     with pytest.raises(ModelError, match="gives logits, and not the states"):
@@ -317,11 +317,11 @@ def test_a_graph_of_another_model_is_one_sentence(made, folder):
 def test_a_graph_that_reads_other_files_is_refused(folder):
     import onnx
 
-    from termweave.encoders.kinds.dense import DenseKind
+    from termweave.encoders.kinds.dense import DenseModel
 
     (folder / "onnx").mkdir()
     graph = folder / "onnx" / "model.onnx"
-    write_fp32(DenseKind().load_torch(read_folder(folder)), graph, ["last_hidden_state"])
+    write_fp32(DenseModel(read_folder(folder)).load_torch(), graph, ["last_hidden_state"])
     model = onnx.load(graph)
     onnx.external_data_helper.set_external_data(model.graph.initializer[0], "../../secret", 0, 8)
     model.graph.initializer[0].ClearField("raw_data")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from termweave.encoders import DenseEncoder, load
-from termweave.encoders.kinds.dense import DenseKind
+from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx.export import export
 from termweave.errors import ModelError, UsageError
@@ -47,8 +47,8 @@ def test_a_router_of_sentence_transformers(routed, texts, kind):
     assert np.abs(DenseEncoder.load(path).encode(texts, kind=kind) - side(reference, texts, kind)).max() < 1e-4
     opened = load(weights="none", dense=path).models
     assert opened["dense"].hash != opened["dense_query"].hash
-    towers = DenseKind().towers(read_folder(path))
-    assert opened["dense_query"].hash == towers["query"].manifest.hash
+    query = DenseModel.query_folder(read_folder(path))
+    assert opened["dense_query"].hash == query.manifest.hash
 
 
 def test_an_index_finds_both_encoders_in_one_folder(routed):

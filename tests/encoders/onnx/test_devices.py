@@ -10,7 +10,7 @@ from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import runtime
-from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, OnnxModel, batches, cuda_usable
+from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, GraphInput, OnnxModel, batches, cuda_usable
 
 TEXTS = ["a", "The cat sat on the mat.", "Photosynthesis happens in the chloroplasts of plant cells. " * 9, "", "word " * 400]
 
@@ -55,10 +55,10 @@ def test_batches_say_what_single_texts_say(shipped):
     model = OnnxModel(shipped, precision="dequantised")
     rng = np.random.default_rng(5)
     pieces = [rng.integers(1000, 20_000, length) for length in (3, 8, 9, 40, 41, 200)]
-    features = [rng.uniform(0, 1, (len(each), 2)).astype(np.float32) for each in pieces]
-    alone = model.run(pieces, features, ("document", "dense"))
+    inputs = [GraphInput(each, rng.uniform(0, 1, (len(each), 2)).astype(np.float32)) for each in pieces]
+    alone = model.start(inputs, ("document", "dense"))()
     model.on_gpu = True
-    together = model.run(pieces, features, ("document", "dense"))
+    together = model.start(inputs, ("document", "dense"))()
     for one, other in zip(alone, together, strict=True):
         for part, same in zip(one, other, strict=True):
             np.testing.assert_allclose(part, same, atol=1e-5)

@@ -60,7 +60,7 @@ def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
     setup = context.setup
     named = str(context.settings["scorer"])
     folder = scorer_folder(named, setup) if named else read_folder(_trained(context))
-    model = cast("AnchoredModel", kind_of(folder.manifest).open(folder, None, "fp32"))
+    model = cast("AnchoredModel", kind_of(folder.manifest)(folder, None, "fp32"))
     assert model.analysis is not None
     statistics = setup.statistics
     if model.analysis.id != statistics.analysis:
@@ -93,7 +93,7 @@ def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
             f"{name} is not a BERT-Scorer: its kind is {folder.manifest.kind!r}.",
             "Name a folder that `termweave train bert-scorer` wrote, or leave scorer out.",
         )
-    model = kind_of(folder.manifest).open(folder, None, "fp32")
+    model = kind_of(folder.manifest)(folder, None, "fp32")
     if model.vocabulary.get_vocab() != setup.tokenizer.tokenizer.get_vocab():
         raise UsageError(
             f"The scorer {name} has another vocabulary than the backbone {setup.backbone.name}, so their terms differ.",
