@@ -9,29 +9,22 @@ from __future__ import annotations
 import unicodedata
 from typing import Any, ClassVar
 
-from termweave.encoders.analysis.words import Analysis, is_punctuation
+from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
+from termweave.encoders.analysis.words import is_punctuation
 
 _CONTINUES = "##"
 
 
-class PieceTerms(Analysis):
+class PieceTerms(VocabularyTerms):
     """Word-pieces of the model folder's tokeniser."""
 
     id: ClassVar[str] = "bert-pieces.1"
-    language: ClassVar[str | None] = None
-    own: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
-        self._tokenizer = tokenizer
         self._unknown = tokenizer.model.unk_token
 
-    def _cut_at_once(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
-        encodings = self._tokenizer.encode_batch(cleans, add_special_tokens=False)
-        pairs = zip(cleans, encodings, strict=True)
-        return [self._pieces(clean, encoding.tokens, encoding.offsets) for clean, encoding in pairs]
-
-    def _pieces(self, clean: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    def _entries(self, clean: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
         pieces: list[tuple[int, int, str]] = []
         for token, (start, end) in zip(tokens, offsets, strict=True):
             if pieces and start < pieces[-1][1]:

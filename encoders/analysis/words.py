@@ -146,13 +146,14 @@ def _parts(clean: str) -> Iterator[tuple[int, str]]:
 def _with_marks(text: str, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Word ends moved behind the combining marks that follow: the tokeniser strips them, a reader sees them on the word."""
     limits = [*starts[1:].tolist(), len(text)]
-    moved = ends.tolist()
-    for place, limit in enumerate(limits[: len(moved)]):
-        end = moved[place]
-        while end < limit and text[end] > "\u02ff" and unicodedata.category(text[end])[0] == "M":
-            end += 1
-        moved[place] = end
-    return np.array(moved, dtype=np.int64)
+    return np.array([behind_marks(text, end, limit) for end, limit in zip(ends.tolist(), limits, strict=False)], dtype=np.int64)
+
+
+def behind_marks(text: str, end: int, limit: int) -> int:
+    """The end of a word, moved behind the combining marks that follow."""
+    while end < limit and text[end] > "\u02ff" and unicodedata.category(text[end])[0] == "M":
+        end += 1
+    return end
 
 
 def is_punctuation(word: str) -> bool:

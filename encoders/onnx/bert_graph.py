@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS
+from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError
 from termweave.support import paths
 from termweave.support.extras import install
@@ -207,10 +208,6 @@ def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: i
     import torch  # noqa: PLC0415 - seconds; the extra `train`
     from transformers import BertConfig, BertModel  # noqa: PLC0415
 
-    from termweave.encoders.onnx.graph_check import check  # noqa: PLC0415
-    from termweave.encoders.onnx.runtime import onnx_runtime  # noqa: PLC0415
-
-    check(graph)
     model = BertModel(BertConfig(**shape_of(state, heads)), add_pooling_layer=False).eval()
     missing, _ = model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()}, strict=False)
     if missing:
@@ -218,7 +215,7 @@ def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: i
             f"{graph} lacks parameters of a BERT encoder: {', '.join(missing[:3])}.", "Export the graph without optimisations."
         )
     ids = np.arange(1000, 1012, dtype=np.int64)[None] % len(state[_WORDS])
-    session = onnx_runtime().InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    session = open_session(graph)
     feed = {each.name: np.zeros_like(ids) if "type" in each.name else np.ones_like(ids) for each in session.get_inputs()}
     feed["input_ids"] = ids
     with torch.no_grad():

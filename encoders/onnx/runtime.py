@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from termweave.encoders.onnx import graph_check
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
 
@@ -38,6 +37,7 @@ Precision = Literal["int8", "fp32", "dequantised"]
 ON_GPU: tuple[Precision, ...] = ("fp32", "dequantised")
 #: The precisions that a CPU runs, fastest first.
 ON_CPU: tuple[Precision, ...] = ("int8", "fp32")
+_CPU = ("CPUExecutionProvider",)
 #: Word-pieces in one batch on a GPU, padding included.
 TOKEN_BUDGET = 16_384
 #: Share of a batch on a GPU that may be padding.
@@ -90,7 +90,7 @@ class OnnxModel:
         gpu = self._first(ON_GPU, precision) if cuda_usable() else None
         if gpu is not None:
             self._graph = gpu
-            self._session = _session(gpu, ["CUDAExecutionProvider", "CPUExecutionProvider"], self.threads)
+            self._session = open_session(gpu, ("CUDAExecutionProvider", *_CPU), self.threads)
             self.on_gpu = "CUDAExecutionProvider" in self._session.get_providers()
         if not self.on_gpu:
             graph = self._first(ON_CPU if precision is None else (precision,), precision)
@@ -100,7 +100,7 @@ class OnnxModel:
                     f"Run `termweave export {folder.path}` on the trained model.",
                 )
             self._graph = graph
-            self._session = _session(graph, ["CPUExecutionProvider"], 1)
+            self._session = open_session(graph)
         self.outputs = tuple(output.name for output in self._session.get_outputs())
         self._inputs = tuple(node.name for node in self._session.get_inputs())
         if unknown := [name for name in self._inputs if name not in INPUTS]:
@@ -231,8 +231,12 @@ def cuda_usable() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(byref(count)) == 0 and count.value > 0
 
 
-def _session(graph: Path, providers: list[str], threads: int) -> Any:
-    graph_check.check(graph)
+def open_session(graph: Path, providers: Sequence[str] = _CPU, threads: int = 1) -> Any:
+    """Open a graph. ONNX Runtime itself refuses graphs that read tensors from files outside their folder.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run it.
+    """
     onnxruntime = onnx_runtime()
     onnxruntime.set_default_logger_severity(4)  # errors are raised; everything else would only fill stderr
     options = onnxruntime.SessionOptions()
@@ -242,9 +246,9 @@ def _session(graph: Path, providers: list[str], threads: int) -> Any:
     options.log_severity_level = 4
     if "CUDAExecutionProvider" in providers and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # CUDA libraries that came as wheels
-    slow = SLOW_FUSIONS if providers == ["CPUExecutionProvider"] else ()
+    slow = SLOW_FUSIONS if providers == _CPU else ()
     try:
-        return onnxruntime.InferenceSession(str(graph), options, providers=providers, disabled_optimizers=slow)
+        return onnxruntime.InferenceSession(str(graph), options, providers=list(providers), disabled_optimizers=slow)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ModelError(f"{graph} cannot be run: {first_line(error)}.", "Export it again with `termweave export`.") from error
 

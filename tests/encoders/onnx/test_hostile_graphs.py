@@ -1,4 +1,4 @@
-"""Graphs are checked before ONNX Runtime opens them: no files from elsewhere, no operators of others, no endless work."""
+"""Hostile graphs are refused, by every ONNX Runtime that pyproject.toml permits: no files from elsewhere, no operators of others."""
 
 import shutil
 import time
@@ -11,8 +11,7 @@ from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, digests, write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.onnx import graph_check
-from termweave.encoders.onnx.runtime import OnnxModel
+from termweave.encoders.onnx.runtime import OnnxModel, open_session
 from termweave.errors import ModelError
 
 SHIPPED = resolve("shipped")
@@ -71,11 +70,13 @@ def test_tensors_in_files_elsewhere_are_refused(onnx, tmp_path, kind):
     file = folder / "model.onnx"
     for location in ("../secret", str(tmp_path / "secret"), "link", "up/secret", "*/_ORT_MEM_ADDR_/*", "", "..", "gone"):
         file.write_bytes(external(onnx, kind, location).SerializeToString())
-        with pytest.raises(ModelError, match="not a file of its folder"):
-            graph_check.check(file)
+        with pytest.raises(ModelError, match=r"model\.onnx cannot be run"):
+            open_session(file)
     (folder / "beside").write_bytes(b"12345678")
     file.write_bytes(external(onnx, kind, "beside").SerializeToString())
-    graph_check.check(file)
+    if kind in {"initializer", "constant", "subgraph"}:
+        (result,) = open_session(file).run(None, {})
+        assert result.tobytes() == b"12345678"
 
 
 def test_a_model_folder_with_such_a_graph_is_not_opened(onnx, tmp_path):
@@ -83,32 +84,23 @@ def test_a_model_folder_with_such_a_graph_is_not_opened(onnx, tmp_path):
     folder = Path(shutil.copytree(SHIPPED, tmp_path / "copy"))
     model = onnx.load(folder / GRAPHS["int8"])
     (tmp_path / "secret").write_bytes(b"SECRETSS")
-    model.graph.initializer.extend(external(onnx, "initializer", "../secret").graph.initializer)
+    tensor = next(each for each in model.graph.initializer if each.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret")
     (folder / GRAPHS["int8"]).write_bytes(model.SerializeToString())
     write_manifest(folder, replace(read_folder(folder, check=False).manifest, files=digests(folder)))
-    with pytest.raises(ModelError, match=r"keeps tensors in '\.\./secret', which is not a file of its folder"):
+    with pytest.raises(ModelError, match=r"cannot be run: .*External data path"):
         load(str(folder)).encode(["a"], kind="query")
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["node", "subgraph"])
-def test_operators_of_others_are_refused(onnx, tmp_path, inside):
-    model = external(onnx, "subgraph" if inside else "constant", "model.onnx")
-    node = model.graph.node[-1].attribute[0].g.node[0] if inside else model.graph.node[0]
-    node.domain = "somebody.else"
+def test_operators_of_others_are_refused(onnx, tmp_path):
+    (tmp_path / "beside").write_bytes(b"12345678")
+    model = external(onnx, "initializer", "beside")
+    model.graph.node[0].domain = "somebody.else"
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match=r"operators of 'somebody\.else'"):
-        graph_check.check(tmp_path / "model.onnx")
-
-
-@pytest.mark.parametrize("name", sorted(file.name for file in SHIPPED.glob("*.onnx")))
-def test_what_is_read_is_what_onnx_reads(onnx, name):
-    data = (SHIPPED / name).read_bytes()
-    model = onnx.load(SHIPPED / name, load_external_data=False)
-    expected = [each.value for tensor in model.graph.initializer for each in tensor.external_data if each.key == "location"]
-    texts = list(graph_check._texts(data))
-    assert sorted(text.decode() for kind, text in texts if kind == "location") == sorted(expected)
-    domains = [node.domain for node in model.graph.node if node.domain]
-    assert sorted(text.decode() for kind, text in texts if kind == "domain" and text) == sorted(domains)
+    with pytest.raises(ModelError, match=r"cannot be run: .*somebody\.else"):
+        open_session(tmp_path / "model.onnx")
 
 
 def test_a_graph_in_the_hubs_cache_finds_its_data(tmp_path):
@@ -119,18 +111,8 @@ def test_a_graph_in_the_hubs_cache_finds_its_data(tmp_path):
     for file in (each for each in SHIPPED.iterdir() if each.is_file()):
         shutil.copy(file, blobs / f"blob-of-{file.name}")
         (snapshot / file.name).symlink_to(f"../../blobs/blob-of-{file.name}")
-    graph_check.check(snapshot / GRAPHS["dequantised"])
-    assert OnnxModel(read_folder(snapshot), threads=1, precision="int8").outputs
-
-
-def test_bytes_that_only_some_readers_take_for_a_field(onnx, tmp_path):
-    """A tag with bits above the 32nd, which a reader of 32 bits drops: it would see a graph where others see nothing."""
-    graph = external(onnx, "initializer", "../secret").graph.SerializeToString()
-    length = bytes([len(graph) & 0x7F | 0x80, len(graph) >> 7])
-    wide = bytes([7 << 3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x10])  # field 7, and bit 32
-    (tmp_path / "model.onnx").write_bytes(wide + length + graph)
-    with pytest.raises(ModelError, match="is not an ONNX graph"):
-        graph_check.check(tmp_path / "model.onnx")
+    for precision in ("dequantised", "int8"):
+        assert OnnxModel(read_folder(snapshot), threads=1, precision=precision).outputs
 
 
 @pytest.mark.parametrize(
@@ -140,8 +122,8 @@ def test_bytes_that_only_some_readers_take_for_a_field(onnx, tmp_path):
 )
 def test_what_is_no_graph(tmp_path, data):
     (tmp_path / "model.onnx").write_bytes(data)
-    with pytest.raises(ModelError, match="cannot be run: it is not an ONNX graph"):
-        graph_check.check(tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match="cannot be run"):
+        open_session(tmp_path / "model.onnx")
 
 
 def nested(depth):
@@ -156,12 +138,10 @@ def nested(depth):
 
 
 def test_hostile_files_end_soon(tmp_path):
-    """Depth does not recurse and is not read again at each level; many fields end at the limit."""
     file = tmp_path / "model.onnx"
-    file.write_bytes(nested(5_000))
-    graph_check.check(file)
-    file.write_bytes(b"\x08\x01" * 20_000_000)
-    started = time.process_time()
-    with pytest.raises(ModelError, match="is not an ONNX graph"):
-        graph_check.check(file)
-    assert time.process_time() - started < 30
+    for content in (nested(5_000), b"\x08\x01" * 20_000_000):
+        file.write_bytes(content)
+        started = time.process_time()
+        with pytest.raises(ModelError, match="cannot be run"):
+            open_session(file)
+        assert time.process_time() - started < 30
