@@ -10,6 +10,7 @@ import errno
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from termweave.encoders.manifest import GRAPHS, MANIFEST, SENTENCE_GRAPH, STATISTICS, TOKENIZER
 from termweave.errors import ModelError, UsageError
@@ -71,14 +72,20 @@ def cached(name: str) -> Path | None:
     """
     if not well_formed(name):
         return None
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415 - .3 s, and rarely wanted
 
-    repository, _, revision = name.removeprefix(PREFIX).partition("@")
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_FILES), local_files_only=True))
+        return _snapshot(name, local_files_only=True)
     except (HFValidationError, LocalEntryNotFoundError):
         return None
+
+
+def _snapshot(name: str, **options: Any) -> Path:
+    """The folder of the hub's client for a well-formed name."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
+
+    repository, _, revision = name.removeprefix(PREFIX).partition("@")
+    return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_FILES), **options))
 
 
 def fetch(name: str) -> Path:
@@ -91,8 +98,7 @@ def fetch(name: str) -> Path:
         UsageError: The name is malformed, or the hub has no such model or revision.
         ModelError: The hub does not answer and the model was not fetched before, or the hub does not permit reading it.
     """
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
-    from huggingface_hub.errors import (  # noqa: PLC0415
+    from huggingface_hub.errors import (  # noqa: PLC0415 - .3 s, and rarely wanted
         GatedRepoError,
         HFValidationError,
         RepositoryNotFoundError,
@@ -101,14 +107,15 @@ def fetch(name: str) -> Path:
     from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
 
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
+    malformed = UsageError(f"{name!r} names no model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")
     if repository.count("/") != 1:
-        raise _no_name(name)
+        raise malformed
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_FILES)))
+        return _snapshot(name)
     except HFValidationError as error:
-        raise _no_name(name) from error
+        raise malformed from error
     except GatedRepoError as error:
         raise ModelError(
             f"The hub does not let you read {repository}.",
@@ -128,7 +135,3 @@ def fetch(name: str) -> Path:
             f"{name} could not be fetched: {first_line(error)}.",
             "Check the network (and HF_ENDPOINT, HF_HUB_OFFLINE), or download it elsewhere and give the folder.",
         ) from error
-
-
-def _no_name(name: str) -> UsageError:
-    return UsageError(f"{name!r} names no model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")

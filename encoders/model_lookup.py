@@ -17,6 +17,7 @@ from termweave.support import paths
 
 #: The name that ``weights=None`` and ``dense=None`` stand for.
 DEFAULT = "shipped"
+_SHIPPED, _LANGUAGES = (Path(__file__).parent / name for name in ("shipped", "languages"))
 #: Names that switch an output off.
 NONE = ("", "none")
 
@@ -44,9 +45,8 @@ def resolve(name: str | Path) -> Path:
         raise UsageError(
             f"There is no model folder {name!r}.", "Give a folder that training, export or sentence-transformers wrote."
         )
-    shipped = _shipped()
-    if name == DEFAULT and shipped:
-        return shipped[0]
+    if name == DEFAULT:
+        return _model_folders(_SHIPPED)[0]
     if (folder := _by_name(name)) is not None:
         return folder
     if name in backbones.BACKBONES:
@@ -55,7 +55,7 @@ def resolve(name: str | Path) -> Path:
         return folder
     if path.is_dir():
         raise UsageError(f"There is no model named {name!r}.", f"For the folder of this name write ./{name}.")
-    names = [DEFAULT, *backbones.BACKBONES, *(folder.name for folder in (*shipped, *_languages(), *_in_models()))]
+    names = [DEFAULT, *backbones.BACKBONES, *(folder.name for folder in _named_folders())]
     raise UsageError(f"There is no model named {name!r}.", f"Known: {', '.join(names)}; or give a folder.")
 
 
@@ -78,30 +78,22 @@ def resolve_local(name: str) -> Path | None:
 
 def _by_name(name: str) -> Path | None:
     """The shipped folder or folder in `paths.models()` of that name. The name is compared, never joined to a path."""
-    return next((folder for folder in (*_shipped(), *_languages(), *_in_models()) if folder.name == name), None)
+    return next((folder for folder in _named_folders() if folder.name == name), None)
 
 
-def of_language(language: str) -> str | None:
+def language_model(language: str) -> str | None:
     """The name of the folder that is BM25 with the words of a language; None if there is none."""
-    name = f"bm25-{language}"
-    return name if any(folder.name == name for folder in _languages()) else None
+    return next((folder.name for folder in _model_folders(_LANGUAGES) if folder.name == f"bm25-{language}"), None)
 
 
-def _languages() -> list[Path]:
-    """The folders of the kind "bm25" that come with termweave, sorted by name."""
-    return sorted(file.parent for file in (Path(__file__).parent / "languages").glob(f"*/{MANIFEST}"))
+def _named_folders() -> list[Path]:
+    """All model folders that are looked up by their names: those that come with termweave, and those in `paths.models()`."""
+    return [folder for home in (_SHIPPED, _LANGUAGES, paths.models()) for folder in _model_folders(home)]
 
 
-def _shipped() -> list[Path]:
-    """Model folders inside the package, sorted by name."""
-    home = Path(__file__).parent / "shipped"
-    return sorted(file.parent for file in home.glob(f"*/{MANIFEST}"))
-
-
-def _in_models() -> list[Path]:
-    """Model folders in `paths.models()`, sorted by name."""
-    folders = {file.parent for mark in (MANIFEST, "modules.json") for file in paths.models().glob(f"*/{mark}")}
-    return sorted(folders)
+def _model_folders(home: Path) -> list[Path]:
+    """The model folders in a folder, sorted by name."""
+    return sorted({file.parent for mark in (MANIFEST, "modules.json") for file in home.glob(f"*/{mark}")})
 
 
 def _package(name: str) -> Path | None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
-from termweave.encoders.term_weighting.anchored_terms import Kind, of_words
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, ModelInfo, TermWeights, WordWeight
 from termweave.statistics import CorpusStatistics
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import Manifest, ModelFolder
     from termweave.encoders.onnx.runtime import Precision
+    from termweave.encoders.term_weighting.anchored_terms import Kind
 
 #: Output -> its name in messages.
 _OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
@@ -185,10 +185,10 @@ class TextEncoder:
         assert self._weights is not None
         words = analysis.words([text])[0]
         (weights,), _ = self._weights.weigh([text], kind, self._statistics(statistics), vectors=False)
-        spans = zip(words.starts.tolist(), words.ends.tolist(), words.terms, of_words(words, weights), strict=True)
+        by_term = dict(zip(weights.terms, weights.weights.tolist(), strict=True))
         return [
-            WordWeight(start, end, term, weight)
-            for start, end, term, weight in spans
+            WordWeight(start, end, term, by_term.get(term, 0.0))
+            for start, end, term in zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True)
             if term or analysis.is_word(text[start:end])
         ]
 

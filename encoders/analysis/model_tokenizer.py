@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders.analysis import tokenizer_file
-from termweave.encoders.analysis.word_pieces import beginning
+from termweave.encoders.analysis.word_pieces import encodings_of_beginnings
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: Characters that are read for each token that there is room for, at first; English has four to six per token.
-_CHARACTERS = 8
 #: Tokens beyond the room that are made and dropped: where a text is cut, its last tokens differ from those of the whole text.
 _MARGIN = 16
 
@@ -60,19 +58,13 @@ class ModelTokenizer:
             encoding.truncate(room)
         return [_ids(self.tokenizer.post_process(encoding) if special else encoding) for encoding in encodings]
 
-    def encode_pairs(
-        self, pairs: Sequence[tuple[str, str]], max_length: int
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Token ids and types of each pair, ``(n,)`` each: the longer text is cut until both fit."""
-        return [first for first, *_ in self.encode_pair_windows(pairs, max_length, 1)]
-
     def encode_pair_windows(
         self, pairs: Sequence[tuple[str, str]], max_length: int, most: int
     ) -> list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]]:
         """Token ids and types of each pair, ``(n,)`` each, several times for a second text that is too long.
 
-        The first entry of a pair is that of `encode_pairs`. The others read further windows of the second text, each as long as
-        what the first one has of it; neighbours share a quarter.
+        In the first entry of a pair the longer text is cut until both fit. The others read further windows of the second text, each as
+        long as what the first one has of it; neighbours share a quarter.
 
         Args:
             pairs: The pairs.
@@ -120,16 +112,7 @@ class ModelTokenizer:
 
     def _tokens(self, texts: Sequence[str], room: int) -> list[Any]:
         """Encodings without special tokens; of a long text only as much as the room needs."""
-        wanted = room + _MARGIN
-        valid = [_valid(text) for text in texts]
-        heads = [beginning(text, wanted * _CHARACTERS) for text in valid]
-        encodings: list[Any] = self.tokenizer.encode_batch(heads, add_special_tokens=False)
-        for place, (text, head) in enumerate(zip(valid, heads, strict=True)):
-            size = len(head)
-            while len(encodings[place].ids) < wanted and size < len(text):  # long words, or many characters without a token
-                longer = beginning(text, 4 * size)
-                size, encodings[place] = len(longer), self.tokenizer.encode(longer, add_special_tokens=False)
-        return encodings
+        return encodings_of_beginnings(self.tokenizer, [_valid(text) for text in texts], room + _MARGIN)
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: Characters that are read per piece of room; English has five to six characters per piece, the blank included.
+#: Characters that are read for each token that there is room for, at first; English has four to six per token.
 _CHARACTERS = 8
 
 
@@ -63,19 +63,10 @@ class PieceTokenizer:
         room = max_length - 2
         if ends is not None:
             heads = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
-            return [self._pieces(encoding, room) for encoding in self._cut(heads)]
-        heads = [beginning(text, room * _CHARACTERS) for text in texts]
-        encodings = self._cut(heads)
-        for place, (text, head) in enumerate(zip(texts, heads, strict=True)):
-            size = len(head)
-            while len(encodings[place].ids) < room and size < len(text):  # long words, or many blanks and marks
-                longer = beginning(text, 4 * size)
-                size, encodings[place] = len(longer), self._cut([longer])[0]
+            encodings = self.tokenizer.encode_batch(heads, add_special_tokens=False)
+        else:
+            encodings = encodings_of_beginnings(self.tokenizer, texts, room)
         return [self._pieces(encoding, room) for encoding in encodings]
-
-    def _cut(self, texts: list[str]) -> list[Any]:
-        encodings: list[Any] = self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        return encodings
 
     def _pieces(self, encoding: Any, room: int) -> Pieces:
         kept = encoding.ids[:room]
@@ -85,7 +76,19 @@ class PieceTokenizer:
         return Pieces(ids, words, starts)
 
 
-def beginning(text: str, size: int) -> str:
+def encodings_of_beginnings(tokenizer: Any, texts: Sequence[str], wanted: int) -> list[Any]:
+    """Encodings without special tokens; of a long text only as much as has the wanted number of tokens."""
+    heads = [_beginning(text, wanted * _CHARACTERS) for text in texts]
+    encodings: list[Any] = tokenizer.encode_batch(heads, add_special_tokens=False)
+    for place, (text, head) in enumerate(zip(texts, heads, strict=True)):
+        size = len(head)
+        while len(encodings[place].ids) < wanted and size < len(text):  # long words, or many characters without a token
+            longer = _beginning(text, 4 * size)
+            size, encodings[place] = len(longer), tokenizer.encode(longer, add_special_tokens=False)
+    return encodings
+
+
+def _beginning(text: str, size: int) -> str:
     """The beginning of a text: `size` characters, and the rest of the word that the cut falls into."""
     gap = GAP.search(text, size)
     return text[: gap.start()] if gap else text

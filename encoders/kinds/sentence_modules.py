@@ -28,6 +28,7 @@ _OLD_POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_ADVICE = "Name a model made of Transformer, Pooling, Dense and Normalize."
 AGAIN = "Copy the folder again, or save it anew with sentence-transformers."
 
 
@@ -64,18 +65,17 @@ def read_modules(path: Path) -> Modules:
         return Modules()
     entries = read_json(path / MODULES)
     try:
-        modules = [(_module(path, entry["type"]), str(entry["path"])) for entry in entries]
+        modules = [_module(path, MODULES, entry["type"], str(entry["path"])) for entry in entries]
     except (TypeError, KeyError) as error:
         raise ModelError(f"{path / MODULES} does not list modules.", AGAIN) from error
-    _check_inside(path / MODULES, modules)
     return _routed(path, modules) if modules and modules[0][0] in _ROUTERS else _chain(path, modules)
 
 
-def _module(path: Path, kind: object) -> str:
-    """The name of a module's class.
+def _module(path: Path, file: str, kind: object, folder: str) -> tuple[str, str]:
+    """The name of a module's class, and the module's folder.
 
     Raises:
-        ModelError: The module is not one of sentence-transformers, but code that the model brings.
+        ModelError: The module is not one of sentence-transformers, but code that the model brings, or its folder is not in the model's.
     """
     package, _, name = str(kind).rpartition(".")
     if package.partition(".")[0] != "sentence_transformers":
@@ -83,28 +83,22 @@ def _module(path: Path, kind: object) -> str:
             f"The model in {path} brings code of its own (the module {str(kind)!r}), and termweave runs no code of a model.",
             "Name a model made of sentence-transformers' own modules.",
         )
-    return name
-
-
-def _check_inside(file: Path, modules: Sequence[tuple[str, str]]) -> None:
-    """Refuse module folders outside the model's."""
-    for _, folder in modules:
-        if folder and not is_inside(folder):
-            raise ModelError(f"{file} names the folder {folder!r}, which is not inside the model's.", AGAIN)
+    if folder and not is_inside(folder):
+        raise ModelError(f"{path / file} names the folder {folder!r}, which is not inside the model's.", AGAIN)
+    return name, folder
 
 
 def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
     """The modules behind a router, which has a list of modules for documents and one for queries; the modules after it serve both."""
     home = modules[0][1]
-    file = path / home / ROUTER
-    if not file.is_file():
-        file = path / home / CONFIG  # sentence-transformers before version 5
+    name = ROUTER if (path / home / ROUTER).is_file() else CONFIG  # the latter before sentence-transformers 5
+    file = path / home / name
     config = read_json(file)
     try:
         routes, types = config["structure"], config["types"]
         default = config.get("parameters", {}).get("default_route")
         named = {
-            route: [(_module(path, types[module]), f"{home}/{module}".strip("/")) for module in routes[route]]
+            route: [_module(path, f"{home}/{name}", types[module], f"{home}/{module}".strip("/")) for module in routes[route]]
             for route in ("document", "query", default)
             if route in routes
         }
@@ -116,11 +110,9 @@ def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
             f"{file} has routes for {', '.join(map(repr, routes))}; termweave needs 'document' and 'query'.",
             "Save the model with Router.for_query_document.",
         )
-    for chain in chains:
-        _check_inside(file, chain)
     document, query = (_chain(path, chain) for chain in chains)
     if {document.kind, query.kind} not in ({"dense"}, {"sparse"}, {"sparse", "table"}) or document.kind == "table":
-        raise ModelError(f"{file} mixes sorts of models that termweave does not run together.", _advice(""))
+        raise ModelError(f"{file} mixes sorts of models that termweave does not run together.", _ADVICE)
     if document.kind == query.kind == "sparse" and document != query:
         raise ModelError(
             f"{file} has a sparse encoder for documents and another one for queries.",
@@ -140,7 +132,7 @@ def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
         return _splade(path, modules[0][1], modules[1][1])
     for kind in kinds:
         if kind not in {"Transformer", "Pooling", "Dense", "Normalize"}:
-            raise ModelError(f"{path / MODULES} names a module {kind!r}, which termweave does not run.", _advice(kind))
+            raise ModelError(f"{path / MODULES} names a module {kind!r}, which termweave does not run.", _ADVICE)
     if kinds[:1] != ["Transformer"] or kinds[1:2] != ["Pooling"] or kinds.count("Normalize") > (kinds[-1:] == ["Normalize"]):
         raise ModelError(
             f"{path / MODULES} lists the modules {', '.join(kinds)}; termweave runs Transformer, Pooling, Dense and Normalize, "
@@ -169,13 +161,6 @@ def _splade(path: Path, transformer: str, folder: str) -> Modules:
             "Known: max and sum, with relu or log1p_relu.",
         )
     return Modules(transformer, pooling, kind="sparse", twice=activation == "log1p_relu")
-
-
-def _advice(kind: str) -> str:
-    """What to do about a module that is not run."""
-    if kind == "StaticEmbedding":
-        return "Name a transformer: a table of word vectors is not run."
-    return "Name a model made of Transformer, Pooling, Dense and Normalize."
 
 
 def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
@@ -208,7 +193,7 @@ def read_layers(path: Path, modules: Modules, width: int) -> tuple[list[dict[str
         if any(config.get(key) not in {None, value} for key, value in plain.items()):
             raise ModelError(
                 f"The dense layer {path / folder} reads or writes something else than the sentence's vector.",
-                "Name a model made of Transformer, Pooling, Dense and Normalize.",
+                _ADVICE,
             )
         file = f"{folder}/{WEIGHTS}"
         if not (path / file).is_file():
@@ -233,7 +218,7 @@ def read_json(file: Path, *, missing: Any = None) -> Any:
         missing: What to return where there is no such file; None: that is an error.
 
     Raises:
-        ModelError: The file is missing, or is no JSON object or array.
+        ModelError: The file is missing, or is not a JSON object or array.
     """
     if not file.is_file():
         if missing is None:

@@ -9,7 +9,6 @@ BM25, the query weight is the number of occurrences, and the dot product of both
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -20,8 +19,6 @@ from termweave.errors import ModelError
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.words import Words
@@ -148,15 +145,3 @@ def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind,
 def multiplier(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """softplus(z + ln(e - 1)): 1 at z = 0, never negative, grows linearly."""
     return _DEFAULT.activate(logits)
-
-
-def dot(query: TermWeights, document: TermWeights) -> float:
-    """The score of a document: the exact dot product of query weights and document weights."""
-    weights = dict(zip(document.terms, document.weights.tolist(), strict=True))
-    return math.fsum(weight * weights.get(term, 0.0) for term, weight in zip(query.terms, query.weights.tolist(), strict=True))
-
-
-def of_words(words: Words, weights: TermWeights) -> Sequence[float]:
-    """The weight of each word of a text, 0 for a dropped word."""
-    by_term = dict(zip(weights.terms, weights.weights.tolist(), strict=True))
-    return [by_term.get(term, 0.0) for term in words.terms]

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from termweave.encoders.analysis.model_familiarity import analyzer_of
-from termweave.encoders.model_lookup import of_language
+from termweave.encoders.model_lookup import language_model
 from termweave.signals import signal_class
 from termweave.support.messages import counted
 
@@ -72,7 +72,7 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
     asked = {"weights": options.weights is not None, "dense": options.dense is not None}
     guess = coverage["weights"].guess if "weights" in foreign and not asked["weights"] else None
-    instead = of_language(guess) if guess else None
+    instead = language_model(guess) if guess else None
     replaced = {"weights"} if instead else set()
     dropped = {output for output in foreign - replaced if not (asked[output] or options.signals)}
     kept = tuple(name for name in signals if signal_class(name).needs not in dropped)

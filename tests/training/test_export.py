@@ -1,6 +1,7 @@
 """Export: parity, refusal, the command."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from termweave.encoders.models import store
 from termweave.encoders.onnx import checked_graphs, graph_writer
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.single_text_graph import write_single
-from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
@@ -33,6 +33,12 @@ from termweave.training.model_folder import quantisation_check
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
+
+
+def dot(query, document):
+    """The score of a document: the exact dot product of both weights."""
+    weights = dict(zip(document.terms, document.weights.tolist(), strict=True))
+    return math.fsum(weight * weights.get(term, 0.0) for term, weight in zip(query.terms, query.weights.tolist(), strict=True))
 
 
 @pytest.fixture

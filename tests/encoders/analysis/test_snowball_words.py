@@ -8,7 +8,7 @@ from termweave import encoders
 from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.model_lookup import of_language, resolve, resolve_local
+from termweave.encoders.model_lookup import language_model, resolve, resolve_local
 from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import ModelError
@@ -44,7 +44,7 @@ def test_stems_and_stop_words(language, tokenizer):
 
 @pytest.mark.parametrize("language", CORPORA)
 def test_inflected_words_are_found_by_bm25_alone(language):
-    encoder = encoders.load(weights=of_language(language), dense="none")
+    encoder = encoders.load(weights=language_model(language), dense="none")
     texts = CORPORA[language]
     counter = StatisticsCounter(encoder.analysis)
     for terms in encoder.analyse(texts):
@@ -71,6 +71,6 @@ def test_the_folders_are_found_by_name_here_and_from_an_index():
         assert resolve_local(f"bm25-{language}") == folder.path
         assert folder.manifest.analysis == OF_LANGUAGE[language].id
     assert len({read_folder(resolve(f"bm25-{language}")).manifest.hash for language in CORPORA}) == len(CORPORA)
-    assert of_language("klingon") is None
+    assert language_model("klingon") is None
     with pytest.raises(ModelError, match="has no graph to export"):
         encoders.kinds.kind_of(folder.manifest)(folder).load_torch()
