@@ -43,9 +43,14 @@ class EntrySource:
         raise NotImplementedError
 
     @property
+    def name(self) -> str:
+        """Short name of the source."""
+        raise NotImplementedError
+
+    @property
     def shown(self) -> str:
         """Name of the source in messages."""
-        raise NotImplementedError
+        return self.name
 
     @property
     def total(self) -> int | None:

@@ -115,22 +115,9 @@ def _line(row: object, number: int, name: str) -> bytes:
             'Write {"id": ..., "text": ...} for each document.',
         )
     try:
-        return orjson.dumps({str(key): _plain(value) for key, value in row.items()}, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(json_value(row), option=orjson.OPT_APPEND_NEWLINE)
     except (BadLine, TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"Item {number:,} of {name} cannot be written as JSON: {error}.",
             "Turn its values into texts, numbers, lists or dicts.",
         ) from error
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it. NumPy numbers become Python's; missing values of pandas (NaT, NA, NaN) become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
-        return [_plain(inner) for inner in value]
-    if type(value).__name__ in {"NAType", "NaTType"}:
-        return None
-    if hasattr(value, "tolist"):  # a NumPy number or array
-        return _plain(value.tolist())
-    return json_value(value)

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 
 from termweave.corpora.demo import standard_library
-from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading, Skips
+from termweave.corpora.file_source import EntrySource
+from termweave.corpora.judgements import Judged, Judgements
+from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
 from termweave.support.messages import counted
@@ -40,20 +42,18 @@ standard_library.write(sys.stdout.buffer)
 """
 
 
-class DemoCorpus:
+class DemoCorpus(Judged, EntrySource):
     """The standard library as a `Dataset`, and the reader of the name ``demo``."""
 
     LABEL: ClassVar[str] = "`demo`"
-    MAPPED: ClassVar[bool] = False
-    SEEKS: ClassVar[bool] = False
     #: Part of the fingerprint: change it when entries are written in another way.
     KIND: ClassVar[str] = "demo/1"
 
     def __init__(self, split: str = DEFAULT_SPLIT) -> None:
         if split not in SPLITS:
             raise UsageError(f"The demo corpus has no split {split!r}.", f"There are: {', '.join(SPLITS)}.")
-        self._split = split
-        self.skipped = Skips()
+        super().__init__()
+        self.split = split
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -96,35 +96,11 @@ class DemoCorpus:
         """Size of all titles and texts in bytes."""
         return sum(map(_size, _documents()))
 
-    @property
-    def remarks(self) -> list[str]:
-        """No remarks."""
-        return []
-
-    @property
-    def split(self) -> str:
-        """Name of the split: "test" or "train"."""
-        return self._split
-
-    @property
-    def relevant_from(self) -> int:
-        """The lowest relevant grade: 1."""
-        return 1
-
-    @property
-    def notes(self) -> list[str]:
-        """A sentence about judgements of entries that this Python lacks, because it was built without sqlite3 or for another system."""
-        missing = self._judged[1]
-        modules = sorted({name.rpartition(".")[0] or name for name in missing})
-        if not missing:
-            return []
-        return [f"{counted(len(missing), 'judgement')} left out: on entries that this Python lacks ({', '.join(modules)})."]
-
-    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document]]:
         """Read the entries, sorted by name."""
         position = 0
         for document in _documents():
-            yield document
+            yield document.line or 0, document
             position += _size(document)
             if progress:
                 progress(position)
@@ -133,29 +109,23 @@ class DemoCorpus:
         """Names of the splits: "test" and "train"."""
         return list(SPLITS)
 
-    def queries(self) -> list[Query]:
-        """The queries of the split."""
-        qrels = self.qrels()
-        lines = _shipped("queries.jsonl").splitlines()
-        return [Query(entry["_id"], entry["text"]) for entry in map(orjson.loads, lines) if entry["_id"] in qrels]
-
-    def qrels(self) -> Qrels:
-        """The judgements of the split."""
-        return self._judged[0]
-
     @cached_property
-    def _judged(self) -> tuple[Qrels, list[str]]:
-        """The judgements, and the judged names that are not in the corpus."""
+    def _judged(self) -> Judgements:
+        """The judgements; a note says which are on entries that this Python lacks: it was built without sqlite3 or for another system."""
         known = {document.id for document in _documents()}
         qrels: Qrels = {}
         missing = []
-        for line in _shipped(f"{self._split}.tsv").splitlines()[1:]:
+        for line in _shipped(f"{self.split}.tsv").splitlines()[1:]:
             query, document, grade = line.split("\t")
             if document in known:
                 qrels.setdefault(query, {})[document] = int(grade)
             else:
                 missing.append(document)
-        return qrels, missing
+        lines = _shipped("queries.jsonl").splitlines()
+        queries = [Query(entry["_id"], entry["text"]) for entry in map(orjson.loads, lines) if entry["_id"] in qrels]
+        modules = ", ".join(sorted({name.rpartition(".")[0] or name for name in missing}))
+        note = f"{counted(len(missing), 'judgement')} left out: on entries that this Python lacks ({modules})."
+        return Judgements(queries, qrels, [note] if missing else [])
 
 
 def _shipped(name: str) -> str:

@@ -13,6 +13,7 @@ BEIR's ``metadata`` object is merged into the metadata; a field outside it repla
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import date, time, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -48,13 +49,14 @@ class BadLine(ValueError):
     Attributes:
         file: Name of the file in messages, for a source of several files; "" for the source itself.
         hint: What to do.
+        line: The line in a file that is one entry.
     """
 
     file: str = ""
 
-    def __init__(self, reason: str, hint: str = SKIP_HINT) -> None:
+    def __init__(self, reason: str, hint: str = SKIP_HINT, line: int | None = None) -> None:
         super().__init__(reason)
-        self.hint = hint
+        self.hint, self.line = hint, line
 
     def at(self, path: str, line: int | None, *, skips: bool = True, entry: str = LINE) -> InputError:
         """The error for this reason. Without `skips` the hint does not mention --skip-bad; `entry` is "line" or "item"."""
@@ -169,14 +171,18 @@ def nested_too_deep(value: Any) -> bool:
 def json_value(value: Any) -> Any:
     """Convert a value of a typed source to a JSON value.
 
-    Dates and times become ISO 8601, durations seconds, decimals their digits, NaN and infinities null, bytes text, records objects,
-    and all others (UUIDs, intervals) the result of `str`.
+    Dates and times become ISO 8601, durations seconds, decimals their digits, NaN, infinities and pandas' NA and NaT null, bytes text,
+    records objects, NumPy's numbers and arrays Python's, and all others (UUIDs, intervals) the result of `str`.
 
     Raises:
         BadLine: Bytes are not UTF-8.
     """
     if value is None or isinstance(value, str | int):
         return value
+    if type(value).__name__ in {"NAType", "NaTType"}:
+        return None
+    if hasattr(value, "tolist"):
+        return json_value(value.tolist())
     return next((convert(value) for kind, convert in _CONVERTED if isinstance(value, kind)), str(value))
 
 
@@ -198,7 +204,7 @@ _CONVERTED: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (date | time, lambda value: value.isoformat()),  # a datetime is a date
     (timedelta, lambda value: value.total_seconds()),
     (bytes, _text),
-    (dict, lambda value: {str(key): json_value(each) for key, each in value.items()}),
+    (Mapping, lambda value: {str(key): json_value(each) for key, each in value.items()}),
     (list | tuple, _sequence),
     (set | frozenset, lambda value: _sequence(sorted(value, key=str))),
 )

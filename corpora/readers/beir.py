@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, checked_id, identity, text_line, text_of
+from termweave.corpora.judgements import Judged, Judgements, joined
 from termweave.corpora.readers.jsonl import JsonLines, parse
 from termweave.corpora.sources import DEFAULT_SPLIT, Derived
 from termweave.errors import UsageError
@@ -43,7 +44,7 @@ def folders_in(folder: Path) -> list[str]:
     return sorted(path.name for path in inside if files.plain_or_packed(path, CORPUS) is not None)
 
 
-class BeirFolder(Derived):
+class BeirFolder(Judged, Derived):
     """A BEIR folder: a `Dataset`, and the reader that recognises it.
 
     Its fingerprint is that of the corpus file, because new judgements do not change the index.
@@ -60,7 +61,7 @@ class BeirFolder(Derived):
         self._folder = folder
         self._corpus = JsonLines(corpus, reading)
         super().__init__(self._corpus)
-        self._split = split
+        self.split = split
         self._name = (reading and reading.name) or folder.resolve().name
 
     @classmethod
@@ -111,24 +112,14 @@ class BeirFolder(Derived):
         return self._corpus.remarks if self._corpus.reading.fields.named() else []
 
     @property
-    def split(self) -> str:
-        """Name of the split whose judgements are used."""
-        return self._split
-
-    @property
     def relevant_from(self) -> int:
         """The lowest relevant grade; see the function `relevant_from`."""
-        return relevant_from(self.name, self._split)
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about judgements that were left out."""
-        return self._judged[2]
+        return relevant_from(self.name, self.split)
 
     @cached_property
     def unjudged(self) -> int:
         """Number of queries without a judgement in the split."""
-        judged = {query.id for query in self._judged[0]}
+        judged = self._judged.qrels.keys()
         path = files.plain_or_packed(self._folder, QUERIES)
         return len({query_of(line).id for _, line in files.lines(path)} - judged) if path else 0
 
@@ -142,32 +133,15 @@ class BeirFolder(Derived):
         matches = (_TABLE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
         return sorted({match["split"] for match in matches if match})
 
-    def queries(self) -> list[Query]:
-        """The queries with judgements, in the file's order."""
-        return list(self._judged[0])
-
-    def qrels(self) -> Qrels:
-        """The judgements of the queries in `queries`."""
-        return self._judged[1]
-
     @cached_property
-    def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
-        """Queries with judgements, the judgements, and notes about those that were left out."""
-        table = files.plain_or_packed(self._folder / QRELS, f"{self._split}.tsv")
+    def _judged(self) -> Judgements:
+        table = files.plain_or_packed(self._folder / QRELS, f"{self.split}.tsv")
         path = files.plain_or_packed(self._folder, QUERIES)
         if table is None or path is None:
             hint = f"There are: {', '.join(self.splits()) or 'none'}."
-            raise UsageError(f"{self._folder} has no queries with judgements for the split {self._split!r}.", hint)
+            raise UsageError(f"{self._folder} has no queries with judgements for the split {self.split!r}.", hint)
         qrels = read_qrels(table)
-        queries = read_queries(path, qrels)
-        known = {query.id for query in queries}
-        lost = {query: judged for query, judged in qrels.items() if query not in known}
-        notes = []
-        if lost:
-            dropped = sum(map(len, lost.values()))
-            judged, on = counted(dropped, "judgement"), counted(len(lost), "query", "queries")
-            notes.append(f"{judged} of {table} left out: on {on} that {path} lacks.")
-        return queries, {query.id: qrels[query.id] for query in queries}, notes
+        return joined(read_queries(path, qrels), qrels, table=str(table), file=str(path))
 
 
 def relevant_from(*names: str) -> int:

@@ -15,12 +15,13 @@ import orjson
 
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value
+from termweave.corpora.judgements import Judged, Judgements, joined
 from termweave.corpora.readers.beir import relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
 from termweave.support.extras import install
-from termweave.support.messages import counted, few
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ PREFIX = "ir:"
 _NAMED = 12
 
 
-class IrDataset(EntrySource):
+class IrDataset(Judged, EntrySource):
     """A collection of ir_datasets: a `Dataset`, and the reader behind ``ir:``."""
 
     LABEL: ClassVar[str] = "`ir:NAME` of ir_datasets"
@@ -48,7 +49,7 @@ class IrDataset(EntrySource):
         self._set = _load(name)
         self._judged_set = _load(judged or name)
         self._judged_name = judged or name
-        self._split = split
+        self.split = split
         if not self._set.has_docs():
             raise UsageError(f"{self.name} has no documents.", "Name the collection that it belongs to.")
 
@@ -89,29 +90,14 @@ class IrDataset(EntrySource):
         return self._passed[0]
 
     @property
-    def shown(self) -> str:
-        """Name of the source in messages."""
-        return self.name
-
-    @property
     def size(self) -> int:
         """Size of all records in bytes, as progress counts them."""
         return self._passed[1]
 
     @property
-    def split(self) -> str:
-        """Name of the split whose judgements are used."""
-        return self._split
-
-    @property
     def relevant_from(self) -> int:
         """The lowest relevant grade; see `termweave.corpora.readers.beir.relevant_from`."""
         return relevant_from(self._judged_name)
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about judgements that were left out."""
-        return self._judged[2]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the records in the collection's order, numbered from 1."""
@@ -129,14 +115,6 @@ class IrDataset(EntrySource):
     def splits(self) -> list[str]:
         """Names of the splits: collections below this one that have judgements."""
         return _splits(self._name)
-
-    def queries(self) -> list[Query]:
-        """The queries with judgements, in the collection's order."""
-        return list(self._judged[0])
-
-    def qrels(self) -> Qrels:
-        """The judgements of the queries in `queries`."""
-        return self._judged[1]
 
     def _document(self, mapper: Mapper, record: Any, number: int) -> Document:
         entry = json_value(record)
@@ -174,8 +152,7 @@ class IrDataset(EntrySource):
         return digest.hexdigest(), size
 
     @cached_property
-    def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
-        """Queries with judgements, the judgements, and notes about those that were left out."""
+    def _judged(self) -> Judgements:
         qrels: Qrels = {}
         for judgement in self._records("qrels"):
             grade = getattr(judgement, "relevance", None)
@@ -183,13 +160,7 @@ class IrDataset(EntrySource):
                 raise UsageError(f"The judgements of {self._judged_name} are not grades.", "Name another collection or split.")
             qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = grade
         queries = [Query(each.query_id, each.default_text()) for each in self._records("queries") if each.query_id in qrels]
-        lost = set(qrels) - {query.id for query in queries}
-        notes = []
-        if lost:
-            dropped = sum(len(qrels[query]) for query in lost)
-            judged = counted(dropped, "judgement")
-            notes.append(f"{judged} of {self._judged_name} left out: on {counted(len(lost), 'query', 'queries')} that it lacks.")
-        return queries, {query.id: qrels[query.id] for query in queries}, notes
+        return joined(queries, qrels, table=self._judged_name, file="it")
 
 
 def _bytes(record: Any) -> bytes:

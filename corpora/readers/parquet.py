@@ -91,14 +91,14 @@ class Parquet(FileSource):
         columns = [name for name in self._names if name not in self._binary]
         try:
             with self._opened() as table:
-                ends = _Ends(table.metadata, self.size)
-                for group in range(table.num_row_groups):
+                total = table.metadata.num_rows
+                for group in range(table.num_row_groups):  # one by one: all before a damaged group are read
                     for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
                         for row in _rows(batch.cast(_readable(batch.schema), safe=False)):
                             number += 1
                             yield number, _document(mapper, row, number)
-                        if progress:
-                            progress(ends.position(group, number))
+                        if progress:  # bytes on disk, as if all rows had as many
+                            progress(self.size * number // total)
         except (pa.ArrowException, *_DAMAGED) as error:
             hint = "Write or download it again."
             raise InputError(f"{self.shown} is damaged after row {number:,}: {first_line(error)}.", hint) from error
@@ -142,24 +142,6 @@ class Parquet(FileSource):
         asked = self.reading.fields
         mapped = {asked.title or TITLE_KEY, *(asked.text or TEXT_KEYS), *((asked.id,) if asked.id else ID_KEYS)}
         return {field.name for field in self._schema if field.name not in mapped and _holds_bytes(field.type)}
-
-
-class _Ends:
-    """Approximate positions of rows in the file, because progress is counted in bytes on disk."""
-
-    def __init__(self, metadata: Any, size: int) -> None:
-        self._rows, self._bytes = [0], [0]
-        # Not the columns' compressed sizes: asking for a column aborts the process if the column's statistics are damaged (pyarrow 26).
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        total = max(1, sum(group.total_byte_size for group in groups))
-        for group in groups:
-            self._rows.append(self._rows[-1] + group.num_rows)
-            self._bytes.append(self._bytes[-1] + size * group.total_byte_size // total)
-
-    def position(self, group: int, row: int) -> int:
-        """Bytes up to a row: within a group all rows count alike."""
-        rows, size = self._rows[group + 1] - self._rows[group], self._bytes[group + 1] - self._bytes[group]
-        return self._bytes[group] + size * (row - self._rows[group]) // max(1, rows)
 
 
 def _readable(schema: Any) -> Any:

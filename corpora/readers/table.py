@@ -18,7 +18,17 @@ from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import csv_dialect
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import ID_KEYS, SKIP_HINT, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, not_utf8, too_long
+from termweave.corpora.formats.fields import (
+    ID_KEYS,
+    SKIP_HINT,
+    TEXT_KEYS,
+    TITLE_KEY,
+    BadLine,
+    Mapper,
+    described,
+    not_utf8,
+    too_long,
+)
 from termweave.corpora.sources import Fields
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
@@ -160,12 +170,8 @@ class _Columns:
         self.fields = Fields(id_, title, texts)
 
     def __str__(self) -> str:
-        other = [name for name in self.names if name not in self.fields.named()]
         parts = [
-            f"id = {self.fields.id!r}" if self.fields.id else "ids are the numbers of the lines",
-            f"title = {self.fields.title!r}" if self.fields.title else "",
-            f"text = {' + '.join(map(repr, self.fields.text))}" if self.fields.text else "",
-            f"metadata = {', '.join(map(repr, other))}" if other else "",
+            described(self.names, self.fields),
             "" if self.header else "no header line",
             "its first line is the header line, because an option names a cell of it" if self._by_options else "",
         ]

@@ -184,7 +184,7 @@ class TextFolder(FileSource):
             for number, (path, id_) in enumerate(texts(self.path, self.reading), 1):
                 try:
                     title, text = _read(path, id_, extractor)
-                except _BadFile as bad:
+                except BadLine as bad:
                     bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
                     yield bad.line, bad
                 else:
@@ -207,52 +207,41 @@ def _state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-class _BadFile(BadLine):
-    """The reason why a file cannot be read, with the line in the file."""
-
-    def __init__(self, reason: BadLine | str, line: int | None = None) -> None:
-        super().__init__(str(reason), *([reason.hint] if isinstance(reason, BadLine) else []))
-        self.line = line
-
-
 def _read(path: Path, id_: str, extractor: office.Extractor) -> tuple[str, str]:
     """Read title and text of a file.
 
     Raises:
-        _BadFile: The file is not a text, or cannot be read.
+        BadLine: The file is not a text, or cannot be read.
     """
     try:
         id_.encode()
     except UnicodeEncodeError:
-        raise _BadFile("its name is not UTF-8, and the name is the id") from None
+        raise BadLine("its name is not UTF-8, and the name is the id") from None
     kind = kind_of(path.name)
     if kind in office.MODULES and office.readable():
-        try:
-            return extractor.read(path, kind)
-        except BadLine as bad:
-            raise _BadFile(bad) from None
+        return extractor.read(path, kind)
     try:
         with opened(path) as stream:
             content = stream.read(lines.MAX_LINE + 1)
     except TermweaveError as error:  # a damaged file in a folder is one bad entry
-        raise _BadFile(BadLine(error.message.removeprefix(f"{path} is ").removeprefix(f"{path} ").rstrip("."))) from None
+        raise BadLine(error.message.removeprefix(f"{path} is ").removeprefix(f"{path} ").rstrip(".")) from None
     if len(content) > lines.MAX_LINE:
-        raise _BadFile(too_long())
+        raise too_long()
     # A byte order mark overrides the encoding that a page declares.
     marked = content.startswith(lines.BOM)
     read = markup.KINDS.get(kind, markup.plain)  # a file that a pattern names may have any suffix
     encoding = markup.charset(content) if read is markup.html and not marked else "utf-8"
     if lines.is_utf16(content[:4]):
-        raise _BadFile("UTF-16 or UTF-32, but it must be UTF-8", 1)
+        raise BadLine("UTF-16 or UTF-32, but it must be UTF-8", line=1)
     if b"\0" in content:
-        raise _BadFile("a NUL byte: this is not a text", content.count(b"\n", 0, content.index(b"\0")) + 1)
+        raise BadLine("a NUL byte: this is not a text", line=content.count(b"\n", 0, content.index(b"\0")) + 1)
     try:
         text = content.removeprefix(lines.BOM).decode(encoding)
     except UnicodeDecodeError as wrong:
         before = wrong.object[: wrong.start]
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
         reason = f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not {encoding.upper()}"
-        raise _BadFile(reason, line) from None
+        raise BadLine(reason, line=line) from None
     return read(text)
 
 

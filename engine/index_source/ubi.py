@@ -66,11 +66,6 @@ class UbiLog(JudgementSource):
         return f"{PREFIX}{parse_address(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
 
     @property
-    def shown(self) -> str:
-        """The log in messages."""
-        return self.name
-
-    @property
     def notes(self) -> list[str]:
         """What a user should know of the log."""
         return self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])

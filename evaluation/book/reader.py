@@ -43,7 +43,7 @@ class BookDataset(JudgementSource):
 
     def __init__(self, spec: str, book: JudgementBook | None = None, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()
-        self.name, self.split, self._book = spec, split, book
+        self._spec, self.split, self._book = spec, split, book
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BookDataset:
@@ -59,9 +59,9 @@ class BookDataset(JudgementSource):
         return cls(spec, split=split)
 
     @property
-    def shown(self) -> str:
-        """The book in messages."""
-        return self.name
+    def name(self) -> str:
+        """The name with its prefix."""
+        return self._spec
 
     @property
     def notes(self) -> list[str]:

@@ -1,7 +1,6 @@
 """Export: parity, refusal, the command."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,15 +29,10 @@ from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.data.pairs import Pairs
 from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
 from termweave.training.model_folder import quantisation_check
+from tests.encoders.exact_scores import dot
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
-
-
-def dot(query, document):
-    """The score of a document: the exact dot product of both weights."""
-    weights = dict(zip(document.terms, document.weights.tolist(), strict=True))
-    return math.fsum(weight * weights.get(term, 0.0) for term, weight in zip(query.terms, query.weights.tolist(), strict=True))
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.model_lookup import language_model, resolve, resolve_local
-from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 from tests.corpora.languages import CORPORA, QUERIES
+from tests.encoders.exact_scores import dot
 
 #: Words -> terms; "" for a stop word. They also pin the version of Snowball: other stems need another id of the analysis.
 TERMS = {

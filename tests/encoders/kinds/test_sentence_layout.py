@@ -326,5 +326,5 @@ def test_a_graph_that_reads_other_files_is_refused(folder):
     onnx.external_data_helper.set_external_data(model.graph.initializer[0], "../../secret", 0, 8)
     model.graph.initializer[0].ClearField("raw_data")
     graph.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match=r"keeps tensors in '\.\./\.\./secret'"):
+    with pytest.raises(ModelError, match=r"cannot be run: .*External data path"):
         dense(folder).encode(["a"], kind="query")

@@ -14,6 +14,7 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
+from tests.encoders.exact_scores import dot
 
 STATISTICS = CorpusStatistics("words", 1000, 7.5, {"a": 900, "b": 40, "c": 1})
 TERMS = st.lists(st.sampled_from(["", "a", "b", "c", "new"]), max_size=30)
@@ -22,12 +23,6 @@ TERMS = st.lists(st.sampled_from(["", "a", "b", "c", "new"]), max_size=30)
 def words(terms):
     nothing = np.zeros(len(terms), dtype=np.int64)
     return Words("", nothing, nothing, nothing, terms)
-
-
-def dot(query, document):
-    """The score of a document: the exact dot product of both weights."""
-    weights = dict(zip(document.terms, document.weights.tolist(), strict=True))
-    return math.fsum(weight * weights.get(term, 0.0) for term, weight in zip(query.terms, query.weights.tolist(), strict=True))
 
 
 def slow_bm25(term, terms, statistics, k1=1.2, b=0.75):
