@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.records import TermWeights
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.teacher_scores import Sum, Vectors, Written, minmax
+from tests.encoders.exact_scores import dot
 
 
 def test_teachers():

@@ -8,7 +8,6 @@ from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean
 from termweave.encoders.models.store import load_backbone
-from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form, place_tags
 from termweave.training.data.pairs import count
@@ -16,6 +15,7 @@ from termweave.training.term_weights.batch import BatchSide, vocabulary_of
 from termweave.training.term_weights.evaluation import weigh
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.inputs import prepare
+from tests.encoders.exact_scores import dot
 
 FORMS = [
     Form("bm25"),

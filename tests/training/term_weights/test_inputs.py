@@ -12,7 +12,6 @@ from termweave.encoders import load
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.onnx.export import export
-from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.negatives import mine
@@ -24,6 +23,7 @@ from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare
 from termweave.training.term_weights.weight_objective import TermWeightObjective
 from termweave.training.trainer.loop import fit
+from tests.encoders.exact_scores import dot
 
 METHOD = methods.get("fectek")
 SETTINGS = METHOD.settings({"steps": 120, "every": 120, "batch": 16, "rate": 5e-3, "negatives": 10})
