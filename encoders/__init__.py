@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from termweave.encoders.kinds.ranker import Ranker
-from termweave.encoders.single_output import DenseEncoder, TermWeighter
+from termweave.encoders.single_output import DenseEncoder, Ranker, TermWeighter
 from termweave.encoders.text_encoder import TextEncoder, load
 from termweave.records import ModelInfo
 

@@ -1,4 +1,4 @@
-"""Models with one output: ``TermWeighter.load(path).encode([...])``, and ``DenseEncoder`` likewise."""
+"""Models with one output: ``TermWeighter.load(path).encode([...])``, ``DenseEncoder`` likewise, ``Ranker.load(path).score(q, [...])``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from termweave.encoders import time_budget
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.kinds.ranker import RankerModel
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.model_lookup import resolve
 from termweave.encoders.text_encoder import TextEncoder, load
+from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from termweave.encoders.onnx.runtime import Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
@@ -78,3 +85,31 @@ class DenseEncoder:
         """
         vectors = [encoding.vector for encoding in self._encoder.encode(texts, kind=kind) if encoding.vector is not None]
         return np.stack(vectors) if vectors else np.zeros((0, self._encoder.dimension or 0), dtype=np.float32)
+
+
+class Ranker(RankerModel):
+    """A query and documents -> a score for each document."""
+
+    @classmethod
+    def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
+        """Open a cross-encoder by folder or name.
+
+        Args:
+            model: A folder, the name of a model, or ``hf:OWNER/NAME``.
+            threads: Pairs that run at a time on a CPU; None: one for each core.
+            precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
+
+        Raises:
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or not a cross-encoder.
+        """
+        folder = read_folder(resolve(model), name=str(model))
+        if (kind := kind_of(folder.manifest)) is not RankerModel:
+            raise ModelError(
+                f"The model {folder.manifest.name!r} is {kind.label} and gives no scores of pairs.", "Name a cross-encoder."
+            )
+        return cls(folder, threads, precision)
+
+    def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
+        """The scores of the first documents, as many as the time permits (`time_budget.scores`)."""
+        return time_budget.scores(self, query, documents, seconds, windows)

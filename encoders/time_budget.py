@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.kinds.ranker import Ranker
+    from termweave.encoders.kinds.ranker import RankerModel
 
 #: Documents that are scored between two looks at the clock on a GPU; on a CPU as many as run at a time.
 _GPU_BLOCK = 16
@@ -20,7 +20,7 @@ _GPU_BLOCK = 16
 _CHARACTERS, _BESIDE = 6, 100
 
 
-def scores(model: Ranker, query: str, documents: Sequence[str], seconds: float, windows: int) -> NDArray[np.float32]:
+def scores(model: RankerModel, query: str, documents: Sequence[str], seconds: float, windows: int) -> NDArray[np.float32]:
     """The scores of the first documents, as many as the time permits. Opening the model does not count.
 
     A few documents run at a time. The next ones are started only if they fit into the time that is left, as long as they are and at

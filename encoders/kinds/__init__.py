@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from termweave.encoders.kinds.anchored import AnchoredModel
 from termweave.encoders.kinds.bm25 import Bm25Model
 from termweave.encoders.kinds.dense import DenseModel
-from termweave.encoders.kinds.ranker import Ranker
+from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.kinds.sparse import SparseModel
 from termweave.errors import ModelError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import Manifest
 
 KINDS: Mapping[str, type[OpenModel]] = {
-    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, Ranker)
+    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
 }
 
 

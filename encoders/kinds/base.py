@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from termweave import plugins
 from termweave.encoders.analysis.model_familiarity import familiarity
-from termweave.encoders.kinds import graph_cache
+from termweave.encoders.kinds.graph_cache import with_graph
 from termweave.encoders.manifest import is_inside
 from termweave.errors import ModelError
 from termweave.records import ModelInfo
@@ -110,9 +110,7 @@ class OpenModel(ABC):
         """The graph, opened at its first use: counting terms needs none."""
         if self._graph is None:
             runtime = plugins.load("encoders", self.manifest.runtime)
-            graph = runtime(
-                graph_cache.with_graph(self) if self.exported else self.folder, threads=self._threads, precision=self._precision
-            )
+            graph = runtime(with_graph(self) if self.exported else self.folder, threads=self._threads, precision=self._precision)
             self.folder.confirm()
             self._graph = graph
         return self._graph

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from termweave.encoders import time_budget
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds.base import KindSettings, OpenModel, Pairing
 from termweave.encoders.manifest import TOKENIZER, Manifest
@@ -25,7 +24,6 @@ from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -57,7 +55,7 @@ class RankerSettings(KindSettings):
         return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
 
 
-class Ranker(OpenModel):
+class RankerModel(OpenModel):
     """One folder of the kind "ranker", a cross-encoder: a query and documents -> a score for each document."""
 
     kind: ClassVar[str] = "ranker"
@@ -72,30 +70,6 @@ class Ranker(OpenModel):
         self.tokenizer = self.reader.tokenizer
         #: Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor.
         self.anchor = anchor_of(self.manifest)
-
-    @classmethod
-    def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
-        """Open a cross-encoder by folder or name.
-
-        Args:
-            model: A folder, the name of a model, or ``hf:OWNER/NAME``.
-            threads: Pairs that run at a time on a CPU; None: one for each core.
-            precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
-
-        Raises:
-            UsageError: No model has this name.
-            ModelError: The model is incomplete or altered, or not a cross-encoder.
-        """
-        from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - it imports this file, as the next ones do
-        from termweave.encoders.layouts import read_folder  # noqa: PLC0415
-        from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
-
-        folder = read_folder(resolve(model), name=str(model))
-        if (kind := kind_of(folder.manifest)) is not cls:
-            raise ModelError(
-                f"The model {folder.manifest.name!r} is {kind.label} and gives no scores of pairs.", "Name a cross-encoder."
-            )
-        return cls(folder, threads, precision)
 
     @property
     def info(self) -> ModelInfo:
@@ -123,10 +97,6 @@ class Ranker(OpenModel):
             results = iter(finish())
             scores += [max(self._score(next(results)[0]) for _ in range(count)) for count in counts]
         return np.array(scores, dtype=np.float32)
-
-    def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
-        """The scores of the first documents, as many as the time permits (`time_budget.scores`)."""
-        return time_budget.scores(self, query, documents, seconds, windows)
 
     def best_window(self, query: str, document: str, windows: int) -> str:
         """The part of a document that its score comes from; a document that fits beside the query is its own window."""
