@@ -181,7 +181,7 @@ ShownPassage = TypedDict("ShownPassage", {"id": str, "words": Sequence[WeightedW
 Change = TypedDict("Change", {"term": str, "ratio": float, "documents": int})
 Train = TypedDict("Train", {
     "schema": str, "folder": str, "hash": str, "history": History, "measure": str, "bm25": float, "dev": float, "dev_float": float,
-    "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost, "passages": Sequence[ShownPassage],
+    "start": float | None, "start_p": float | None, "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost, "passages": Sequence[ShownPassage],
     "gained": Sequence[Change], "lost": Sequence[Change],
 })
 FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.errors import UsageError
+from termweave.support import atomic_files
 from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data import teacher_scores
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from termweave.training.methods.base import TrainingMethod
     from termweave.training.trainer.early_stopping import History
 
+#: File beside the checkpoints: the development measure of each question before the first step, float64.
+_START = "start.f64"
 #: Settings that apply to DATASET alone, and their values for the additional data sets.
 _OF_ONE = {"id_field": "", "title_field": "", "text_field": "", "pairs": "auto", "clicks": "", "beside": ""}
 
@@ -57,12 +62,14 @@ class TrainedModel:
 
     Attributes:
         model: The model with its best parameters, on the CPU.
+        start: The development measure of each question of the first part before the first step, float64 ``(questions,)``.
         developments: The development questions of each part, as the family prepared them.
         history: History of the mean development measure in the last fit.
         settings: All settings, with the values that were used for automatic ones.
     """
 
     model: Any
+    start: NDArray[np.float64]
     developments: list[Any]
     history: History
     settings: dict[str, Any]
@@ -137,11 +144,18 @@ def learn(
         where = f"{len(bm25)} questions in {len(part.setup.places):,} documents"
         say(f"{part.name}: dev {settings['measure']} of BM25 {bm25.mean():.4f} ({where})")
 
+    file = home / _START
+    start = [np.frombuffer(file.read_bytes())] if file.is_file() else []
+
     def measure() -> float:
-        return float(np.mean([family.evaluate(model, development).mean() for development in developments]))
+        figures = [family.evaluate(model, development) for development in developments]
+        if not start:  # the first evaluation of the first fit is that of its step 0
+            start.append(figures[0])
+            atomic_files.write(file, figures[0].tobytes())
+        return float(np.mean([each.mean() for each in figures]))
 
     for step in method.fits(families.TrainingContext(family, method, model, inputs, settings, measure)):
         history = fit(step.objective, step.measure or measure, home / step.name, say=say, progress=progress)
         settings = {**settings, **step.objective.settings}
     model.to("cpu").eval()
-    return TrainedModel(model, developments, history, settings)
+    return TrainedModel(model, start[0], developments, history, settings)

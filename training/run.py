@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from termweave.training.mixture import DataPart, TrainedModel
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
+#: A difference whose p-value is not below it counts as chance.
+CHANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class TrainingResult:
         history: History of the development measure (`History`).
         measure: Name of the development measure.
         bm25: Development measure of BM25.
+        start: Development measure of the model at step 0; None for a run of a version that did not store it.
+        start_p: p-value of a randomisation test of `dev` against `start`; None likewise.
         dev: Development measure of the model, with outputs rounded as an index stores them.
         dev_float: Development measure of the model, with its unrounded outputs.
         p: p-value of a randomisation test of `dev` against `bm25`.
@@ -60,12 +64,20 @@ class TrainingResult:
     history: dict[str, Any]
     measure: str
     bm25: float
+    start: float | None
+    start_p: float | None
     dev: float
     dev_float: float
     p: float
     default: bool
     parity: dict[str, float]
     ndcg: dict[str, Any]
+
+    @property
+    def learned(self) -> bool:
+        """Whether the best step ranks the held-out questions better than step 0 by more than chance (p below .05)."""
+        better = self.start is None or self.dev > self.start
+        return self.history["best"] > 0 and better and (self.start_p is None or self.start_p < CHANCE)
 
 
 def train(
@@ -223,12 +235,14 @@ def _finish(
         "history": trained.history.__dict__,
         "measure": development.measure,
         "bm25": float(bm25.mean()),
+        "start": float(trained.start.mean()),
+        "start_p": float(randomisation_test(dev, trained.start)),
         "dev": float(dev.mean()),
         "dev_float": float(unrounded.mean()),
         "p": p,
         "questions": len(dev),
         "documents": len(setup.places),
-        "default": not (dev.mean() < bm25.mean() and p < 0.05),
+        "default": not (dev.mean() < bm25.mean() and p < CHANCE),
     }
     ndcg = family.int8_cost(out, manifest.outputs, development, setup)
     say(int8_cost(ndcg))
@@ -248,6 +262,7 @@ def _result(out: Path) -> TrainingResult:
         folder=out,
         hash=manifest.hash,
         measure=figures.get("measure", LEADING),  # a run of an earlier version has no name
+        **{name: figures.get(name) for name in ("start", "start_p")},
         **{name: figures[name] for name in ("history", "bm25", "dev", "dev_float", "p", "default")},
         parity=manifest.quantisation["parity"],
         ndcg=manifest.quantisation.get("ndcg", {}),

@@ -114,11 +114,8 @@ def command(
         out.say("Weighing sample passages with the new model")
         inspection = inspect(result.folder, dataset, settings)
     out.emit(_as_json(result, inspection), lambda: _show(result, inspection, out))
-    if result.history["best"] == 0:
-        out.warn(
-            "No step ranked the held-out questions better than step 0: training did not change the model. "
-            "Train with more questions, or with judged ones."
-        )
+    if not result.learned:
+        out.warn(f"{_without_effect(result)} Train with more questions, or with judged ones.")
     if not result.default:
         out.warn("The model is significantly worse than BM25 on its development questions: do not use it as a default.")
 
@@ -142,13 +139,27 @@ def _planned(plan: TrainingPlan) -> str:
             f"{plan.dev:,} questions held out, searched in {plan.searched:,} documents",
             cache,
             f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, evaluated every {plan.settings['every']}",
-            *(
-                []
-                if plan.minutes is None
-                else [f"about {plan.minutes:,.1f} minutes and {sized(plan.memory_bytes or 0)} of memory"]
-            ),
+            *([] if plan.minutes is None else [f"about {_duration(plan.minutes)} and {sized(plan.memory_bytes or 0)} of memory"]),
         ]
     )
+
+
+def _without_effect(result: TrainingResult) -> str:
+    """Say that training did not change how the held-out questions are ranked."""
+    step = result.history["steps"][result.history["best"]]
+    if step == 0:
+        return "No step ranked the held-out questions better than step 0: training did not change the model."
+    return (
+        f"Step {step} ranks the held-out questions better than step 0 by less than chance (p {result.start_p:.2g}): by their figure, training "
+        "did not change the model."
+    )
+
+
+def _duration(minutes: float) -> str:
+    """A duration in words: minutes, from 90 on hours, from 48 hours on days."""
+    if minutes < 90:
+        return f"{minutes:,.1f} minutes"
+    return f"{minutes / 60:,.1f} hours" if minutes < 48 * 60 else f"{minutes / 60 / 24:,.1f} days"
 
 
 def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str, Any]:
@@ -187,7 +198,8 @@ def _show(result: TrainingResult, inspection: Inspection | None, out: Output) ->
         _show_weights(inspection, out)
     floats = "vectors in fp32" if inspection is None else "float impacts"
     unrounded = f"; {floats} {result.dev_float:.4f}" if result.dev_float != result.dev else ""  # a ranker has no outputs to round
-    click.echo(f"dev {result.measure}: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}{unrounded})")
+    start = "" if result.start is None else f"step 0 {result.start:.4f} (p {result.start_p:.2g}), "
+    click.echo(f"dev {result.measure}: model {result.dev:.4f}; {start}BM25 {result.bm25:.4f} (p {result.p:.2g}){unrounded}")
     if result.ndcg:
         click.echo(int8_cost(result.ndcg))
     click.echo(f"model {result.hash} in {result.folder}")

@@ -39,6 +39,8 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     data = train(capsys, folder, base, tmp_path / "out", settings=sets)
     jsonschema.validate(data, json.loads((SCHEMAS / "train.1.json").read_text(encoding="utf-8")))
     assert data["dev"] > data["bm25"] + 0.2
+    assert data["start"] == pytest.approx(data["history"]["values"][0])
+    assert data["start_p"] < 0.05
     assert data["default"] is True
     assert data["history"]["values"][data["history"]["best"]] == max(data["history"]["values"])
     assert len(data["passages"]) == 10
@@ -50,6 +52,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert encoded.weights is not None
     assert encoded.vector is not None
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"at step 0 {data['start']:.4f}" in card
     assert f"{data['bm25']:.4f}" in card
     assert data["ndcg"] == read.manifest.quantisation["ndcg"]
     assert (data["ndcg"]["questions"], set(data["ndcg"])) == (8, {"questions", "documents", "weights", "dense"})
@@ -82,6 +85,18 @@ def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkey
     data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=1"))
     assert data["default"] is False
     assert "not fit to be a default" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_step_that_is_better_by_less_than_chance_is_said_to_change_nothing(capsys, folder, base, tmp_path):
+    sets = [part for each in (f"backbone={base}", *SMALL, "steps=3", "every=3", "rate=0.0005") for part in ("--set", each)]
+    assert run(["train", "fectek", str(folder), "--out", str(tmp_path / "out"), *sets]) == 0
+    captured = capsys.readouterr()
+    figures = read_folder(tmp_path / "out").manifest.metrics["train"]
+    assert figures["dev"] > figures["start"]
+    assert figures["start_p"] > 0.05
+    assert f"step 0 {figures['start']:.4f} (p {figures['start_p']:.2g})" in captured.out
+    assert "Step 3 ranks the held-out questions better than step 0 by less than chance" in captured.err
+    assert "training did not change the model" in captured.err
 
 
 def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):

@@ -43,7 +43,7 @@ Made again by: `{command}`
 ## Development
 
 {measure} of {asked:,} held-out questions in {searched:,} documents ({measured}):
-BM25 {bm25:.4f}, this model {dev:.4f} (p {p:.2g}, two-sided paired randomisation test){unrounded}.
+this model {dev:.4f}; {start}BM25 {bm25:.4f} (p {p:.2g}){unrounded}. p: two-sided paired randomisation test against this model.
 
 | step | loss | {measure} |
 |---|---|---|
@@ -117,6 +117,7 @@ def _run(manifest: Manifest) -> str:
         ),
         **{name: figures[name] for name in ("bm25", "dev", "p")},
         measured=text.measured,
+        start=f"at step 0 {figures['start']:.4f} (p {figures['start_p']:.2g}), " if "start" in figures else "",
         unrounded=f"; with {text.unrounded} {figures['dev_float']:.4f}" if text.unrounded else "",
         **parity,
         title_of_outputs=text.title,
