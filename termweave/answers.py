@@ -180,9 +180,9 @@ History = TypedDict("History", {"steps": Sequence[int], "values": Sequence[float
 ShownPassage = TypedDict("ShownPassage", {"id": str, "words": Sequence[WeightedWord]})
 Change = TypedDict("Change", {"term": str, "ratio": float, "documents": int})
 Train = TypedDict("Train", {
-    "schema": str, "folder": str, "hash": str, "history": History, "measure": str, "bm25": float, "dev": float, "dev_float": float,
-    "start": float | None, "start_p": float | None, "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost, "passages": Sequence[ShownPassage],
-    "gained": Sequence[Change], "lost": Sequence[Change],
+    "schema": str, "folder": str, "hash": str, "history": History, "measure": str, "bm25": float, "start": float | None,
+    "start_p": float | None, "dev": float, "dev_float": float, "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost,
+    "passages": Sequence[ShownPassage], "gained": Sequence[Change], "lost": Sequence[Change],
 })
 FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})
 Trained = TypedDict("Trained", {

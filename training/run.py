@@ -74,7 +74,7 @@ class TrainingResult:
     ndcg: dict[str, Any]
 
     @property
-    def learned(self) -> bool:
+    def beats_its_start(self) -> bool:
         """Whether the best step ranks the held-out questions better than step 0 by more than chance (p below .05)."""
         better = self.start is None or self.dev > self.start
         return self.history["best"] > 0 and better and (self.start_p is None or self.start_p < CHANCE)

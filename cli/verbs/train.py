@@ -114,7 +114,7 @@ def command(
         out.say("Weighing sample passages with the new model")
         inspection = inspect(result.folder, dataset, settings)
     out.emit(_as_json(result, inspection), lambda: _show(result, inspection, out))
-    if not result.learned:
+    if not result.beats_its_start:
         out.warn(f"{_without_effect(result)} Train with more questions, or with judged ones.")
     if not result.default:
         out.warn("The model is significantly worse than BM25 on its development questions: do not use it as a default.")

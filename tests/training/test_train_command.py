@@ -88,7 +88,7 @@ def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkey
 
 
 def test_a_step_that_is_better_by_less_than_chance_is_said_to_change_nothing(capsys, folder, base, tmp_path):
-    sets = [part for each in (f"backbone={base}", *SMALL, "steps=3", "every=3", "rate=0.0005") for part in ("--set", each)]
+    sets = [part for each in (f"backbone={base}", *SMALL, "steps=3", "every=3", "rate=0.001") for part in ("--set", each)]
     assert run(["train", "fectek", str(folder), "--out", str(tmp_path / "out"), *sets]) == 0
     captured = capsys.readouterr()
     figures = read_folder(tmp_path / "out").manifest.metrics["train"]
