@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +59,8 @@ class BuildPlan:
     analyzer: str
     fingerprint: str
     notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-    made_of: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...]
+    made_of: Mapping[str, str]
 
     @property
     def dimension(self) -> int | None:
@@ -113,22 +113,15 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
         models: Mapping[str, ModelInfo] = encoder.models
     else:
-        encoder, models, options = (
-            encoders.load(weights="none", dense="none"),
-            _kept(source, brought, options),
-            _adopted(source, brought, options),
-        )
+        encoder, models = encoders.load(weights="none", dense="none"), _kept(source, brought, options)
+        options = _adopted(source, brought, options)
     signals, notes = _choose_signals(options, models, capabilities)
     if brought is None:
         advice = language_advice.advise(source, encoder, options, signals)
-        if advice.weights:
-            encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)
-        encoder = encoder.only({signal_class(name).needs for name in advice.signals})  # no model runs for nothing
-        models = encoder.models
+        models = advice.encoder.models
     else:
-        advice = LanguageAdvice(
-            options.analyzer or brought.analyzer, signals, tuple(brought.warnings), notes=tuple(brought.notes)
-        )
+        analyzer = options.analyzer or brought.analyzer
+        advice = LanguageAdvice(analyzer, signals, encoder, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     _refuse_options_without_effect(options, signals, capabilities)
     needed = {signal_class(name).needs for name in signals}
@@ -137,7 +130,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     fingerprint = _fingerprint(source, models, options, resolved)
     made_of = _in_words(source, models, options, resolved)
     notes = (*notes, *advice.notes)
-    return BuildPlan(options, encoder, models, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)
+    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)
 
 
 def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> BuildOptions:

@@ -13,8 +13,9 @@ from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
 from termweave.indexer.ledger import storage, unfinished_builds
-from termweave.indexer.preparation import kept_mapping, length_check, user_mapping
+from termweave.indexer.preparation import kept_mapping, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.signals import DocumentLayout, dialect_of
@@ -142,7 +143,7 @@ def _surveyed(
         statistics = brought.statistics if "weights" in planned.models else None
         return replace(corpus, statistics=statistics, notes=[], warnings=[]), brought.sample
     texts = [document.content for document in corpus.sample]
-    corpus.warnings.extend(length_check.warnings(encoder, texts, passages=options.passages is not None))
+    corpus.warnings.extend(length_warnings(encoder, texts, passages=options.passages is not None))
     return corpus, encoder.encode(texts, kind="document", statistics=corpus.statistics)
 
 

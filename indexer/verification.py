@@ -8,14 +8,12 @@ all documents, or of a sample, are read back and their digests computed again: t
 from __future__ import annotations
 
 import secrets
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer.ledger.entries import BucketSum
-from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.engine import Engine
+    from termweave.indexer.ledger.ledger import Ledger
     from termweave.search.catalog.lineage import Lineage
     from termweave.signals import DocumentLayout
 
@@ -107,7 +106,7 @@ def verify_against_source(
     """
     arguments.check(engine=engine, source=source)
     made = made or lineage.read(engine, index)
-    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
+    with temporary_ledger() as ledger:
         read_corpus(
             in_passages(source, Window.from_lineage(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None
         )

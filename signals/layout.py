@@ -44,12 +44,7 @@ def signal_class(name: str) -> type[Signal]:
 
 def _signal(name: str, values: Mapping[str, Any]) -> Signal:
     """The signal with the parameters that an index stores."""
-    registered, values = signal_class(name), dict(values)
-    if values.pop("saturation", None) is not None:  # indices of development versions store it, mostly as None
-        raise EngineError(
-            "The index was built with the option --saturation, which no longer exists.",
-            "Build it again: 'termweave index SOURCE NAME'.",
-        )
+    registered = signal_class(name)
     try:
         return registered(**values)
     except TypeError:

@@ -44,12 +44,12 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
     from contextlib import nullcontext
 
     from termweave import engine
-    from termweave.indexer.generations import retention
+    from termweave.indexer.generations import deletion
     from termweave.indexer.ledger import storage
     from termweave.support.messages import counted, printable
 
     server = engine.connect(settings)
-    old = retention.prunable(server, name, keep, unfinished=unfinished)
+    old = deletion.prunable(server, name, keep, unfinished=unfinished)
     if old and not yes:
         for generation in old:
             state = ", refused by its gate" if generation.missed else "" if generation.complete else ", unfinished"
@@ -57,7 +57,7 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
             click.echo(printable(f"{generation.index}  {documents}, {generation.created}{state}"), err=True)
         confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?")
     with storage.lease(server, name) if unfinished else nullcontext():
-        deleted = retention.prune(server, name, old)
+        deleted = deletion.prune(server, name, old)
     for generation in old:
         if generation.index not in deleted:
             out.say(f"{generation.index} has become live meanwhile: it is kept.")

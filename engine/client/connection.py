@@ -20,7 +20,6 @@ from weakref import WeakSet
 from termweave.engine.client import credentials, payloads, retries, server_errors
 from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.capabilities import probe
-from termweave.engine.client.outage import Outage
 from termweave.engine.client.payloads import quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport, Request
@@ -78,7 +77,7 @@ class Engine:
             say: Prints a sentence when the server is away and when it is back; None: what this view says it with, at first a logger.
         """
         view = copy(self)
-        view._retries = retries.Retries(seconds, self._retries.outage if say is None else Outage(say))  # noqa: SLF001
+        view._retries = retries.Retries(seconds, self._retries.outage if say is None else retries.Outage(say))  # noqa: SLF001
         _ENGINES.add(view)
         return view
 

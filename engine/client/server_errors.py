@@ -6,7 +6,7 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.client.answer_limits import LARGEST, AnswerTooLarge
+from termweave.engine.client.transports import LARGEST, AnswerTooLarge
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.support.messages import clipped, readable, sized
 

@@ -18,12 +18,13 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from termweave.engine.client import answer_limits
 from termweave.errors import UsageError
 from termweave.support.extras import install
+from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,13 @@ Answer = tuple[int, "Mapping[str, str]", str]
 _PRODUCT = "x-elastic-product"
 #: `Engine` reads every response itself, whatever its status: opensearch-py (3.2.0) takes all JSON of an error for an object.
 _EVERY_STATUS = range(1000)
+#: Most bytes of an answer, unpacked; both libraries read whatever comes.
+LARGEST = 256_000_000
+_CHUNK = 1 << 16
+
+
+class AnswerTooLarge(Exception):
+    """The server sent more than `LARGEST` bytes."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ class OpenSearchTransport(Transport):
             **self._access.authentication,
         )
         self._connection: Any = self.client.transport.get_connection()
-        answer_limits.limit(self._connection.pool, self._access.timeout)
+        _limit_answers(self._connection.pool, self._access.timeout)
 
     def send(self, request: Request) -> Answer:
         """Send a request with the connection's own serialization switched off."""
@@ -154,7 +162,7 @@ class ElasticsearchTransport(Transport):
         self._node: Any = self.client.transport.node_pool.get()
         if "ssl_context" in self._access.authentication:
             self._node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
-        answer_limits.limit(self._node.pool, self._access.timeout)
+        _limit_answers(self._node.pool, self._access.timeout)
 
     def send(self, request: Request) -> Answer:
         """Send a request."""
@@ -197,6 +205,32 @@ def _authorization(authentication: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(user, tuple):
         return {}
     return {"authorization": f"Basic {base64.b64encode(':'.join(user).encode('latin-1')).decode()}"}
+
+
+def _limit_answers(pool: Any, seconds: float) -> None:
+    """Limit the answers that a pool of connections reads.
+
+    Args:
+        pool: A pool of urllib3.
+        seconds: For a request that names no time-out: for connecting, sending and the answer together.
+    """
+    from urllib3 import Timeout  # noqa: PLC0415 - comes with the client library
+
+    pool.ConnectionCls = paced_connection(pool.ConnectionCls)
+    send = pool.urlopen
+
+    def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
+        whole = Timeout(total=seconds if timeout is None else timeout)
+        response = send(*arguments, timeout=whole, preload_content=False, **options)
+        content = bytearray()
+        for part in response.stream(_CHUNK):
+            content += part
+            if len(content) > LARGEST:
+                response.close()
+                raise AnswerTooLarge
+        return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
+
+    pool.urlopen = urlopen
 
 
 class DetectingTransport:

@@ -8,10 +8,8 @@ a write of the application is never undone: such a document is read and encoded 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
@@ -25,7 +23,7 @@ from termweave.indexer.build_target import statistics_lineage
 from termweave.indexer.enrichment import conditional_writes, enriched_mapping
 from termweave.indexer.generations import generations
 from termweave.indexer.ledger import storage
-from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
@@ -157,7 +155,7 @@ def _begin(
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
     remember(planned.encoder.models.values())
     enriched_mapping.check(engine, source, index, planned.signals)
-    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
+    with temporary_ledger() as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
     layout = planned.layout(engine.capabilities, sample, corpus.statistics)

@@ -1,4 +1,4 @@
-"""Deletion: of whole generations, and of single documents of the live one, by their ids."""
+"""Deletion: of whole generations, also those that `termweave prune` finds old, and of single documents of the live one, by their ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit, reindex_task
-from termweave.indexer.generations.generations import live
+from termweave.indexer.generations.generations import list_generations, live
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
 from termweave.indexer.ledger import storage
 from termweave.indexer.stored_documents import stored_where
@@ -76,6 +76,46 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
         finally:  # those before an error are gone
             after = None if before in deleted else before
             audit.write(engine, "delete generations", name, before=before, after=after, deleted=deleted)
+
+
+def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) -> list[Generation]:
+    """List the generations that may be deleted: neither live nor among the newest published ones.
+
+    A generation that cannot be read is not listed: it may be whole, and of a newer version.
+
+    Args:
+        engine: The server.
+        name: The alias.
+        keep: How many of the newest published generations are kept.
+        unfinished: Also list generations that were never finished.
+    """
+    known = [generation for generation in list_generations(engine, name) if not generation.unreadable]
+    kept = [generation.index for generation in known if generation.accepted][:keep]
+    return [
+        generation
+        for generation in known
+        if not generation.live and generation.index not in kept and (generation.complete or unfinished)
+    ]
+
+
+def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
+    """Delete generations. One that became live after it was listed is kept: the user may have taken long to confirm.
+
+    Returns:
+        The indices that were deleted.
+    """
+    deleted: list[str] = []
+    published = None
+    try:
+        for generation in old:
+            published = live(engine, name)
+            if published != generation.index:
+                remove_generation(engine, generation.index)
+                deleted.append(generation.index)
+    finally:  # those before an error are gone
+        if deleted:
+            audit.write(engine, "delete generations", name, before=published, after=published, deleted=deleted)
+    return deleted
 
 
 def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import tempfile
 import threading
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.errors import TermweaveError
@@ -21,7 +23,6 @@ from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from termweave.indexer.ledger.entries import LedgerEntry
 
@@ -57,9 +58,6 @@ class Ledger:
             private_files.make_file(path)  # SQLite gives its journals the file mode of the database
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             on_error.callback(self._db.close)
-            columns = {row[1] for row in self._db.execute("PRAGMA table_info(documents)")}
-            if columns and "parent" not in columns:  # written before there were passages
-                self._db.execute("ALTER TABLE documents ADD COLUMN parent TEXT")
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
             on_error.pop_all()
 
@@ -86,7 +84,6 @@ class Ledger:
 
     def take_over(self, other: Path) -> None:
         """Copy all documents of another ledger, with their digests and refusals, into this one."""
-        Ledger(other).close()  # opening it adds the columns that a ledger of an older version lacks
         columns = "id, line, bucket, source, encoding, refused, parent"
         with self._lock, readable_errors(self.path, "written"):
             self._db.execute("ATTACH ? AS other", (str(other),))
@@ -119,8 +116,8 @@ class Ledger:
         stored = {row[0]: row for row in self._where_in("id", [entry.id for entry in entries])}
         of_document: dict[str, list[int]] = {}
         for column in ("id", "parent"):
-            for _, line, _, document in self._where_in(column, list({document for document, _ in documents})):
-                of_document.setdefault(document, []).append(line or 0)
+            for _, place, _, owner in self._where_in(column, list({document for document, _ in documents})):
+                of_document.setdefault(owner, []).append(place or 0)
         duplicates: dict[tuple[str, int | None], Duplicate] = {}
         for (document, line), parts in documents.items():
             taken = [(part, stored[part.id]) for part in parts if stored[part.id][1] != line]
@@ -273,3 +270,10 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
             f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
             "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning.",
         ) from error
+
+
+@contextmanager
+def temporary_ledger() -> Iterator[Ledger]:
+    """A ledger that is deleted afterwards, for a source that is only read."""
+    with tempfile.TemporaryDirectory(prefix="termweave-") as folder, Ledger(Path(folder) / "source.sqlite") as ledger:
+        yield ledger

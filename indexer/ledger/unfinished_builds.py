@@ -61,29 +61,15 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
                 deletion.remove_generation(engine, index)
                 continue
             if different:
-                done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
+                done, total = ledger.acknowledged, ledger.total
                 noun = "passages" if lineage.passages else "documents"
                 raise UnfinishedBuild(
                     f"{name!r} has an unfinished generation ({index}, {done:,} of {total:,} {noun}) that was begun with "
-                    f"another source, model or setting: {_differences(made_of or _inputs_of(lineage), planned.made_of)}.",
+                    f"another source, model or setting: {_differences(ledger.get('made_of'), planned.made_of)}.",
                     "Repeat the command that began it to finish it, or add --fresh to delete it and start again.",
                 )
             return index, lineage, ledger
     return None
-
-
-def _inputs_of(lineage: Lineage) -> dict[str, str]:
-    """The inputs of a build, read from its lineage; for ledgers of versions that did not store them."""
-    models = {f"--{output.replace('_', '-')}": f"{model.name} ({model.hash[:8]})" for output, model in lineage.models.items()}
-    source = f"{lineage.source['name']} ({lineage.source['fingerprint'][:8]})"
-    return {
-        "source": source,
-        "--weights": "none",
-        "--dense": "none",
-        "--dense-query": "none",
-        **models,
-        "--signals": ",".join(lineage.signals),
-    }
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

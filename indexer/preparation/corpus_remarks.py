@@ -1,4 +1,4 @@
-"""What a user should know about the documents of a corpus: those left out, repeated or unusual."""
+"""What a user should know about the documents of a corpus: those left out, repeated, unusual, or longer than a model reads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
     from termweave.indexer.ledger.entries import Duplicate
     from termweave.records import Document
 
+#: What a model gives -> what becomes of it behind the last word-piece that the model reads.
+_COSTS = {"dense": "their vectors stand for the beginning alone", "weights": "words further on get no learned weight"}
 #: Number of entries that a message names; the others are counted.
 _NAMED = 5
 
@@ -82,3 +85,28 @@ def unreadable(source: Source) -> list[str]:
     count = source.skipped.count
     named = few([str(each) for each in source.skipped], total=count, between="; ")
     return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]
+
+
+def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool) -> list[str]:
+    """Warn about a sample of texts, if half a per cent or more of them are longer than the model reads.
+
+    Args:
+        encoder: The models.
+        texts: The sample.
+        passages: Whether the texts are passages of documents.
+    """
+    longest = min((model.max_length for output, model in encoder.models.items() if output != "dense_query"), default=0)
+    long = _share([length > longest for length in encoder.lengths(texts)]) if longest else ""
+    if not long:
+        return []
+    noun, advice = ("passages", "a smaller --passage-size") if passages else ("documents", "--passage-size 160")
+    cost = ", and ".join(cost for output, cost in _COSTS.items() if output in encoder.models)
+    return [
+        f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}. Use {advice} to cover the whole text."
+    ]
+
+
+def _share(flags: Sequence[bool]) -> str:
+    """The share of true values as a percentage; "" if it rounds to zero."""
+    part = sum(flags) / len(flags)
+    return f"{part:.0%}" if part >= 0.005 else ""

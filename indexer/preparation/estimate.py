@@ -15,11 +15,9 @@ postings            3.4 bytes per word, which is in two fields, and 3 bytes per 
 
 from __future__ import annotations
 
-import tempfile
 import time
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -27,10 +25,9 @@ import orjson
 from termweave.corpora.sources import Derived, refuse_encodings
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import statistics_drift
-from termweave.indexer.ledger.ledger import Ledger
-from termweave.indexer.preparation import length_check
+from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.preparation.corpus_remarks import unreadable
+from termweave.indexer.preparation.corpus_remarks import length_warnings, unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
@@ -179,7 +176,7 @@ def estimate_build(
     )
     planned = plan(source, capabilities, options)
     head = _Head(source, most)
-    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "plan.sqlite") as ledger:
+    with temporary_ledger() as ledger:
         surveyed = read_corpus(in_passages(head, options.passages), planned.encoder, ledger, skip_bad=True, progress=progress)
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
@@ -270,5 +267,5 @@ def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str
     consequence = "" if planned.options.skip_bad else " Without --skip-bad the build stops with an error."
     yield from (f"{warning}{consequence}" for warning in (*surveyed.warnings, *unreadable))
     yield from (note for note in surveyed.notes if note not in unreadable)
-    yield from length_check.warnings(planned.encoder, texts, passages=planned.options.passages is not None)
+    yield from length_warnings(planned.encoder, texts, passages=planned.options.passages is not None)
     yield from planned.warnings

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from termweave import encoders
 from termweave.encoders.analysis.model_familiarity import analyzer_of
 from termweave.encoders.model_lookup import language_model
 from termweave.signals import signal_class
@@ -35,6 +36,7 @@ class LanguageAdvice:
     Attributes:
         analyzer: Analyzer of the text: the one in the options, else the one that suits the language.
         signals: Signals to build, without those whose model does not know the language, unless the user asked for them.
+        encoder: The models that these signals need.
         warnings: Sentences about models that do not know the language.
         notes: A sentence about an analyzer that was chosen and that no warning names.
         weights: Name of the folder that gives term weights in the place of a model that does not know the language; None: the model stays.
@@ -42,6 +44,7 @@ class LanguageAdvice:
 
     analyzer: str
     signals: tuple[str, ...]
+    encoder: TextEncoder
     warnings: tuple[str, ...] = ()
     weights: str | None = None
     notes: tuple[str, ...] = ()
@@ -65,7 +68,7 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     texts = [document.content for document in islice(source.documents(), _SAMPLE)]
     if not encoder.models:
         analyzer = options.analyzer or analyzer_of(texts)
-        return LanguageAdvice(analyzer, signals, notes=_chosen(analyzer, options))
+        return LanguageAdvice(analyzer, signals, encoder, notes=_chosen(analyzer, options))
     coverage = encoder.familiarity(texts)
     analyzer = options.analyzer or next(iter(coverage.values())).analyzer
     needed = {signal_class(name).needs for name in signals}
@@ -91,7 +94,10 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
             )
     if foreign:
         warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
-    return LanguageAdvice(analyzer, kept, tuple(warnings), instead, () if foreign else _chosen(analyzer, options))
+    if instead:
+        encoder = encoders.load(weights=instead, dense=options.dense, dense_query=options.dense_query)
+    encoder = encoder.only({signal_class(name).needs for name in kept})  # no model runs for nothing
+    return LanguageAdvice(analyzer, kept, encoder, tuple(warnings), instead, () if foreign else _chosen(analyzer, options))
 
 
 def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:

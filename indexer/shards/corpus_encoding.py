@@ -7,7 +7,6 @@ command that was stopped encodes what is missing.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from termweave import __version__, encoders
 from termweave.corpora.sources import refuse_encodings
 from termweave.errors import ModelError, UsageError
-from termweave.indexer.ledger.ledger import Ledger
-from termweave.indexer.preparation import language_advice, length_check
+from termweave.indexer.ledger.ledger import temporary_ledger
+from termweave.indexer.preparation import language_advice
 from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.shards import manifest, rows
 from termweave.indexer.shards.manifest import SAMPLE, STATISTICS, ShardManifest
@@ -158,10 +158,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
     if not possible:
         raise UsageError("Without a model there is nothing to encode.", "Name a model, or index the corpus itself.")
     advice = language_advice.advise(source, encoder, options, possible)
-    if advice.weights:
-        names["weights"] = advice.weights
-        encoder = encoders.load(**names)
-    encoder = encoder.only({signal_class(name).needs for name in advice.signals})
+    names["weights"], encoder = advice.weights or names["weights"], advice.encoder
     if not encoder.models:
         raise UsageError(
             f"No model knows the language of {source.name}, so there is nothing to encode.",
@@ -208,12 +205,12 @@ def _counted(
             "Name another folder with --out, or remove these files.",
         )
     texts = _TextFiles(store, files)
-    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "corpus.sqlite") as ledger:
+    with temporary_ledger() as ledger:
         corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress, keep=texts.add)
     texts.close()
     if corpus.statistics:
         store.write(STATISTICS, corpus.statistics.to_bytes())
-    long = length_check.warnings(encoder, [each.content for each in corpus.sample], passages=options.passages is not None)
+    long = length_warnings(encoder, [each.content for each in corpus.sample], passages=options.passages is not None)
     counted = replace(
         planned,
         texts=texts.texts,

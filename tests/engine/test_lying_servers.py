@@ -95,7 +95,7 @@ def world(opensearch_engine, name, tmp_path, monkeypatch):
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
     for number, text in enumerate(DOCUMENTS):
         opensearch_engine.request("PUT", f"/{name}-shop/_doc/{number}", params={"refresh": True}, body={"name": text})
-    monkeypatch.setattr("termweave.engine.client.answer_limits.LARGEST", 10_000_000)
+    monkeypatch.setattr("termweave.engine.client.transports.LARGEST", 10_000_000)
     with LyingProxy(opensearch_engine.url) as proxy:
         yield lambda line: [{"SET": str(folder)}.get(word, word.replace("NAME", name)) for word in line.split()], proxy
     opensearch_engine.request("DELETE", f"/{name}*", params={"ignore_unavailable": True})

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from termweave.engine import connect
-from termweave.engine.client import outage
+from termweave.engine.client import retries
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.settings import load
@@ -95,8 +95,8 @@ def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
 
 def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy(monkeypatch):
     clock, said = [100.0], []
-    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
-    watched = outage.Outage(said.append)
+    monkeypatch.setattr(retries.time, "monotonic", lambda: clock[0])
+    watched = retries.Outage(said.append)
     busy = EngineError("The server has too many requests.")
     for _ in range(3):  # passes at once: nothing to say
         watched.failed(busy, 60)
@@ -118,8 +118,8 @@ def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy
 def test_an_answer_to_an_earlier_request_is_no_return_of_the_server(monkeypatch):
     """Another thread's request was on its way when the server went."""
     clock, said = [100.0], []
-    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
-    watched = outage.Outage(said.append)
+    monkeypatch.setattr(retries.time, "monotonic", lambda: clock[0])
+    watched = retries.Outage(said.append)
     watched.failed(EngineUnreachable("Nobody answers."), 60)
     watched.answered(99.0)
     watched.failed(EngineUnreachable("Nobody answers."), 60)
@@ -131,8 +131,8 @@ def test_an_answer_to_an_earlier_request_is_no_return_of_the_server(monkeypatch)
 
 def test_when_the_patience_is_over_no_line_says_that_it_waits(monkeypatch):
     clock, said = [100.0], []
-    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
-    watched = outage.Outage(said.append)
+    monkeypatch.setattr(retries.time, "monotonic", lambda: clock[0])
+    watched = retries.Outage(said.append)
     watched.failed(EngineError("Busy."), 2)
     clock[0] += 2.5
     watched.failed(EngineError("Busy."), 2)
@@ -140,7 +140,7 @@ def test_when_the_patience_is_over_no_line_says_that_it_waits(monkeypatch):
 
 
 def test_a_python_program_hears_of_an_outage_by_a_logger(caplog):
-    outage.Outage().failed(EngineUnreachable("Nobody answers."), 60)
+    retries.Outage().failed(EngineUnreachable("Nobody answers."), 60)
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("termweave.engine", "WARNING")
     assert record.getMessage().startswith("Nobody answers. Waiting for the server, up to 60 s")

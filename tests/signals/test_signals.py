@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from termweave.errors import EngineError, ModelError, UsageError
+from termweave.errors import ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.base import Clause
@@ -245,14 +245,6 @@ def test_pruned_is_the_same_in_every_signal_and_comes_back_from_meta():
     assert again.fields(Document("d", "t"), document)["weights"] == {"heavy": 255, "edge": 64}
     light = Encoding("t", TermWeights(("light",), np.array([0.1], np.float32)))
     assert again.fields(Document("d", "t"), light)["weights"] == {"light": 6}
-
-
-def test_an_index_with_saturated_impacts_is_refused_and_one_without_is_read():
-    parameters = Weights(w_max=4.0).parameters()
-    assert DocumentLayout.from_meta({"weights": {**parameters, "saturation": None}}).signals == [Weights(w_max=4.0)]
-    with pytest.raises(EngineError, match="was built with the option saturation, which no longer exists") as refused:
-        DocumentLayout.from_meta({"weights": {**parameters, "saturation": 0.75}})
-    assert refused.value.hint == "Build it again: 'termweave index SOURCE NAME'."
 
 
 def test_what_is_stored_gives_the_impacts_back():

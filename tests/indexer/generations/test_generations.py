@@ -9,7 +9,7 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import generations, publication, retention
+from termweave.indexer.generations import deletion, generations, publication
 from termweave.indexer.ledger import storage
 from termweave.search import Index
 
@@ -84,18 +84,18 @@ def test_what_was_never_finished_is_not_promoted(opensearch_engine, name, three)
 
 def test_prune_keeps_the_live_and_the_newest(opensearch_engine, name, three):
     publication.promote(opensearch_engine, name, three[0])
-    (old,) = retention.prunable(opensearch_engine, name, keep=1)
+    (old,) = deletion.prunable(opensearch_engine, name, keep=1)
     assert old.index == three[1]
-    assert retention.prune(opensearch_engine, name, [old]) == [old.index]
+    assert deletion.prune(opensearch_engine, name, [old]) == [old.index]
     assert {each.index for each in generations.list_generations(opensearch_engine, name)} == {three[0], three[2]}
     assert not list(storage.folder(opensearch_engine).glob(f"{three[1]}*"))
     assert documents(opensearch_engine, name) == 1
 
 
 def test_what_became_live_while_prune_asked_is_kept(opensearch_engine, name, three):
-    old = retention.prunable(opensearch_engine, name, keep=1)
+    old = deletion.prunable(opensearch_engine, name, keep=1)
     publication.promote(opensearch_engine, name, three[1])
-    assert retention.prune(opensearch_engine, name, old) == [three[0]]
+    assert deletion.prune(opensearch_engine, name, old) == [three[0]]
     assert documents(opensearch_engine, name) == 2
 
 
@@ -104,7 +104,7 @@ def test_an_unfinished_one_without_a_ledger_goes_by_wish_while_nobody_builds(ope
     found["termweave"]["complete"] = False
     opensearch_engine.request("PUT", f"/{three[0]}/_mapping", body={"_meta": found})
     storage.forget(opensearch_engine, three[0])
-    assert retention.prunable(opensearch_engine, name, keep=2) == []
+    assert deletion.prunable(opensearch_engine, name, keep=2) == []
     prune = ["prune", name, "--unfinished", "--yes", "--url", opensearch_engine.url]
     with storage.lease(opensearch_engine, name):
         assert run(prune) == 1
@@ -176,7 +176,7 @@ def test_one_that_cannot_be_read_is_named_and_blocks_nothing(opensearch_engine, 
     assert f"'{three[1]}'" not in warned
     assert run(["promote", name, three[0], *url]) == 2
     assert why in capsys.readouterr().err
-    assert retention.prunable(opensearch_engine, name, 1, unfinished=True) == []
+    assert deletion.prunable(opensearch_engine, name, 1, unfinished=True) == []
     assert run(["rollback", name, *url]) == 0
     assert documents(opensearch_engine, name) == 2
     assert run(["delete", name, "--yes", *url]) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import stat
 import threading
 import time
@@ -124,24 +123,6 @@ def test_dead_letters_say_where_why_and_what_to_do(ledger):
     assert "refused 2 of 2,000" in dead_letters.check(ledger, "index", allowed=0.001)[0]
     with pytest.raises(RefusedDocuments, match=r"'3' \(line 3\)"):
         dead_letters.check(ledger, "index", allowed=0.0009)
-
-
-def test_a_ledger_from_before_there_were_passages_is_read_and_written(tmp_path):
-    path = tmp_path / "old.sqlite"
-    with sqlite3.connect(path) as old:
-        old.executescript(
-            "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
-            "CREATE TABLE documents (id TEXT PRIMARY KEY, line INTEGER, bucket INTEGER NOT NULL, source INTEGER NOT NULL,"
-            " encoding INTEGER, refused TEXT) WITHOUT ROWID;"
-            f"INSERT INTO documents VALUES ('a', 1, {bucket_of('a')}, 7, 8, NULL);"
-        )
-    old.close()
-    with Ledger(tmp_path / "copy.sqlite") as copy:  # an update into a new generation begins so
-        copy.take_over(path)
-        assert (copy.total, copy.documents, copy.acknowledged) == (1, 1, 1)
-    with Ledger(path) as ledger:
-        ledger.enter([LedgerEntry("b", 2, 9)])
-        assert (ledger.total, ledger.documents, ledger.acknowledged) == (2, 2, 1)
 
 
 def test_closing_waits_for_whoever_is_writing(tmp_path):

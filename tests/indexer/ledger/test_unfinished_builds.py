@@ -97,10 +97,6 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
         ledger.put("made_of", {**ledger.get("made_of"), "--neighbours": "5"})  # an option that only older versions had
     with pytest.raises(UsageError, match="shards was 1 and is 2; neighbours was 5 and is 0"):
         build(opensearch_engine, same, name, replace(LEXICAL, shards=2))
-    with storage.Ledger(path) as ledger:
-        ledger.put("made_of", None)  # begun by a still older version
-    with pytest.raises(UsageError, match="analyzer was unknown and is english; shards was unknown and is 2"):
-        build(opensearch_engine, same, name, replace(LEXICAL, shards=2))
     fresh = build(opensearch_engine, other, name, BuildOptions(weights="none", dense="none", fresh=True))
     assert fresh.documents == 12
     assert len(opensearch_engine.request("GET", f"/{name}-*/_alias")) == 1  # the unfinished one is gone
