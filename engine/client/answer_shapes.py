@@ -27,11 +27,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("_source", "_meta", "_shards", "aggregations", "aliases", "mappings", "settings", "properties"), (dict,)),
     **dict.fromkeys(("nodes", "indices", "shards", "termweave", "attributes"), (dict, list)),
     **dict.fromkeys(("_id", "_index", "pit_id", "component"), (str,)),
-    **dict.fromkeys(("_seq_no", "_primary_term", "_version", "doc_count", "count", "successful", "failed", "skipped"), (int,)),
+    **dict.fromkeys(("_seq_no", "_primary_term", "_version", "doc_count", "count", "failed", "skipped"), (int,)),
     **dict.fromkeys(("buckets", "docs", "hits", "items", "responses", "sort"), (list, dict)),
     **dict.fromkeys(("signals", "models", "statistics", "source"), (dict,)),
     **dict.fromkeys(("took", "_score", "max_score", "value", "min", "max", "sum", "sum_of_squares"), _NUMBER),
     **dict.fromkeys(("errors", "found", "timed_out", "acknowledged"), (bool,)),
+    "successful": (int, bool),  # of shards, and of a point in time that is deleted
     "total": (int, dict),
     "number": (int, str),
     "created": (str,),

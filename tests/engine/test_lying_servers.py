@@ -137,6 +137,7 @@ def test_a_lie_is_a_sentence_about_the_server(line, world, capsys, monkeypatch):
         ("GET /a/_count", {"count": -1}, "count is -1"),
         ("POST /a/_search", {"hits": {"hits": [{"_id": "a", "_source": {"count": "many", "hits": 3}}]}}, None),
         ("GET /a/_mapping", {"a": {"mappings": {"properties": {"count": {"type": "keyword"}}}}}, None),
+        ("DELETE /_search/point_in_time", {"pits": [{"pit_id": "x", "successful": True}]}, None),
     ],
 )
 def test_an_exception_is_blamed_on_an_answer_of_another_shape(request_, answer, place):

@@ -112,8 +112,13 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch
     shop(products(20, "second"))
     asked = []
     with monkeypatch.context() as patch:
-        search = pages.PageReader._read
-        patch.setattr(pages.PageReader, "_read", lambda self, number, start: (asked.append(start), search(self, number, start)))
+        read_slice = pages.PageReader._read
+
+        def noted(self, number, start):
+            asked.append(start)
+            return read_slice(self, number, start)
+
+        patch.setattr(pages.PageReader, "_read", noted)
         build()
     assert max(asked) > 0  # a slice was not begun anew
     assert clean(opensearch_engine, name) == 60
@@ -128,7 +133,7 @@ def test_what_cannot_be_meant(build, shop, opensearch_engine, name, tmp_path, ca
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "x"}\n')
     words = ["index", str(corpus), name, "--source-rate", "5", "--url", opensearch_engine.url]
-    assert "--source-... describe an index" in _run(words, capsys, 2)
+    assert "--source-query and --source-rate describe an index" in _run(words, capsys, 2)
     assert "has no field 'nothing'" in build("--text-field", "nothing", status=2).err
     words = ["index", f"{opensearch_engine.url.replace('//', '//me:secret@')}/none-such", name, "--url", opensearch_engine.url]
     said = _run(words, capsys, 2)
