@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from termweave.support import atomic_files
 from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data import teacher_scores
+from termweave.training.methods.parameters import steps_of
 from termweave.training.setup import RunSetup, set_up
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def parts(
                 "Remove it from beside, or set terms=piece.",
             )
         every.append(DataPart(other, setup, method.fitted(own, made=setup.made), float(settings["beside_share"])))
+    steps = steps_of(settings, len(first.train), every[0].share / sum(part.share for part in every))
+    every[0] = replace(every[0], settings={**every[0].settings, "steps": steps})
     return every
 
 

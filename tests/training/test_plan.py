@@ -212,3 +212,12 @@ def test_terms_of_another_kind_are_not_learned_beside(sets, base, tmp_path):
 def test_a_backbone_made_from_scratch_knows_one_data_set():
     with pytest.raises(UsageError, match="from scratch"):
         methods.get("fectek").settings({"backbone": "scratch", "outputs": "weights", "beside": "other"})
+
+
+def test_epochs_become_steps_when_the_questions_are_counted(sets, base, tmp_path):
+    judged, beside = (sets(name, TEXTS, [f"number {place}" for place in range(40)]) for name in ("judged", "beside"))
+    given = {"backbone": str(base), "dev": 5, "batch": 4, "epochs": 1.5}
+    method = methods.get("fectek")
+    for more, share in (({}, 1.0), ({"beside": str(beside), "beside_share": 3}, 0.25)):
+        (first, *_) = parts(method, str(judged), method.settings({**given, **more}), tmp_path, lambda _: None)
+        assert first.settings["steps"] == -(-1.5 * len(first.setup.train) // (4 * share))

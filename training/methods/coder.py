@@ -259,7 +259,7 @@ METHOD = DenseMethod(
                 "keep_labels": 4,
                 "normalisation": "max-min",
                 "layers_rate": 1.73e-6,
-                "warmup": 0.45,
+                "warmup_steps": 9000,
             },
         ),
         "cocondenser": Preset(
@@ -276,7 +276,7 @@ METHOD = DenseMethod(
                 "keep_labels": 32,
                 "normalisation": "std",
                 "layers_rate": 1.37e-6,
-                "warmup": 0.6,
+                "warmup_steps": 12_000,
             },
         ),
     },

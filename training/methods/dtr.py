@@ -32,7 +32,7 @@ from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import ENCODER, DenseMethod, towers, with_defaults
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER
+from termweave.training.methods.parameters import DATA, EVERYTHING, LOOP, MIXTURE, OPTIMISER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -268,6 +268,18 @@ def _check(settings: Mapping[str, Any]) -> None:
         )
 
 
+#: Section 5.2 of the thesis, for its private data sets.
+_PRINTED = {
+    **EVERYTHING,
+    "towers": "two",
+    "batch": 32,
+    "epochs": 30.0,
+    "layers_rate": 3e-5,
+    "weight_decay": 0.0,
+    "schedule": "linear",
+    "warmup_steps": 500,
+}
+
 METHOD = DenseMethod(
     name="dtr",
     title="Dense retrieval where many queries share an answer: labelled batches and a four-term loss.",
@@ -285,12 +297,13 @@ METHOD = DenseMethod(
     ),
     presets={
         "paper": Preset(
-            "the proposed model as printed: two encoders, scale 1, four-term loss, Adam 3e-5",
-            {"towers": "two", "scale": 1.0, "layers_rate": 3e-5, "weight_decay": 0.0, "schedule": "linear"},
+            "the proposed model as printed: two encoders, scale 1, four-term loss, batches of 32, Adam 3e-5 with 500 warm-up steps, 30 epochs over "
+            "all queries",
+            {**_PRINTED, "scale": 1.0},
         ),
         "program": Preset(
             "the proposed model as the author's program computes it: as paper, with cosines times 20",
-            {"towers": "two", "scale": 20.0, "layers_rate": 3e-5, "weight_decay": 0.0, "schedule": "linear"},
+            {**_PRINTED, "scale": 20.0},
         ),
     },
     parameters=(

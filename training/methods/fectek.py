@@ -33,7 +33,17 @@ from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import BACKBONE, DATA, FROM_SCRATCH, LOOP, MIXTURE, NEGATIVES, OPTIMISER, TEACHER
+from termweave.training.methods.parameters import (
+    BACKBONE,
+    DATA,
+    EVERYTHING,
+    FROM_SCRATCH,
+    LOOP,
+    MIXTURE,
+    NEGATIVES,
+    OPTIMISER,
+    TEACHER,
+)
 from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
 
 if TYPE_CHECKING:
@@ -272,9 +282,11 @@ METHOD = TermWeightMethod(
     ),
     presets={
         "paper": Preset(
-            "the model, the losses and the optimiser that the paper prints, all layers trained; punctuation is read but gets no weight",
+            "the model, the losses and the optimiser that the paper prints, all layers trained, 5 epochs over all questions; punctuation is read but gets no "
+            "weight",
             {
                 **_PRINTED,
+                **EVERYTHING,
                 "terms": "piece",
                 "top_layers": -1,
                 "max_length": 192,
@@ -284,7 +296,7 @@ METHOD = TermWeightMethod(
                 "layers_rate": 2e-5,
                 "schedule": "linear",
                 "warmup": 0.1,
-                "steps": 7500,
+                "epochs": 5.0,
                 "every": 500,
             },
         ),

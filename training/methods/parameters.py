@@ -5,11 +5,12 @@ A method lists the groups that it takes (`Method.groups`); groups that belong to
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.training.data import pseudo_queries
-from termweave.training.methods.parameter_declaration import ParameterGroup, TrainingParameter
+from termweave.training.methods.parameter_declaration import LARGEST, ParameterGroup, TrainingParameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,9 @@ def _check_data(settings: Mapping[str, Any]) -> None:
             "Set pairs=clicks, or leave clicks out.",
         )
 
+
+#: Settings of a preset that trains on all questions and documents.
+EVERYTHING = {"documents": LARGEST, "questions": LARGEST}
 
 DATA = ParameterGroup(
     "Data",
@@ -135,11 +139,42 @@ BACKBONE = ParameterGroup(
     lambda given: _DEFAULTS_OF_SCRATCH if given.get("backbone") == FROM_SCRATCH else {},
 )
 
+#: The value of `epochs` that leaves the number of steps to `steps`.
+_NO_EPOCHS = -1.0
+
+
+def _check_epochs(settings: Mapping[str, Any]) -> None:
+    if settings["epochs"] != _NO_EPOCHS and settings["epochs"] <= 0:
+        raise UsageError(
+            f"epochs={settings['epochs']:g} trains nothing.", "Set epochs above 0, or leave it out: then steps counts."
+        )
+
+
+def steps_of(settings: Mapping[str, Any], questions: int, share: float = 1.0) -> int:
+    """Count the steps of a run: `epochs` passes over the training questions, or where no epochs are set, `steps`.
+
+    Args:
+        settings: Of the method.
+        questions: Training questions of DATASET.
+        share: Share of the batches that are drawn from DATASET.
+    """
+    if settings["epochs"] == _NO_EPOCHS:
+        return int(settings["steps"])
+    return math.ceil(float(settings["epochs"]) * questions / (int(settings["batch"]) * int(settings["accumulate"])) / share)
+
+
 LOOP = ParameterGroup(
     "Training loop",
     (
         TrainingParameter("seed", 0, "The same seed gives the same model on the same machine.", least=0, most=2**32 - 1),
         TrainingParameter("steps", 500, "Largest number of optimiser steps.", least=1),
+        TrainingParameter(
+            "epochs",
+            _NO_EPOCHS,
+            "Largest number of passes over the training questions of DATASET, instead of steps; -1: steps counts.",
+            least=_NO_EPOCHS,
+            most=100_000,
+        ),
         TrainingParameter("batch", 48, "Questions (or texts) in a batch.", least=1, most=10_000),
         TrainingParameter(
             "accumulate",
@@ -159,6 +194,7 @@ LOOP = ParameterGroup(
             ("nDCG@10", "MRR@10", "recall@100"),
         ),
     ),
+    _check_epochs,
 )
 
 OPTIMISER = ParameterGroup(
@@ -173,6 +209,9 @@ OPTIMISER = ParameterGroup(
             ("one-cycle", "linear", "constant"),
         ),
         TrainingParameter("warmup", 0.3, "Share of the steps in which the rate rises to its peak.", least=0, most=0.95),
+        TrainingParameter(
+            "warmup_steps", 0, "Steps in which the rate rises to its peak, instead of a share; 0: warmup counts.", least=0
+        ),
         TrainingParameter("weight_decay", 0.01, "Weight decay; scalars have none.", least=0, most=100),
         TrainingParameter(
             "clip", 0.0, "Largest norm of the gradient; longer gradients are scaled down to it. 0: no limit.", least=0, most=1e6

@@ -1,4 +1,4 @@
-"""SIR (paper 005): a ranker that selects its own hard negatives, in the four versions of the paper, and three baselines.
+"""SIR (paper 003): a ranker that selects its own hard negatives, in the four versions of the paper, and three baselines.
 
 A block of a question holds one right document, always at place 0, and |S_i| wrong ones. M compressors, the last of which is the
 classifier, read smaller and smaller blocks: 88, 48 and 16 documents in the paper, the right one included (K_1 = 47, K_2 = 15).
@@ -33,7 +33,7 @@ from termweave.training.dense.declaration import with_defaults
 from termweave.training.families import Fit
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER
+from termweave.training.methods.parameters import DATA, EVERYTHING, LOOP, MIXTURE, OPTIMISER
 from termweave.training.ranker.declaration import CANDIDATES, CROSS_ENCODER, RankerMethod
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _check(settings: Mapping[str, Any]) -> None:
 METHOD = RankerMethod(
     name="sir",
     title="A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker.",
-    source="Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 005)",
+    source="Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 003)",
     equations=(
         "Eq. 1     L(i) = -log P(o_i^0) - sum over wrong j of log(1 - P(o_i^j));  Eq. 2: P = softmax over the block",
         "Eq. 4     S_{i+1} = the K_i wrong documents with the best scores, and the right one",
@@ -256,8 +256,10 @@ METHOD = RankerMethod(
     ),
     presets={
         "paper": Preset(
-            "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 512 word-pieces",
+            "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 512 word-pieces, 2 epochs over all "
+            "questions",
             {
+                **EVERYTHING,
                 "anchor": False,
                 "variant": "v4",
                 "blocks": "88,48,16",
@@ -267,7 +269,7 @@ METHOD = RankerMethod(
                 "rate": 5e-5,
                 "max_length": 512,
                 "training_length": 512,
-                "steps": 20_000,
+                "epochs": 2.0,
                 "every": 1000,
             },
         ),

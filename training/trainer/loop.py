@@ -56,6 +56,10 @@ def fit(
     settings = objective.settings
     torch.manual_seed(int(settings["seed"]))
     home.mkdir(parents=True, exist_ok=True)
+    if int(settings.get("warmup_steps", 0)) > int(settings["steps"]):
+        say(
+            f"The rate does not reach its peak: it rises for {settings['warmup_steps']:,} steps, and the run has {settings['steps']:,}."
+        )
     watch = DevelopmentCallback(objective, measure, home, say, progress)
     if (last := latest(home)) is not None:
         watch.restore(last)

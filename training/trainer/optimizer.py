@@ -33,10 +33,11 @@ def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.
 
 def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: Mapping[str, Any]) -> Any:
     """The schedule of the learning rates: warm-up, then the decay that the setting `schedule` names."""
-    steps, warmup, name = max(2, int(settings["steps"])), float(settings["warmup"]), settings["schedule"]
+    steps, name = max(2, int(settings["steps"])), settings["schedule"]
+    rise = int(settings.get("warmup_steps", 0)) or round(float(settings["warmup"]) * steps)
     if name == "one-cycle":
-        return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=warmup)
-    rise = round(warmup * steps)
+        share = min(rise / steps, 1.0) if settings.get("warmup_steps") else float(settings["warmup"])
+        return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=share)
 
     def factor(step: int) -> float:
         """Share of the peak rate at a step, counted from 0."""

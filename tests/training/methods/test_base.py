@@ -11,6 +11,7 @@ from termweave.cli.verbs.methods import command
 from termweave.errors import UsageError
 from termweave.training import run
 from termweave.training.methods import base
+from termweave.training.methods.parameters import steps_of
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "methods.1.json"
 
@@ -36,6 +37,9 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"steps": True}, "a whole number"),
         ("fectek", {"steps": "0"}, "at least 1"),
         ("fectek", {"fcm": "perhaps"}, "true or false"),
+        ("dtr", {"epochs": "0"}, "epochs=0 trains nothing. Set epochs above 0"),
+        ("sir", {"epochs": "-0.5"}, "epochs=-0.5 trains nothing"),
+        ("coder", {"epochs": "many"}, "a finite number"),
         ("fectek", {"rate": "fast"}, "a finite number"),
         ("fectek", {"rate": "nan"}, "a finite number"),
         ("fectek", {"rate": "inf"}, "a finite number"),
@@ -65,6 +69,22 @@ def test_mistakes_are_named(method, given, said):
     with pytest.raises(UsageError) as raised:
         base.get(method).settings(given)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_epochs_are_passes_over_the_questions(name):
+    settings = base.get(name).settings({"epochs": 3, "batch": 4, "accumulate": 2, "steps": 7})
+    assert steps_of(settings, 100) == 38  # 3 * 100 / 8
+    assert steps_of(settings, 100, share=0.5) == 75
+    assert steps_of(base.get(name).settings({"steps": 7}), 100) == 7
+
+
+def test_the_papers_epochs_and_warmups():
+    printed = {"dtr": (30, 500), "sir": (2, 0), "fectek": (5, 0), "coder": (-1, 9000)}
+    for name, expected in printed.items():
+        settings = base.get(name).settings({"preset": "paper"})
+        assert (settings["epochs"], settings["warmup_steps"]) == expected
+        assert name == "coder" or settings["questions"] == settings["documents"] == 10**9  # all of them
 
 
 def test_a_backbone_from_scratch_is_trained_and_gives_weights_alone():

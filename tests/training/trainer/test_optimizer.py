@@ -95,3 +95,20 @@ def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
     layer = torch.nn.Linear(2, 2)
     with Slope(precision=precision).backbone_precision():
         assert layer(torch.ones(1, 2)).dtype == dtype
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant", "one-cycle"])
+def test_the_rate_rises_for_as_many_steps_as_were_set(schedule):
+    adam, rates = optimizer(Slope(), {**DEFAULTS, "steps": 40, "schedule": schedule, "warmup": 0.5, "warmup_steps": 10}), []
+    for _ in range(40):
+        rates.append(adam[0].param_groups[0]["lr"])
+        adam[0].step()
+        adam[1].step()
+    assert np.argmax(rates) in (9, 10)
+    assert max(rates) == pytest.approx(DEFAULTS["rate"], rel=0.05)
+
+
+def test_a_warm_up_that_is_longer_than_the_run_is_said(tmp_path):
+    said = []
+    fit(Slope(steps=3, warmup_steps=500), lambda: 1.0, tmp_path, say=said.append)
+    assert "The rate does not reach its peak: it rises for 500 steps, and the run has 3." in said
