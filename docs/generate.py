@@ -1,4 +1,6 @@
-"""Write `docs/commands.md` from the help of every command, `docs/schemas` from the records that are printed, and the OpenAPI document of both.
+"""Write `docs/commands.md` from the help of every command, `docs/schemas` from the records that are printed, the OpenAPI document of both, and tables.
+
+A page has a place for a table of `docs/results/NAME.json` (`benchmarks/figures.py`) between ``<!-- table: NAME NUMBER -->`` and ``<!-- end -->``.
 
 `make docs` runs this; tests compare both with their sources.
 """
@@ -35,6 +37,9 @@ from schema_descriptions import DESCRIPTIONS
 
 PAGE = Path(__file__).parent / "commands.md"
 SCHEMAS = Path(__file__).parent / "schemas"
+RESULTS = Path(__file__).parent / "results"
+#: A place for a table.
+_TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
 OPENAPI = Path(__file__).parents[1] / "ui" / "static" / "openapi.json"
 #: Answers that are one dataclass, or a list of them: name of the schema -> the keys around it, and the dataclass. The key of a list is named.
 RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
@@ -149,12 +154,25 @@ def described(made: dict[str, dict[str, Any]]) -> str:
     )
 
 
+def with_tables(page: str) -> str:
+    """Return a page with the tables of `docs/results` in their places."""
+
+    def table(place: re.Match[str]) -> str:
+        head, *rows = json.loads((RESULTS / f"{place[2]}.json").read_text(encoding="utf-8"))["tables"][int(place[3])]
+        lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+        return "\n".join([place[1], lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:], "", place[4]])
+
+    return _TABLE.sub(table, page)
+
+
 if __name__ == "__main__":
     shapes = schemas()
     made = {PAGE: commands(), OPENAPI: described(shapes)}
     made |= {SCHEMAS / f"{name}.1.json": json.dumps(shape, indent=1) + "\n" for name, shape in shapes.items()}
+    pages = (Path(__file__).parents[1] / "README.md", *Path(__file__).parent.glob("*.md"))
+    made |= {page: with_tables(text) for page in pages if _TABLE.search(text := page.read_text(encoding="utf-8"))}
     if "--check" in sys.argv:
         old = [path.name for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-        sys.exit(f"{', '.join(old)}: older than the commands' help or the schemas. Run 'make docs'." if old else 0)
+        sys.exit(f"{', '.join(old)}: older than the commands' help, the schemas or the results. Run 'make docs'." if old else 0)
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")

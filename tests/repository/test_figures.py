@@ -1,5 +1,6 @@
 """`make figures`: every command that a page names is in its list, every command of the list exists, and what was stopped begins again."""
 
+import json
 import re
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_the_arguments_name_the_data_sets(tmp_path):
 @pytest.fixture
 def two(tmp_path, monkeypatch):
     """Two commands in place of the list, the second of which fails until a file is there."""
-    (tmp_path / "good.py").write_text("print('| a | 1 |')")
+    (tmp_path / "good.py").write_text("print('text'); print('| a | b |'); print('|---|---:|'); print('| c | 1 |')")
     flag = tmp_path / "flag"
     (tmp_path / "bad.py").write_text(f"import pathlib, sys; print('half'); sys.exit(not pathlib.Path({str(flag)!r}).exists())")
     rows = (
@@ -82,6 +83,7 @@ def two(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(figures, "FIGURES", rows)
     monkeypatch.setattr(figures, "HOME", tmp_path / "home")
+    monkeypatch.setattr(figures, "RESULTS", tmp_path / "results")
     return flag
 
 
@@ -89,7 +91,10 @@ def test_what_is_done_stays_and_what_failed_begins_again(two, monkeypatch, capsy
     monkeypatch.setattr(sys, "argv", ["figures.py"])
     assert figures.main() == 1
     assert "Failed: two." in capsys.readouterr().out
-    assert (figures.HOME / "one.txt").read_text() == "| a | 1 |\n"
+    result = json.loads((figures.RESULTS / "one.json").read_text())
+    assert result["tables"] == [[["a", "b"], ["c", "1"]]]
+    assert result["what"] == "a"
+    assert re.fullmatch("[0-9a-f]{40}", result["commit"])
     assert not (figures.HOME / "two.txt").exists()
     two.touch()
     assert figures.main() == 0
