@@ -1,6 +1,7 @@
 """Write `docs/commands.md` from the help of every command, `docs/schemas` from the records that are printed, the OpenAPI document of both, and tables.
 
-A page has a place for a table of `docs/results/NAME.json` (`benchmarks/figures.py`) between ``<!-- table: NAME NUMBER -->`` and ``<!-- end -->``.
+A page has a place for a table of `docs/results/NAME.json` (`benchmarks/figures.py`) between ``<!-- table: NAME NUMBER -->`` and ``<!-- end -->``; numbers of
+columns may follow, as in ``<!-- table: fusion 0: 0 11 12 -->``.
 
 `make docs` runs this; tests compare both with their sources.
 """
@@ -39,7 +40,7 @@ PAGE = Path(__file__).parent / "commands.md"
 SCHEMAS = Path(__file__).parent / "schemas"
 RESULTS = Path(__file__).parent / "results"
 #: A place for a table.
-_TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+)(?:: ([\d ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 OPENAPI = Path(__file__).parents[1] / "ui" / "static" / "openapi.json"
 #: Answers that are one dataclass, or a list of them: name of the schema -> the keys around it, and the dataclass. The key of a list is named.
 RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
@@ -158,9 +159,11 @@ def with_tables(page: str) -> str:
     """Return a page with the tables of `docs/results` in their places."""
 
     def table(place: re.Match[str]) -> str:
-        head, *rows = json.loads((RESULTS / f"{place[2]}.json").read_text(encoding="utf-8"))["tables"][int(place[3])]
+        whole = json.loads((RESULTS / f"{place[2]}.json").read_text(encoding="utf-8"))["tables"][int(place[3])]
+        columns = [int(each) for each in place[4].split()] if place[4] else range(len(whole[0]))
+        head, *rows = ([row[column] for column in columns] for row in whole)
         lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
-        return "\n".join([place[1], lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:], "", place[4]])
+        return "\n".join([place[1], lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:], "", place[5]])
 
     return _TABLE.sub(table, page)
 
