@@ -37,6 +37,7 @@ VERBS = {
     "weights": "Show which words of a text matter.",
     "serve": "Web pages and a JSON API to search and compare.",
     "evaluate": "Compare modes and rerankers on judged queries.",
+    "learn": "Learn from judged questions or clicks, and prove the gain.",
     "tune": "Choose fusion and reranking by judged queries.",
     "profiles": "List, choose or delete tuned profiles.",
     "methods": "List the training methods with parameters and defaults.",

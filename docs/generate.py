@@ -29,6 +29,8 @@ from termweave.indexer.generations.audit import AuditLine
 from termweave.indexer.generations.generations import Generation
 from termweave.indexer.preparation.estimate import BuildEstimate
 from termweave.indexer.update_plan import UpdatePlan
+from termweave.learning.learned import Learned
+from termweave.learning.plan import LearningPlan
 from termweave.search.results.json import BatchSummary
 from termweave.training.plan import TrainingPlan
 from termweave.ui.api import openapi
@@ -48,6 +50,8 @@ RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
     "update-plan": ({}, UpdatePlan, ""),
     "batch": ({}, BatchSummary, ""),
     "train-plan": ({}, TrainingPlan, ""),
+    "learn": ({}, Learned, ""),
+    "learn-plan": ({}, LearningPlan, ""),
     "tune-prune": ({}, PruningReport, ""),
     "audit": ({"name": str | None}, AuditLine, "lines"),
     "generations": ({"name": str | None}, Generation, "generations"),

@@ -43,7 +43,7 @@ _ADDRESSES = {
     "sliders": ("/sliders", {"q": QUERY}),
     "judge": ("/judge", {"judge": "ann"}),
     "book": ("/book", {}),
-    "train": ("/train", {}),
+    "learn": ("/learn", {}),
     "generations": ("/generations", {}),
 }
 

@@ -42,7 +42,7 @@ class StoredDocument:
 def stored_where(engine: Engine, index: str, query: Mapping[str, Any]) -> Iterator[StoredDocument]:
     """Read the documents and passages that match a query, in the order of their ids."""
     fields = ["id", "passage", "bucket", "source_digest", "encoding_digest"]
-    for hit in _scan(engine, index, query, {"_source": False, "docvalue_fields": fields}, _PAGE):
+    for hit in scan(engine, index, query, {"_source": False, "docvalue_fields": fields}, _PAGE):
         values = {name: field[0] for name, field in hit.get("fields", {}).items()}
         document, number = values.get("id"), values.get("passage")
         identity = _identity(hit, document, number)
@@ -64,7 +64,7 @@ def undamaged(engine: Engine, index: str, layout: DocumentLayout, identities: Se
 
 def contents(engine: Engine, index: str, layout: DocumentLayout, query: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Read documents back: the id of each, and whether its content agrees with the digests stored beside it."""
-    for hit in _scan(engine, index, query, {"_source": dialect_of(engine.capabilities).source()}, _CONTENT_PAGE):
+    for hit in scan(engine, index, query, {"_source": dialect_of(engine.capabilities).source()}, _CONTENT_PAGE):
         stored = hit["_source"]
         yield _identity(hit, stored.get("id"), stored.get("passage")), _agrees(stored, layout)
 
@@ -88,7 +88,7 @@ def _agrees(stored: Mapping[str, Any], layout: DocumentLayout) -> bool:
         return False  # OpenSearch takes values that termweave never writes: a list of texts, a passage without its position
 
 
-def _scan(engine: Engine, index: str, query: Mapping[str, Any], parts: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:
+def scan(engine: Engine, index: str, query: Mapping[str, Any], parts: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:
     """Read all hits of a query, page by page in the order of their ids.
 
     Args:

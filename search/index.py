@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.engine.client.payloads import ALL_SHARDS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from termweave.engine import Engine
+    from termweave.learning.learned import Learned
     from termweave.records import Hit, Run
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
@@ -163,6 +165,25 @@ class Index:
         """The mode and the rerankers of a search. Arguments as `answer`."""
         RankingOptions(mode=mode, rerank_budget=rerank_budget)
         return single_query.choose(self._now.lineage, mode, rerank, rerank_budget)
+
+    def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
+        """Learn from judged questions or clicks how this index is searched best, and prove it: `termweave learn`.
+
+        Args:
+            questions: A data set or a click log; None: the book of the index and the server's log of user behaviour.
+            minutes: Time for training, building and measuring.
+            promote: Make the new generation live if its gain is confirmed. This index then searches it.
+
+        Raises:
+            UsageError: The questions cannot be used, or what training needs is not installed.
+            InputError: There are too few questions.
+        """
+        # By its name: learning builds on search, and nothing below a layer imports it.
+        run: Any = import_module("termweave.learning.run")
+        learned: Learned = run.learn(self.engine, run.LearningTask(self.name, questions, minutes, self._models))
+        if promote and learned.confirmed:
+            learned = run.promote(self.engine, learned)
+        return learned
 
     def adopt(self, profile: Profile) -> None:
         """Store a profile with the generation; searches use it from now on."""

@@ -135,7 +135,7 @@ Snapshots = TypedDict("Snapshots", {
     "schema": str, "index": str, "snapshots": Sequence[SnapshotSummary], "compared": Sequence[ComparedQuery],
 })
 Job = TypedDict("Job", {
-    "id": str, "kind": Literal["evaluate", "tune", "train"], "title": str, "index": str, "state": Literal["running", "done", "failed"],
+    "id": str, "kind": Literal["evaluate", "tune", "learn"], "title": str, "index": str, "state": Literal["running", "done", "failed"],
     "stage": str, "done": int, "total": int | None, "error": str | None,
 })
 Jobs = TypedDict("Jobs", {"schema": str, "jobs": Sequence[Job]})
@@ -185,10 +185,6 @@ Train = TypedDict("Train", {
     "passages": Sequence[ShownPassage], "gained": Sequence[Change], "lost": Sequence[Change],
 })
 FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})
-Trained = TypedDict("Trained", {
-    "schema": str, "index": str, "generation": str | None, "documents": int, "published": bool, "reason": str, "gates": Sequence[Gate],
-    "model": FolderAndHash, "measure": str, "before": float, "after": float, "steps": int, "notes": Sequence[str],
-})
 Profile = TypedDict("Profile", {
     "name": str, "weights": Mapping[str, float], "fusion": str, "reranking": Mapping[str, Any] | None,
     "ranker": NotRequired[Mapping[str, Any] | None], "fitted": Mapping[str, Any],
@@ -223,7 +219,7 @@ ANSWERS: Mapping[str, Any] = {
     "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "delete": Delete, "verify": Verify, "list": List,
     "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
     "jobs": Jobs, "backbones": Backbones, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
-    "train": Train, "trained": Trained, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,
+    "train": Train, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,
     "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error,
 }
 #: Shapes that may have further keys.

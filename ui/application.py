@@ -21,13 +21,13 @@ from termweave.ui.pages import (
     book_page,
     generations_page,
     judge_page,
+    learn_page,
     measure_page,
     query_logs,
     search_page,
     sign_in,
     sliders_page,
     snapshots_page,
-    train_page,
 )
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
@@ -56,7 +56,7 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
             *book_page.routes(),
             *query_logs.routes(),
             *measure_page.routes(),
-            *train_page.routes(),
+            *learn_page.routes(),
             *snapshots_page.routes(),
             *generations_page.routes(),
             *sign_in.routes(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 
@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 SHORTEST_TOKEN = 16
 #: Addresses that mean: every address of this machine.
 _EVERY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
-
-
-@dataclass(frozen=True)
-class TrainingCorpus:
-    """What the page Train trains on.
-
-    Attributes:
-        source: The corpus of the index that the server was started with, as `termweave index` takes it.
-        reading: Keywords of `corpora.open_source`.
-        settings: How the process that trains reaches the server.
-    """
-
-    source: str
-    reading: Mapping[str, Any]
-    settings: Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +33,7 @@ class ServeOptions:
         read_only: Refuse every change: grades, profiles, promotions.
         rerankers: Rerankers that pages may use besides those that need no place, for example "ranker@FOLDER".
         datasets: Data sets that pages may evaluate and tune on.
-        corpus: What pages may train on; None: nothing.
+        settings: How a process that learns reaches the server; None: pages do not learn.
         models: Models in place of those that the indices name, as `search.Index.open` takes them.
     """
 
@@ -61,7 +46,7 @@ class ServeOptions:
     read_only: bool = False
     rerankers: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
-    corpus: TrainingCorpus | None = None
+    settings: Settings | None = None
     models: Mapping[str, str | None] | None = None
 
     def __post_init__(self) -> None:

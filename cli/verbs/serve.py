@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,20 +11,15 @@ from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import option_group, verb
 from termweave.cli.options.search_options import check_reranker
 from termweave.cli.options.shared_options import (
-    check_together,
     connection_options,
-    include_option,
     model_options,
     models_to_open,
     output_options,
-    source_options,
 )
 from termweave.errors import UsageError
 from termweave.support import extras
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
@@ -50,11 +45,6 @@ _CONNECTIONS = 32
     multiple=True,
     metavar="DATASET",
     help="A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
-)
-@click.option(
-    "--corpus",
-    metavar="SOURCE",
-    help="The corpus of INDEX, as 'termweave index' reads it: the page Train trains a model on it and builds a generation of it.",
 )
 @option_group(
     "Access",
@@ -82,8 +72,6 @@ _CONNECTIONS = 32
     ),
 )
 @model_options
-@source_options
-@include_option
 @output_options
 @connection_options
 def command(
@@ -93,9 +81,6 @@ def command(
     read_only: bool,
     rerankers: tuple[str, ...],
     datasets: tuple[str, ...],
-    corpus: str | None,
-    skip_bad: bool,
-    reading: dict[str, Any],
     host: str,
     names: tuple[str, ...],
     proxies: tuple[str, ...],
@@ -104,7 +89,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, train, promote. Ctrl-C ends it.
+    """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, learn, promote. Ctrl-C ends it.
 
     INDEX is the index that pages show first. The pages are for this machine alone, unless --host or --name say otherwise. docs/serving.md
     describes the pages, the API and what protects them.
@@ -113,27 +98,18 @@ def command(
     Examples:
       termweave serve docs
       termweave serve docs --port 0 --read-only
-      termweave serve docs --corpus ./docs
       termweave serve docs --host 10.0.0.5 --token-file token.txt
     """
     from termweave import corpora, engine
     from termweave.search.catalog import lineage
 
-    check_together(
-        ("--corpus is the corpus of INDEX: name INDEX, too", corpus is not None and index is None),
-        (
-            "--id-field and the like describe a corpus: add --corpus SOURCE",
-            corpus is None and (skip_bad or any(reading.values())),
-        ),
-    )
     try:
         from termweave.ui import server
-        from termweave.ui.serve_options import ServeOptions, TrainingCorpus
+        from termweave.ui.serve_options import ServeOptions
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
     for spec in datasets:
         corpora.check_dataset(spec)
-    reading = {**reading, "skip_bad": skip_bad}
     options = ServeOptions(
         index=index,
         host=host,
@@ -144,7 +120,7 @@ def command(
         read_only=read_only,
         rerankers=rerankers,
         datasets=datasets,
-        corpus=None if corpus is None else TrainingCorpus(_openable(corpus, settings, reading), reading, settings),
+        settings=settings,
         models=models_to_open(models, settings),
     )
     connection = engine.connect(settings, pool_maxsize=_CONNECTIONS)
@@ -156,18 +132,3 @@ def command(
 
     server.run(connection, options, announce)
     out.say("Stopped.")
-
-
-def _openable(corpus: str, settings: Settings, reading: Mapping[str, Any]) -> str:
-    """The corpus, if it can be opened: a mistake is said before the server starts.
-
-    Raises:
-        UsageError: It cannot be opened, or it can be read once only.
-    """
-    from termweave import source_settings
-    from termweave.corpora import IndexReading, open_source
-
-    if corpus == "-":
-        raise UsageError("Standard input can be read only once.", "Name the corpus: a file or a folder.")
-    open_source(corpus, index=IndexReading(settings=lambda url: source_settings.load(url, settings)), **reading)
-    return corpus

@@ -127,6 +127,18 @@ class ParameterSearch:
             starts.append({**self.default, "rerank": True})
         return max(map(self._descend_from, starts), key=lambda point: float(self.values(point).mean()))
 
+    def descend_from_best(self) -> dict[str, Any]:
+        """Run the coordinate search from the best of the simple searches: hybrid, and its signals alone, each with and without rNN.
+
+        The simple searches are compared by their means alone: they are few, and a model that was trained on such questions can make one
+        signal better than any fusion.
+        """
+        names = {each.name for each in self._space}
+        shares = (self.default["dense"], 1.0, 0.0) if self._word_signal and "dense" in names else (self.default["dense"],)
+        reranked = (False, True) if "rerank" in names else (False,)
+        starts = [{**self.default, "dense": share, "rerank": rerank} for share in shares for rerank in reranked]
+        return self._descend_from(max(starts, key=lambda point: float(self.values(point).mean())))
+
     def _descend_from(self, start: Mapping[str, Any]) -> dict[str, Any]:
         fixed = {"rerank"} if start["rerank"] else {"rerank", *(each.name for each in _NEIGHBOURS)}
         space = [each for each in self._space if each.name not in fixed]

@@ -31,7 +31,7 @@ PAGES = (
     "/book",
     "/evaluate",
     "/tune",
-    "/train",
+    "/learn",
     "/snapshots",
     "/generations",
     "/login",

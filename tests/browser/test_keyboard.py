@@ -21,7 +21,7 @@ PAGES = (
     "/book",
     "/evaluate",
     "/tune",
-    "/train",
+    "/learn",
     "/snapshots",
     "/generations",
     "/login",

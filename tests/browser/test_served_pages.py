@@ -66,7 +66,7 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
         "/judge?judge=ann",
         "/book",
         "/evaluate",
-        "/train",
+        "/learn",
         "/generations",
     ):
         browser.open(Address(address + path), width, dark=dark)

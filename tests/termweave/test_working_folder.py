@@ -79,14 +79,13 @@ def test_the_workers_of_ray(downloads):
     assert list((downloads / "shards").glob("shard-*.parquet"))
 
 
-def test_the_process_that_trains_for_the_page(downloads):
+def test_the_process_that_learns_for_the_page(downloads):
     pytest.importorskip("torch", reason="the extra 'train' is not installed")
-    from termweave.ui.background.training_places import TrainingTask
-    from termweave.ui.background.training_process import TrainingProcess
+    from termweave.ui.background.learning_process import LearningJob, LearningProcess
 
-    task = TrainingTask(settings.load(url="http://127.0.0.1:9"), "docs", str(downloads / "corpus.jsonl"))
+    task = LearningJob(settings.load(url="http://127.0.0.1:9"), "docs", {})
     with pytest.raises(TermweaveError, match=r"127\.0\.0\.1:9"):  # it came as far as the server, which is not there
-        TrainingProcess(task).run(lambda *_, **__: None, lambda _: None)
+        LearningProcess(task).run(lambda *_, **__: None, lambda _: None)
 
 
 def test_a_pool_of_processes(downloads):

@@ -159,8 +159,8 @@ FORMS = (
     "/tune/adopt",
     "/snapshots/take",
     "/snapshots/remove",
-    "/train/start",
-    "/train/stop",
+    "/learn/start",
+    "/learn/stop",
 )
 WORK = ("/evaluate/start", "/tune/start")
 

@@ -99,14 +99,9 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
     vectors = []
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
-        weights, dense = (folder if name == output else "" for name in ("weights", "dense"))
-        encoder = load(weights, dense, precision=precision)
-        statistics = _statistics(encoder, sample.documents)
-        documents = encoder.encode(sample.documents, kind="document", statistics=statistics)
-        queries = encoder.encode(sample.queries, kind="query", statistics=statistics)
+        documents, ranked = searched(folder, output, sample, precision)
         if output == "dense":
             vectors.append(_vectors(documents))
-        ranked = _ranked(documents, queries, output)
         rankings.append([places for places, _ in ranked])
         if sample.gains:
             measured[precision] = float(ranking_measure(ranked, sample.gains).mean())
@@ -122,6 +117,25 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
         cosines = (vectors[0] * vectors[1]).sum(axis=1)
         figures |= {"cosine_min": float(cosines.min()), "cosine_mean": float(cosines.mean())}
     return figures
+
+
+def searched(
+    folder: Path, output: str, sample: CorpusSample, precision: Precision | None = None
+) -> tuple[list[Encoding], list[tuple[NDArray[np.int64], NDArray[np.floating[Any]]]]]:
+    """Search a sample with one model: its documents, encoded, and the ten best of each query with their scores.
+
+    Args:
+        folder: The exported folder.
+        output: "weights" or "dense".
+        sample: The sample.
+        precision: Which graph; None: the one that is used on this machine.
+    """
+    weights, dense = (folder if name == output else "" for name in ("weights", "dense"))
+    encoder = load(weights, dense, precision=precision)
+    statistics = _statistics(encoder, sample.documents)
+    documents = encoder.encode(sample.documents, kind="document", statistics=statistics)
+    queries = encoder.encode(sample.queries, kind="query", statistics=statistics)
+    return documents, _ranked(documents, queries, output)
 
 
 def in_words(output: str, figures: Mapping[str, Any]) -> str:

@@ -128,7 +128,7 @@ ENDPOINTS = {
     "jobs": job_endpoints.jobs,
     "evaluate": job_endpoints.evaluate,
     "tune": job_endpoints.tune,
-    "train": job_endpoints.train,
+    "learn": job_endpoints.learn,
     "openapi.json": openapi,
 }
 

@@ -1,4 +1,4 @@
-"""`/api/jobs`, `/api/evaluate`, `/api/tune` and `/api/train`: the work that pages began, and what came out, as JSON."""
+"""`/api/jobs`, `/api/evaluate`, `/api/tune` and `/api/learn`: the work that pages began, and what came out, as JSON."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def tune(request: Request) -> Response:
     return data({"schema": "termweave.tune/1", **asdict(job.result), "adopted": bool(job.about.get("adopted"))})
 
 
-def train(request: Request) -> Response:
-    """`trained/1`: the result of a training on the book."""
-    return data({"schema": "termweave.trained/1", **_ended(request, "train").result})
+def learn(request: Request) -> Response:
+    """`learn/1`: the result of learning."""
+    return data({"schema": "termweave.learn/1", **_ended(request, "learn").result})
 
 
 def _ended(request: Request, kind: str) -> BackgroundJob:

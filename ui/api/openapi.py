@@ -38,10 +38,13 @@ _ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
     "jobs": ("The evaluations and other work that pages began, the newest first.", ()),
     "evaluate": ("The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
     "tune": ("The result of tuning, as 'termweave tune --json'.", parameters.JOB),
-    "train": ("The result of a training on the book: the model, the generation, and whether it became live.", parameters.JOB),
+    "learn": (
+        "The result of learning: what was tried, the gain on test questions, and the generation to promote.",
+        parameters.JOB,
+    ),
 }
 #: Endpoint -> its schema in docs/schemas; "" is the answer to a request that failed.
-ANSWERS = {name: name for name in _ENDPOINTS} | {"indices": "list", "train": "trained", "": "error"}
+ANSWERS = {name: name for name in _ENDPOINTS} | {"indices": "list", "": "error"}
 _FAILURES = {
     "400": "The request cannot be understood, or asks for something that does not exist.",
     "401": "The token is missing or wrong.",

@@ -26,7 +26,7 @@ class BackgroundJob:
 
     Attributes:
         id: Its name in addresses, which cannot be guessed.
-        kind: "evaluate", "tune" or "train".
+        kind: "evaluate", "tune" or "learn".
         title: What it does, for people.
         about: What it works on, for the page that shows the result.
         stage: What it is doing.

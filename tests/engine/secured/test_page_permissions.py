@@ -80,7 +80,7 @@ def forms(client):
 
 LOOKED_AT = (
     "/search?q=run+a+function", "/search?q=run&compare=1&mode2=lexical&id=json", "/sliders?q=run", "/judge?judge=ann", "/book", "/evaluate", "/tune",
-    "/snapshots", "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/snapshots", "/api/generations", "/train",
+    "/snapshots", "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/snapshots", "/api/generations", "/learn",
 )  # fmt: skip
 
 

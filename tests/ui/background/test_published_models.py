@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
-from termweave import corpora, settings
-from termweave.errors import TermweaveError, UsageError
-from termweave.evaluation.book.reader import HELD_OUT, BookDataset, half_of
-from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave import corpora
+from termweave.errors import UsageError
+from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
+from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
 from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import BuildOptions, NotPublished, build
 from termweave.indexer.generations import generations, option_compatibility
+from termweave.indexer.preparation.passages import Window
 from termweave.records import Query
-from termweave.search.catalog.models import encoder_of
-from termweave.ui.background import training_places
-from termweave.ui.background.training_process import TrainingProcess
+from termweave.signals.pruning import Pruning
 from tests.ui.conftest import DOCUMENTS
 
 KEYS = ("timer", "json", "path", "csv", "random", "sched")
@@ -80,36 +78,6 @@ def test_a_deleted_index_does_not_come_back_from_its_training(opensearch_engine,
         opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
 
 
-def test_training_anew_keeps_the_model_that_is_live(opensearch_engine, name, source):
-    """A run that was killed after its generation went live counts as stopped; its model must not go with it."""
-    pytest.importorskip("torch")
-    from termweave.ui.background import book_training
-
-    build(opensearch_engine, corpora.open_source(source), name, BuildOptions())
-    live = generations.find_live(opensearch_engine, name)
-    folder = encoder_of(live.lineage, name, {}).models["weights"].folder
-    home = training_places.home(name)
-    published, stopped = home / "20260101000000", home / "20260102000000"
-    for run in (published, stopped):
-        (run / "model").mkdir(parents=True)
-        (run / "model" / "run.json").write_text("{}")
-    shutil.copy(folder / "termweave.json", published / "model")
-    assert training_places.unfinished(name) == stopped
-    book_training._delete_stopped(opensearch_engine, name)
-    assert (published / "model" / "termweave.json").is_file()
-    assert not stopped.exists()
-    assert training_places.unfinished(name) is None
-
-
-def test_a_process_that_dies_at_once_is_a_sentence(monkeypatch):
-    task = training_places.TrainingTask(
-        settings.load(url="http://127.0.0.1:9"), "docs", "x" * 1_000_000
-    )  # more than a pipe holds
-    monkeypatch.setattr("sys.executable", shutil.which("false"))
-    with pytest.raises(TermweaveError, match=r"ended without a result \(status 1\)"):
-        TrainingProcess(task).run(lambda *_: None, lambda _: None)
-
-
 def test_byte_vectors_stay_bytes_and_a_similarity_of_ones_own_is_refused(opensearch_engine, name, source):
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(vectors="byte"))
     options = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
@@ -121,3 +89,53 @@ def test_byte_vectors_stay_bytes_and_a_similarity_of_ones_own_is_refused(opensea
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(signals=("lexical", "term_frequency")))
     made = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
     assert made.signals == ("lexical", "term_frequency")
+
+
+def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engine, name, source):
+    options = BuildOptions(
+        dense="none",
+        signals=("lexical", "weights"),
+        analyzer="standard",
+        shards=2,
+        passages=Window(12, 9),
+        prune=Pruning(below=0.1),
+    )
+    build(opensearch_engine, corpora.open_source(source), name, options)
+    live = generations.find_live(opensearch_engine, name)
+    assert option_compatibility.options_of(opensearch_engine, live, {"dense": "none"}) == BuildOptions(
+        **{
+            **{field: getattr(options, field) for field in ("dense", "signals", "analyzer", "shards", "passages", "prune")},
+            "replicas": 0,
+        }
+    )
+    build(
+        opensearch_engine,
+        corpora.open_source(source),
+        name,
+        BuildOptions(settings={"index.analysis.analyzer.own.type": "keyword"}),
+    )
+    with pytest.raises(UsageError, match="built with settings"):
+        option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
+
+
+def test_the_halves_of_a_book_are_disjoint_and_stay_as_they_are(opensearch_engine, name):
+    book = JudgementBook(opensearch_engine, name)
+    texts = [f"query about subject {number}" for number in range(60)]
+    book.import_qrels("file", [Query(text, text) for text in texts], {text: {"json": 3} for text in texts})
+    halves = {split: BookDataset(f"book:{name}", book, split) for split in (TRAIN, HELD_OUT)}
+    ids = {split: {query.id for query in half.queries()} for split, half in halves.items()}
+    assert ids[TRAIN] | ids[HELD_OUT] == {query.id for query in book.queries()}
+    assert not ids[TRAIN] & ids[HELD_OUT]
+    assert min(map(len, ids.values())) > 15
+    assert all(
+        half_of(query.text) == split == half_of(f" {query.text.upper()} ")
+        for split, half in halves.items()
+        for query in half.queries()
+    )
+    assert set(halves[TRAIN].qrels()) == ids[TRAIN]
+    book.add([BookQuery("later", "a query that is added later", ("json",))])
+    assert {query.id for query in BookDataset(f"book:{name}", book, TRAIN).queries()} == ids[TRAIN]
+    opened = corpora.open_dataset(f"book:{name}:{HELD_OUT}")
+    assert (opened.split, opened.splits()) == (HELD_OUT, ["test", HELD_OUT, TRAIN])
+    with pytest.raises(UsageError, match="has no split 'dev'"):
+        corpora.open_dataset(f"book:{name}:dev")

@@ -1,6 +1,6 @@
-"""The process that trains: it leaves the pages fast, can be stopped so that it goes on later, and ends when the server ends.
+"""The process that learns: it leaves the pages fast, can be stopped so that it goes on later, and ends when the server ends.
 
-The server writes a `TrainingTask` to its standard input and keeps that open; it reads lines of JSON from its standard output. When standard
+The server writes a `LearningJob` to its standard input and keeps that open; it reads lines of JSON from its standard output. When standard
 input is closed, because somebody stopped the training or the server has ended in whatever way, the process interrupts itself as Ctrl-C would.
 """
 
@@ -15,34 +15,58 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from termweave.errors import TermweaveError
+from termweave.support import paths
 from termweave.support.python_processes import start_python
-from termweave.ui.background.training_places import home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from termweave.settings import Settings
     from termweave.support.python_processes import PythonProcess
-    from termweave.ui.background.training_places import TrainingTask
 
 #: How much less often than other processes it gets a processor: searches come first.
 _NICE = 10
-_RESUMED = "'Resume' on the page Train goes on from where it was."
+_RESUMED = "'Learn' on the page Learn goes on from where it was."
+#: Connections to the server: a build sends over four, renews its lease and asks for other things.
+_CONNECTIONS = 6
 
 
-class TrainingProcess:
-    """A training in a process of its own."""
+@dataclass(frozen=True)
+class LearningJob:
+    """What the process does: `termweave learn` with the book of an index and the log of user behaviour.
 
-    def __init__(self, task: TrainingTask) -> None:
+    Attributes:
+        settings: How the server is reached.
+        name: Name of the index.
+        models: Models in place of those that the index names.
+    """
+
+    settings: Settings
+    name: str
+    models: Mapping[str, str | None]
+
+    @property
+    def log(self) -> Path:
+        """The file for what libraries print."""
+        return paths.state() / "learned" / self.name / "log.txt"
+
+
+class LearningProcess:
+    """A run of `termweave learn` in a process of its own."""
+
+    def __init__(self, task: LearningJob) -> None:
         self._task = task
-        self._log = home(task.name) / "log.txt"
+        self._log = task.log
         self._process: PythonProcess | None = None
         self._stopped = False
 
     def run(self, update: Callable[..., None], say: Callable[[str], None]) -> dict[str, Any]:
-        """Train; returns what `book_training.train` returns.
+        """Learn; returns the fields of `learning.run.Learned` as JSON data.
 
         Args:
             update: Called with (done, total, stage).
@@ -96,27 +120,29 @@ def main() -> None:
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
         os.dup2(2, 1)  # what libraries print is no message
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
-        task: TrainingTask = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
+        task: LearningJob = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
         threading.Thread(target=_wait_for_the_end, daemon=True).start()
         try:
-            _tell(out, result=_train(task, out))
+            _tell(out, result=_learn(task, out))
         except KeyboardInterrupt:
             sys.exit(130)
         except TermweaveError as error:
             _tell(out, error=error.message, hint=error.hint)
         except Exception as error:  # noqa: BLE001 - the page must say something; the log has the rest
             traceback.print_exc()
-            where = home(task.name) / "log.txt"
-            _tell(out, error=f"A fault in termweave itself: {type(error).__name__}.", hint=f"Its details are in {where}.")
+            _tell(out, error=f"A fault in termweave itself: {type(error).__name__}.", hint=f"Its details are in {task.log}.")
 
 
-def _train(task: TrainingTask, out: TextIO) -> dict[str, Any]:
-    from termweave.ui.background.book_training import TrainingReports, train  # noqa: PLC0415 - takes seconds
+def _learn(task: LearningJob, out: TextIO) -> dict[str, Any]:
+    from termweave import engine  # noqa: PLC0415 - takes seconds
+    from termweave.learning.run import LearningTask, Reports, learn  # noqa: PLC0415 - likewise
 
-    def update(done: int, total: int | None = None, stage: str = "") -> None:
+    def update(done: int, total: int | None = None, stage: str = "", _detail: str = "") -> None:
         _tell(out, done=done, total=total, stage=stage)
 
-    return train(task, TrainingReports(update, lambda line: _tell(out, say=line)))
+    with engine.connect(task.settings, pool_maxsize=_CONNECTIONS) as server:
+        reports = Reports(update, lambda line: _tell(out, say=line))
+        return asdict(learn(server, LearningTask(task.name, models=task.models), reports))
 
 
 def _wait_for_the_end() -> None:

@@ -1,0 +1,125 @@
+"""Choose how the trial generation is searched, on the held-out questions, and confirm the choice on the test questions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from termweave.errors import InputError
+from termweave.evaluation import evaluate, systems
+from termweave.evaluation.candidate_fetcher import CandidateFetcher
+from termweave.evaluation.significance import randomisation_test
+from termweave.evaluation.tuning.parameter_search import ParameterSearch
+from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.search.catalog.profiles import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from termweave.corpora import Dataset
+    from termweave.evaluation import Experiment
+    from termweave.search import Index
+
+#: Name of the profile that learning stores.
+PROFILE = "learned"
+_MEASURE = "nDCG@10"
+_DEPTH = 100
+#: Chance below which a gain counts.
+SIGNIFICANT = 0.05
+#: Normal quantiles of a two-sided test at .05 that finds a difference in four of five cases.
+_QUANTILES = 1.96 + 0.84
+
+
+def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None]) -> Profile:
+    """Choose signals, their weights, the fusion and rNN reranking for an index.
+
+    The simple searches (hybrid, and each signal alone, with and without rNN) are compared by their means; from the best of them a
+    coordinate search goes on, which moves only for gains that are more than noise.
+
+    Returns:
+        The profile.
+    """
+    qrels, queries = held_out.qrels(), held_out.queries()
+    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=["vectors"] if "dense" in index.signals else [])
+    candidates = list(fetcher.candidates([query.text for query in queries], progress))
+    ranker = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
+    search = ParameterSearch(ranker, index.signals, lambda *_: None)
+    mode, reranking = search.choice(search.descend_from_best())
+    fitted = {"dataset": f"{held_out.name}:{held_out.split}", "measure": _MEASURE, "queries": len(queries)}
+    return Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
+
+
+@dataclass(frozen=True)
+class SystemFigure:
+    """A search that an index can do, on the test questions.
+
+    Attributes:
+        system: Its name.
+        ndcg: nDCG@10.
+        p: p-value of the difference to the live search, with Holm's correction over all systems; 1 for the live search itself.
+    """
+
+    system: str
+    ndcg: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The one comparison on the test questions.
+
+    Attributes:
+        before: nDCG@10 of the live search.
+        after: nDCG@10 of the new one.
+        p: p-value of the paired randomisation test.
+        questions: Number of test questions.
+        needed: About how many judged questions it would take to confirm a gain of this size; 0 where there is none.
+        system: Name of the new search in the table.
+        experiment: The whole table, its baseline the live search.
+    """
+
+    before: float
+    after: float
+    p: float
+    questions: int
+    needed: int
+    system: str
+    experiment: Experiment
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the new search is better, and not by chance."""
+        return self.after > self.before and self.p < SIGNIFICANT
+
+    def table(self) -> tuple[SystemFigure, ...]:
+        """All searches of the table."""
+        return tuple(SystemFigure(row.system, row.values[_MEASURE], row.p.get(_MEASURE, 1.0)) for row in self.experiment.rows)
+
+
+def confirm(index: Index, test: Dataset, live_run: str, progress: Callable[[int, int], None]) -> Confirmation:
+    """Compare the trial generation, as it would be searched, with the saved run of the live search.
+
+    Args:
+        index: The trial generation, its profile adopted.
+        test: The test questions.
+        live_run: Path of the TREC run of the live search on them.
+        progress: Called with (questions done, total).
+    """
+    compared = systems.default_systems(index)
+    experiment = evaluate(index, test, compared, progress, _DEPTH, baseline=live_run)
+    new = systems.default_of(compared, index)
+    if new is None:
+        raise InputError(f"The index {index.name!r} has no default search.")
+    before, after = (experiment.values[name][_MEASURE] for name in (experiment.baseline, new))
+    difference = after - before
+    gain, spread = float(difference.mean()), float(difference.std(ddof=1))
+    return Confirmation(
+        before=float(before.mean()),
+        after=float(after.mean()),
+        p=randomisation_test(after, before),
+        questions=len(before),
+        needed=ceil((_QUANTILES * spread / gain) ** 2) if gain > 0 else 0,
+        system=new,
+        experiment=experiment,
+    )

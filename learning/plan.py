@@ -1,0 +1,124 @@
+"""Plan a `termweave learn` without training: what the questions are, what will be tried, and what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.analysis.language_guess import guess_of
+from termweave.indexer.generations import generations
+from termweave.learning.candidates import candidates
+from termweave.learning.training_folder import MOST_DOCUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from termweave.learning.run import Learning
+
+#: Texts whose language is guessed.
+_SAMPLE = 200
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """What a run would do.
+
+    Attributes:
+        name: The index.
+        questions: Name of the questions.
+        parts: Part -> number of questions in it.
+        answers: Number of documents that answer a question.
+        questions_per_answer: Half of these documents answer at least so many questions.
+        near_duplicates: Questions that have a near duplicate, which stays in the same part.
+        documents: Number of documents in the index.
+        trained_on: Number of documents that training looks at.
+        languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown one.
+        methods: The training methods that are tried.
+        minutes: The budget.
+        memory_bytes: Memory that training takes at most, about.
+        disk_bytes: Free disk space that a generation and the runs take, about.
+        notes: What a user should know.
+    """
+
+    name: str
+    questions: str
+    parts: dict[str, int]
+    answers: int
+    questions_per_answer: float
+    near_duplicates: int
+    documents: int
+    trained_on: int
+    languages: dict[str, str]
+    methods: tuple[str, ...]
+    minutes: float
+    memory_bytes: int
+    disk_bytes: int
+    notes: tuple[str, ...]
+
+
+#: Memory of torch with a small encoder, its gradients and the optimiser's moments; and bytes on disk of each trained model.
+_MEMORY, _MODEL = 2_000_000_000, 250_000_000
+
+
+def plan(learning: Learning, texts: Sequence[str]) -> LearningPlan:
+    """Plan a run.
+
+    Args:
+        learning: The run, prepared.
+        texts: Some texts of the index.
+    """
+    asked, split = learning.questions, learning.split
+    counts: dict[str, int] = {}
+    for grades in asked.qrels.values():
+        for document, grade in grades.items():
+            if grade > 0:
+                counts[document] = counts.get(document, 0) + 1
+    languages = {
+        "questions": guess_of(" ".join(query.text for query in asked.queries[:_SAMPLE])) or "english",
+        "documents": guess_of(" ".join(text[:500] for text in texts[:_SAMPLE])) or "english",
+    }
+    notes = [*asked.notes, *filter(None, [learning.drift()])]
+    if languages["questions"] != languages["documents"]:
+        notes.append(
+            f"The questions seem to be {languages['questions']}, the documents {languages['documents']}: "
+            "the models that come with termweave know one language each."
+        )
+    tried = candidates(None, "")
+    bytes_now = next(each.bytes for each in generations.list_generations(learning.server, learning.task.name) if each.live) or 0
+    return LearningPlan(
+        name=learning.task.name,
+        questions=asked.name,
+        parts={part: len(ids) for part, ids in split.parts.items()},
+        answers=len(counts),
+        questions_per_answer=float(median(counts.values())),
+        near_duplicates=split.near_duplicates,
+        documents=len(learning.identities),
+        trained_on=min(MOST_DOCUMENTS, len(learning.identities)),
+        languages=languages,
+        methods=tuple(each.method for each in tried),
+        minutes=learning.task.minutes,
+        memory_bytes=_MEMORY,
+        disk_bytes=2 * bytes_now + (len(tried) + 2) * _MODEL,
+        notes=tuple(notes),
+    )
+
+
+def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
+    """The plan as pairs of a name and a value, for a table."""
+    from termweave.support.messages import counted, sized  # noqa: PLC0415 - as the rest of this file, for those who print
+
+    parts = plan.parts
+    return [
+        ("questions", f"{sum(parts.values()):,} of {plan.questions}, {plan.near_duplicates:,} with a near duplicate"),
+        (
+            "answers",
+            f"{plan.answers:,} of {counted(plan.documents, 'document')}, {plan.questions_per_answer:g} questions for each (median)",
+        ),
+        ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
+        ("language", " / ".join(dict.fromkeys(plan.languages.values()))),
+        ("tries", f"{', '.join(plan.methods)}, then the fusion of what won"),
+        ("time", f"at most {plan.minutes:g} minutes"),
+        ("memory", f"about {sized(plan.memory_bytes)}"),
+        ("disk", f"about {sized(plan.disk_bytes)}"),
+    ]

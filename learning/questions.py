@@ -1,0 +1,253 @@
+"""The questions to learn from: read from a data set, a click log, a log of user behaviour or a book, and split into three parts."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave import corpora
+from termweave.corpora import path_and_split
+from termweave.engine.index_source import ubi
+from termweave.errors import InputError, UsageError
+from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.store import JudgementBook
+from termweave.learning.near_duplicates import groups
+from termweave.records import Query
+from termweave.search.catalog import lineage
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.records import Qrels
+
+#: Fewest questions with an answer. With fewer, no part of them can show a difference.
+FEWEST = 40
+#: Share of the questions, and the most of them, that choose between models, and that confirm the choice.
+_HELD_OUT, _TEST = (0.15, 300), (0.25, 500)
+#: The parts of a split.
+TRAIN, HELD_OUT, TEST = "train", "dev", "test"
+
+
+@dataclass(frozen=True)
+class JudgedQuestions:
+    """Questions with their judgements.
+
+    Attributes:
+        name: What messages call them.
+        queries: The questions that have an answer.
+        qrels: Their judgements.
+        notes: What a user should know: what was left out, and why.
+    """
+
+    name: str
+    queries: tuple[Query, ...]
+    qrels: Qrels
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """Hexadecimal hash of questions and judgements."""
+        lines = sorted(
+            f"{query.text}\t{document}\t{grade}" for query in self.queries for document, grade in self.qrels[query.id].items()
+        )
+        return blake2b("\n".join(lines).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class QuestionSplit:
+    """Questions in three parts without near duplicates between them.
+
+    Attributes:
+        parts: "train", "dev" (chooses between models) and "test" (confirms the choice) -> ids of questions.
+        near_duplicates: Number of questions that have a near duplicate.
+    """
+
+    parts: dict[str, tuple[str, ...]]
+    near_duplicates: int
+
+
+def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
+    """Read questions.
+
+    Args:
+        spec: A data set ("FOLDER", "FOLDER:SPLIT", "book:NAME", "ubi:..."), whose split "train" is read where none is named and there
+            is one; or a click log.
+        documents: Ids of the documents in the index.
+
+    Raises:
+        UsageError: There is no such data set or file.
+        InputError: No question has an answer in the index.
+    """
+    opened = _dataset(spec)
+    if opened is None:
+        return _answered(spec, *_clicked(Path(spec)), documents, ())
+    return _answered(f"{opened.name}:{opened.split}", opened.queries(), opened.qrels(), documents, opened.notes)
+
+
+def stored(data: Path, part: str) -> JudgedQuestions:
+    """The questions of one part of a run's folder."""
+    opened = corpora.open_dataset(f"{data}:{part}")
+    return JudgedQuestions(f"earlier {part}", tuple(opened.queries()), opened.qrels())
+
+
+def read_any(server: Engine, name: str, spec: str | None, documents: Collection[str]) -> JudgedQuestions:
+    """Read the questions that a user named; without a name those of the index's own book and of the server's log of user behaviour.
+
+    Args:
+        server: The server.
+        name: Name of the index.
+        spec: As `read`; None: book and log.
+        documents: Ids of the documents in the index.
+
+    Raises:
+        UsageError: Nothing was named, and there is neither a book nor a log.
+    """
+    if spec is not None:
+        return read(spec, documents)
+    parts: list[JudgedQuestions] = []
+    if JudgementBook(server, name).qrels():
+        parts.append(_answered(f"book:{name}", *_judged(BookDataset(f"book:{name}", JudgementBook(server, name))), documents, []))
+    if all(lineage.exists(server, index) for index in (ubi.QUERIES, ubi.EVENTS)):
+        with suppress(InputError):  # a log without clicks on documents of this index
+            parts.append(read("ubi:opensearch", documents))
+    if not parts:
+        raise UsageError(
+            f"{name!r} has no judged questions and the server has no log of clicks.",
+            "Name some: a BEIR folder, a click log or ubi:FOLDER; or judge questions ('termweave serve', page Judge).",
+        )
+    return joined(parts)
+
+
+def _judged(dataset: corpora.Dataset) -> tuple[list[Query], Qrels]:
+    return dataset.queries(), dataset.qrels()
+
+
+def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
+    """All questions; of a question that several parts have, the judgements of the first one. An id that is taken gets a number."""
+    queries: dict[str, Query] = {}
+    qrels: Qrels = {}
+    for number, part in enumerate(parts):
+        for query in part.queries:
+            if query.text in queries:
+                continue
+            identity = f"{query.id}~{number}" if query.id in qrels else query.id
+            queries[query.text] = Query(identity, query.text)
+            qrels[identity] = part.qrels[query.id]
+    return JudgedQuestions(
+        " and ".join(part.name for part in parts),
+        tuple(queries.values()),
+        qrels,
+        tuple(note for part in parts for note in part.notes),
+    )
+
+
+def _dataset(spec: str) -> corpora.Dataset | None:
+    """The data set; None for a click log."""
+    base, split = path_and_split(spec)
+    if split is None and Path(base).is_file() and not base.startswith(("book:", "ubi:", "ir:")):
+        return None
+    if split is None:
+        try:
+            return corpora.open_dataset(f"{base}:train")
+        except UsageError:
+            pass  # a book, a log, or a folder with other splits
+    return corpora.open_dataset(spec)
+
+
+def _clicked(path: Path) -> tuple[list[Query], Qrels]:
+    """The queries of a click log; a clicked document is an answer."""
+    from termweave.training.data.click_log import read as read_log  # noqa: PLC0415 - numpy
+
+    qrels: Qrels = {}
+    for query, document, count in read_log(path):
+        if query and count > 0:
+            qrels.setdefault(query, {})[document] = 1
+    return [Query(text, text) for text in qrels], qrels
+
+
+def _answered(
+    name: str, queries: list[Query], qrels: Qrels, documents: Collection[str], notes: list[str] | tuple[()]
+) -> JudgedQuestions:
+    """Keep the questions that have text and an answer in the index.
+
+    Raises:
+        InputError: There is none.
+    """
+    kept, judged, absent = [], {}, 0
+    for query in queries:
+        grades = {document: grade for document, grade in qrels[query.id].items() if document in documents}
+        if query.text.strip() and any(grade > 0 for grade in grades.values()):
+            kept.append(query)
+            judged[query.id] = grades
+        else:
+            absent += 1
+    if not kept:
+        raise InputError(
+            f"Not one of the {counted(len(queries), 'question')} of {name} has an answer in the index.",
+            "Name the questions that were judged on the documents of this index; the ids of the documents must be the same.",
+        )
+    remarks = [*notes, *_contradictions(kept, judged)]
+    if absent:
+        remarks.append(f"{counted(absent, 'question')} left out: without text, or without an answer in the index.")
+    return JudgedQuestions(name, tuple(kept), judged, tuple(remarks))
+
+
+def _contradictions(queries: list[Query], qrels: Qrels) -> list[str]:
+    """A remark if a question occurs several times with different grades for one document."""
+    grades: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for query in queries:
+        for document, grade in qrels[query.id].items():
+            grades[query.text, document].add(grade)
+    count = len({text for (text, _), given in grades.items() if len(given) > 1})
+    return [f"{counted(count, 'question')} judged several times, and differently."] if count else []
+
+
+def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, seed: int = 0) -> QuestionSplit:
+    """Split questions into three parts. Near duplicates are in the same part.
+
+    Args:
+        questions: The questions.
+        earlier: Text -> part of a question that models have learned from before: it stays in its part, and new ones that are alike join
+            it. A new question that is alike to several parts is left out.
+        seed: Seed of the draw.
+
+    Raises:
+        InputError: There are too few questions.
+    """
+    count = len(questions.queries)
+    if count < FEWEST:
+        raise InputError(
+            f"{questions.name} has {counted(count, 'question')} with an answer; learning needs at least {FEWEST}.",
+            "Judge more questions ('termweave serve', page Judge), or collect clicks.",
+        )
+    members: defaultdict[int, list[str]] = defaultdict(list)
+    for query, group in zip(questions.queries, groups([query.text for query in questions.queries]), strict=True):
+        members[group].append(query.id)
+    text = {query.id: query.text for query in questions.queries}
+    shuffled: list[list[str]] = []
+    parts: dict[str, list[str]] = {TRAIN: [], HELD_OUT: [], TEST: []}
+    for alike in members.values():
+        known = {earlier[text[query]] for query in alike if text[query] in earlier} if earlier else set()
+        if not known:
+            shuffled.append(alike)
+        elif len(known) == 1:
+            parts[known.pop()] += alike
+        else:
+            for query in alike:
+                if earlier and text[query] in earlier:
+                    parts[earlier[text[query]]].append(query)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
+    sizes = {TEST: min(_TEST[1], round(_TEST[0] * count)), HELD_OUT: min(_HELD_OUT[1], round(_HELD_OUT[0] * count))}
+    for alike in shuffled:
+        part = next((part for part, size in sizes.items() if len(parts[part]) + len(alike) <= size), TRAIN)
+        parts[part] += alike
+    return QuestionSplit(
+        {part: tuple(ids) for part, ids in parts.items()}, sum(len(alike) for alike in members.values() if len(alike) > 1)
+    )

@@ -1,0 +1,139 @@
+"""The report of a run: what was tried, the gain, the questions that moved with both lists, words, cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from termweave.evaluation import latency, systems
+from termweave.evaluation.report.html_page import html, moved_most
+from termweave.indexer.generations import generations
+from termweave.search import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from termweave.corpora import Dataset
+    from termweave.engine import Engine
+    from termweave.evaluation import Experiment, Row
+    from termweave.learning.candidates import TrainedCandidate
+    from termweave.learning.choice import Confirmation
+
+#: Documents of each list that are shown of a question that moved.
+_SHOWN = 5
+#: Searches that are timed on each generation.
+_TIMED = 30
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A question whose figure changed much.
+
+    Attributes:
+        question: Its text.
+        before: nDCG@10 of the live search.
+        after: nDCG@10 of the new one.
+        documents_before: Ids of the best documents of the live search.
+        documents_after: Ids of the best documents of the new one.
+        answers: Ids of the documents that are judged to answer it.
+    """
+
+    question: str
+    before: float
+    after: float
+    documents_before: tuple[str, ...]
+    documents_after: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchCost:
+    """What a search costs with a generation.
+
+    Attributes:
+        milliseconds: Median of a search, with this server and on this machine.
+        bytes: Size of the generation on disk.
+    """
+
+    milliseconds: float
+    bytes: int
+
+
+def moved(experiment: Experiment, row: Row, dataset: Dataset) -> tuple[Moved, ...]:
+    """The questions that gained most, then those that lost most."""
+    qrels = dataset.qrels()
+    old, new = (experiment.runs[name].scores for name in (experiment.baseline, row.system))
+    return tuple(
+        Moved(
+            experiment.texts.get(query, query),
+            before,
+            after,
+            tuple(list(old.get(query, {}))[:_SHOWN]),
+            tuple(list(new.get(query, {}))[:_SHOWN]),
+            tuple(sorted(document for document, grade in qrels[query].items() if grade > 0)[:_SHOWN]),
+        )
+        for query, before, after in moved_most(experiment, row)
+    )
+
+
+def cost(server: Engine, name: str, generation: str, models: Mapping[str, Any], questions: Sequence[str]) -> SearchCost:
+    """Time searches as users make them, and look up the size of a generation.
+
+    Args:
+        server: The server.
+        name: The index.
+        generation: The generation.
+        models: Models in place of those that the generation names.
+        questions: Texts.
+    """
+    index = Index.open(server, generation, **models)
+    available = systems.default_systems(index)
+    default = systems.default_of(available, index)
+    timed = latency.measure(index, [each for each in available if each.name == default], questions[:_TIMED])
+    sizes = {each.index: each.bytes or 0 for each in generations.list_generations(server, name)}
+    return SearchCost(next((each.median for each in timed.values()), 0.0), sizes.get(generation, 0))
+
+
+def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The terms that gained and lost most weight against BM25."""
+    from termweave.training.methods import base  # noqa: PLC0415 - torch, where a model was trained
+    from termweave.training.term_weights.inspection import inspect  # noqa: PLC0415
+
+    if model.folder is None:
+        return [], []
+    settings = base.get(model.candidate.method).settings(model.candidate.settings)
+    inspection = inspect(model.folder, str(data), settings)
+    return [asdict(each) for each in inspection.gained], [asdict(each) for each in inspection.lost]
+
+
+def page(
+    confirmation: Confirmation, test: Dataset, tried: Sequence[TrainedCandidate], lists: Sequence[Moved], about: Mapping[str, str]
+) -> str:
+    """The report as one page that loads nothing from elsewhere: the table of `evaluate`, what was tried, and both lists of questions that moved."""
+    rows = "".join(
+        f"<tr><td>{escape(each.candidate.method)}, {each.steps} steps</td><td>{each.seconds:.0f} s</td>"
+        + (
+            f"<td class=text>{escape(each.dropped)}</td></tr>"
+            if each.dropped
+            else f"<td>{each.before:.4f} to {each.after:.4f}</td></tr>"
+        )
+        for each in tried
+    )
+    shown = "".join(
+        f"<tr><td class=text dir=auto>{escape(each.question)}</td><td>{each.before:.2f} to {each.after:.2f}</td>"
+        f"<td class=text>{_ids(each.documents_before, each.answers)}</td><td class=text>{_ids(each.documents_after, each.answers)}</td></tr>"
+        for each in lists
+    )
+    more = (
+        "<h2>What was tried</h2><p class=dim>nDCG@10 of the held-out questions, with this part alone, before and after training.</p>"
+        f"<div class=wide><table>{rows}</table></div>"
+        "<h2>Questions that moved most, with the best documents before and after</h2><p class=dim>Bold: judged as an answer.</p>"
+        f"<div class=wide><table>{shown}</table></div>"
+    )
+    return html(confirmation.experiment, test, about=about).replace("</body>", f"{more}</body>")
+
+
+def _ids(documents: Sequence[str], answers: Sequence[str]) -> str:
+    return ", ".join(f"<b>{escape(each)}</b>" if each in answers else escape(each) for each in documents)

@@ -1,0 +1,137 @@
+"""Training within a budget, by successive halving: a short run of every candidate, then a long one of the best for each part.
+
+Figures here are those of the held-out questions as training measures them: one signal alone. They decide which models are built into
+the trial generation; `learning.choice` measures that one through the server.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.manifest import GRAPHS, MANIFEST
+from termweave.errors import InputError, ModelError, UsageError
+from termweave.learning.candidates import TrainedCandidate
+from termweave.training import run
+from termweave.training.methods import base
+from termweave.training.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from termweave.learning.candidates import Candidate, Part
+    from termweave.training.run import TrainingResult
+
+#: Fewest steps of a run; with fewer no candidate shows what it can do.
+_FEWEST_STEPS = 10
+#: Looks at the held-out questions in a run, besides that of step 0.
+_LOOKS = 3
+#: A loss of nDCG@10 by int8 from which on the model is used in fp32.
+_INT8_LOSS = 0.005
+#: Most steps of a long run, for each step of the short one.
+_LONGEST = 8
+
+
+class TrainingRounds:
+    """The trainings of one `termweave learn`. A run that is finished already is not repeated.
+
+    Args:
+        data: The training folder.
+        home: Folder of the runs.
+        seconds: The budget.
+        say: Called with lines about the runs.
+        progress: Called with (done, total, stage).
+    """
+
+    def __init__(self, data: Path, home: Path, seconds: float, say: Callable[[str], None], progress: Callable[..., None]) -> None:
+        self._data, self._home, self._seconds = data, home, seconds
+        self._say, self._progress = say, progress
+        self.trained: list[TrainedCandidate] = []
+
+    def best(self, candidates: Sequence[Candidate]) -> dict[Part, TrainedCandidate]:
+        """Train, and return the best model of each part for which training helped."""
+        short = [self._train(each, each.steps, self._seconds * each.share) for each in candidates]
+        left = self._seconds - sum(each.seconds for each in self.trained)
+        parts = list(dict.fromkeys(each.candidate.part for each in short))
+        chosen: dict[Part, TrainedCandidate] = {}
+        for number, part in enumerate(sorted(parts, key=lambda part: part != "weights")):
+            ahead = max((each for each in short if each.candidate.part == part), key=lambda each: each.after)
+            if not ahead.helped:
+                continue
+            budget = left / (len(parts) - number)
+            steps = min(_LONGEST * ahead.steps, int(budget / max(0.1, ahead.seconds) * ahead.steps))
+            both = [ahead]
+            if steps >= 2 * ahead.steps:
+                both.append(self._train(ahead.candidate, steps, budget))
+                left -= both[-1].seconds
+            chosen[part] = max(both, key=lambda each: each.after)
+        return chosen
+
+    def _train(self, candidate: Candidate, steps: int, budget: float) -> TrainedCandidate:
+        result = self._run(candidate, steps, budget)
+        self.trained.append(result)
+        return result
+
+    def _run(self, candidate: Candidate, steps: int, budget: float) -> TrainedCandidate:
+        """Train one candidate with as many steps as the budget allows."""
+        method = base.get(candidate.method)
+        folder = self._home / f"{candidate.method}-{steps}"
+        finished = folder / "learned.txt"
+        started = time.monotonic()
+        try:
+            if not folder.is_dir():
+                settings = method.settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
+                minutes = plan(method, str(self._data), settings, lambda _: None).minutes
+                if minutes is not None and minutes * 60 > budget:
+                    steps = int(steps * budget / (minutes * 60))
+                    if steps < _FEWEST_STEPS:
+                        return TrainedCandidate(
+                            candidate,
+                            steps,
+                            time.monotonic() - started,
+                            dropped=f"{_FEWEST_STEPS} steps take more than its share of the time",
+                        )
+                    settings = method.settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
+                folder.mkdir(parents=True)
+                (folder / "settings.txt").write_text(str(steps), encoding="utf-8")
+            steps = int((folder / "settings.txt").read_text(encoding="utf-8"))
+            settings = method.settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
+            model = folder / "model"
+            self._say(f"Training {candidate.method} for {steps} steps")
+            result = run.train(
+                method,
+                str(self._data),
+                settings,
+                model,
+                resume=(model / run.RUN).is_file() or (model / MANIFEST).is_file(),
+                say=self._say,
+                progress=lambda done, total=None, stage="": self._progress(done, total, f"{candidate.method}: {stage}"),
+            )
+            if not finished.is_file():
+                finished.write_text(str(time.monotonic() - started), encoding="utf-8")
+        except (InputError, ModelError, UsageError) as error:
+            return TrainedCandidate(candidate, steps, time.monotonic() - started, dropped=error.message)
+        return _described(candidate, steps, float(finished.read_text(encoding="utf-8")), result)
+
+
+def _described(candidate: Candidate, steps: int, seconds: float, result: TrainingResult) -> TrainedCandidate:
+    """The result of a run. A model that loses too much by int8 is left with its fp32 graph alone."""
+    values, best = result.history["values"], result.history["best"]
+    figures: dict[str, Any] = result.ndcg.get(candidate.part, {})
+    change = figures.get("change")
+    precise = change is not None and change < -_INT8_LOSS
+    if precise:
+        for graph in result.folder.rglob(GRAPHS["int8"]):
+            graph.unlink()
+    return TrainedCandidate(
+        candidate,
+        steps,
+        seconds,
+        result.folder,
+        before=values[0],
+        after=values[best],
+        best=result.history["steps"][best],
+        int8=change,
+        precision="fp32" if precise else "int8",
+    )

@@ -1,0 +1,140 @@
+"""Questions are read from every form that people have, and split without leaks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from termweave.errors import InputError, UsageError
+from termweave.learning import questions
+from termweave.learning.near_duplicates import groups
+from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions
+from termweave.records import Query
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A BEIR folder with a split to train and one to test."""
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text("".join(f"{json.dumps({'_id': f'd{n}', 'text': f'text {n}'})}\n" for n in range(50)))
+    (tmp_path / "queries.jsonl").write_text(
+        "".join(f"{json.dumps({'_id': f'q{n}', 'text': f'question about thing{n}'})}\n" for n in range(80))
+    )
+    for split, numbers in (("train", range(60)), ("test", range(60, 80))):
+        rows = "".join(f"q{n}\td{n % 50}\t1\n" for n in numbers)
+        (tmp_path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    return tmp_path
+
+
+def documents(count=50):
+    return {f"d{number}" for number in range(count)}
+
+
+def test_a_folder_gives_its_split_train_and_another_where_it_is_named(folder):
+    assert len(questions.read(str(folder), documents()).queries) == 60
+    assert {query.id for query in questions.read(f"{folder}:test", documents()).queries} == {f"q{n}" for n in range(60, 80)}
+
+
+def test_a_click_log_gives_the_clicked_documents(tmp_path):
+    log = tmp_path / "clicks.tsv"
+    log.write_text("query\tdocument\tcount\nhow to pay\td1\t3\nhow to pay\td2\t1\nwhere is it\td9\t0\nopen hours\tgone\t5\n")
+    read = questions.read(str(log), documents())
+    assert read.qrels == {"how to pay": {"d1": 1, "d2": 1}}
+    assert "1 question left out" in " ".join(read.notes)
+
+
+def test_answers_that_are_not_in_the_index_are_left_out_and_named(folder):
+    read = questions.read(str(folder), documents(10))
+    assert len(read.queries) == 20
+    assert "40 questions left out" in " ".join(read.notes)
+    with pytest.raises(InputError, match="Not one of the 60 questions"):
+        questions.read(str(folder), {"other"})
+
+
+def test_a_name_that_is_nothing_is_refused():
+    with pytest.raises(UsageError, match="no file or folder"):
+        questions.read("./nothing-here", documents())
+
+
+def judged(texts, grades=None):
+    queries = tuple(Query(f"q{number}", text) for number, text in enumerate(texts))
+    return JudgedQuestions("some", queries, {query.id: {"d": 1} for query in queries} if grades is None else grades)
+
+
+def test_contradictory_judgements_are_named(folder):
+    (folder / "queries.jsonl").write_text(
+        "".join(f"{json.dumps({'_id': f'q{n}', 'text': 'the same question' if n < 2 else f'other {n}'})}\n" for n in range(80))
+    )
+    rows = "q0\td1\t1\nq1\td1\t0\nq1\td2\t1\n" + "".join(f"q{n}\td3\t1\n" for n in range(2, 60))
+    (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    assert "1 question judged several times, and differently." in questions.read(str(folder), documents()).notes
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, questions.FEWEST - 1])
+def test_too_few_questions_are_refused_with_what_to_do(count):
+    with pytest.raises(InputError, match=f"learning needs at least {questions.FEWEST}") as refused:
+        questions.split(judged([f"question about thing{number}" for number in range(count)]))
+    assert "Judge more" in str(refused.value)
+
+
+def test_no_near_duplicate_is_in_two_parts():
+    texts = [f"{'please ' * (number % 2)}tell me about subject{number // 2} and its history" for number in range(400)]
+    asked = judged(texts)
+    split = questions.split(asked)
+    part_of = {query: part for part, ids in split.parts.items() for query in ids}
+    assert set(part_of) == {query.id for query in asked.queries}
+    number = groups(texts)
+    for place, group in enumerate(number):
+        assert part_of[f"q{place}"] == part_of[f"q{group}"]
+    assert split.near_duplicates == 400
+    assert len(split.parts[TRAIN]) > len(split.parts[TEST]) > len(split.parts[HELD_OUT]) > 0
+
+
+def test_the_split_is_the_same_every_time_and_another_with_other_questions():
+    asked = judged([f"question about thing{number}" for number in range(100)])
+    assert questions.split(asked).parts == questions.split(asked).parts
+    assert asked.hash != judged([f"question about thing{number}" for number in range(101)]).hash
+
+
+def test_parts_have_limits_so_that_most_questions_train():
+    sizes = {part: len(ids) for part, ids in questions.split(judged([f"thing{n} is what" for n in range(10_000)])).parts.items()}
+    assert sizes == {TRAIN: 9_200, HELD_OUT: 300, TEST: 500}
+
+
+def test_questions_keep_the_part_that_they_had(folder):
+    """What models have learned from never confirms a later one, and what is alike to it does not either."""
+    texts = [f"tell me about subject{number} and its history" for number in range(100)]
+    first = questions.split(judged(texts))
+    part_of = {texts[int(query[1:])]: part for part, ids in first.parts.items() for query in ids}
+    more = [
+        *texts,
+        *(f"please tell me about subject{number} and its history" for number in range(100)),
+        *(f"thing{n}" for n in range(100)),
+    ]
+    asked = judged(more)
+    later = questions.split(asked, part_of)
+    now = {more[int(query[1:])]: part for part, ids in later.parts.items() for query in ids}
+    assert {text: now[text] for text in texts} == part_of
+    assert all(now[f"please {text}"] == part for text, part in part_of.items())
+    assert set(now) == set(more)
+
+
+def test_a_new_question_that_is_alike_to_several_parts_is_left_out():
+    words = [f"word{number}" for number in range(20)]
+    one, other = " ".join(words[:16]), " ".join(words[4:])
+    between = " ".join(words[2:18])
+    filler = [f"thing{number} is what" for number in range(60)]
+    asked = judged([one, other, between, *filler])
+    split = questions.split(asked, {one: TRAIN, other: TEST})
+    assert "q0" in split.parts[TRAIN]
+    assert "q1" in split.parts[TEST]
+    assert not any("q2" in ids for ids in split.parts.values())
+
+
+def test_joined_questions_have_the_judgements_of_the_first_and_ids_of_their_own():
+    one, other = judged(["same question", "only here"]), judged(["another with the same id", "same question"])
+    both = questions.joined((one, other))
+    assert [query.text for query in both.queries] == ["same question", "only here", "another with the same id"]
+    assert len({query.id for query in both.queries}) == 3
+    assert set(both.qrels) == {query.id for query in both.queries}
