@@ -109,7 +109,11 @@ class Ledger:
             (id of the document, line) -> the duplicate, for each document that was not entered.
         """
         rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source, entry.parent) for entry in entries]
+        before = self._db.total_changes
         self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
+        cut = self._all("SELECT 1 FROM documents WHERE parent IS NOT NULL LIMIT 1")
+        if not cut and self._db.total_changes - before == len(rows):
+            return {}
         documents: dict[tuple[str, int | None], list[LedgerEntry]] = {}
         for entry in entries:
             documents.setdefault((entry.parent or entry.id, entry.line), []).append(entry)

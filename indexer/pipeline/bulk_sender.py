@@ -77,10 +77,10 @@ class BulkSender:
 
     def send(self, batches: Iterator[Sequence[BulkItem]]) -> Iterator[Outcome]:
         """Send all batches, which the workers take as they become free; yields as `outcomes`."""
-        self._running = self._workers
         for number in range(self._workers):
             # Daemon threads: a server that does not answer must not keep the process alive.
             threading.Thread(target=self._work, args=(batches,), name=f"termweave-send-{number}", daemon=True).start()
+            self._running += 1
         yield from self.outcomes()
 
     def outcomes(self) -> Iterator[Outcome]:
