@@ -245,7 +245,7 @@ def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: Build
 def _in_words(
     source: Source, models: Mapping[str, ModelInfo], options: BuildOptions, resolved: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What the fingerprint covers, as a user knows it. If two fingerprints differ, these texts differ."""
+    """Describe everything that the fingerprint covers, as a user knows it. If two fingerprints differ, these texts differ."""
     parts = {"source": f"{source.name} ({source.fingerprint[:8]})"}
     for name, option in DECLARED.items():
         for flag in option.flags:

@@ -197,7 +197,7 @@ def statistics_lineage(statistics: CorpusStatistics | None) -> dict[str, Any]:
 
 
 def stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:
-    """How much each signal that can be counted stores for a document, on average."""
+    """Say how much each signal that can be counted stores for a document, on average."""
     counted = {signal.name: signal.counted for signal in layout.signals if signal.counted}
     if not counted:
         return []

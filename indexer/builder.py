@@ -223,7 +223,7 @@ def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOption
 
 
 def noticeable_wait(engine: Engine) -> list[str]:
-    """How long a build or an update waited for the server, if that was noticeable."""
+    """Say how long a build or an update waited for the server, if that was noticeable."""
     seconds = engine.seconds_waited
     if seconds < _NOTICEABLE:
         return []

@@ -30,7 +30,7 @@ _WITHOUT_NEIGHBOURS = (
 
 @dataclass(frozen=True)
 class Changes:
-    """What an update did.
+    """The changes that an update made.
 
     Attributes:
         counts: How the source and the generation differed.

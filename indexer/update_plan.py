@@ -1,4 +1,4 @@
-"""What an update would change, and the refusal of an update that would delete too much."""
+"""The plan of an update: the changes that it would make, and its refusal if it would delete too much."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class LargeDeletion(UsageError):
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """What an update would change.
+    """The changes that an update would make.
 
     Attributes:
         name: The alias.

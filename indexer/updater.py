@@ -245,7 +245,7 @@ def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, n
 
 
 def _advice(difference: Difference, name: str) -> str:
-    """What to do if an index differs from its ledger after an update."""
+    """Advise what to do if an index differs from its ledger after an update."""
     ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
     if not ids:
         return "Run the same command again: it sends what is missing."

@@ -150,7 +150,7 @@ class Dense(Signal):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
-        """The dialect says it."""
+        """Ask the dialect of the server."""
         return dialect_of(capabilities).vectors_obstacle(capabilities)
 
     def parameters(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a server spells fields and queries: the dialects of OpenSearch and of Elasticsearch.
+"""The spelling of fields and queries on a server: the dialects of OpenSearch and of Elasticsearch.
 
 Signals, searches and the indexer ask the dialect of the server (`dialect_of`); no other module knows the difference. Both dialects give the same
 scores for weights and vectors: an exact dot product of the stored integers, and 1 + ip or 1 / (1 - ip) for an inner product ip.
@@ -91,7 +91,7 @@ class OpenSearch(ServerDialect):
     highlight_limit = "max_analyzer_offset"
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
-        """None: `rank_features` belongs to its core."""
+        """Always None, because `rank_features` belongs to the core of OpenSearch."""
         del capabilities
         return None
 
@@ -186,7 +186,7 @@ class Elasticsearch(ServerDialect):
         }
 
     def vector_settings(self) -> dict[str, Any]:
-        """None are needed."""
+        """Always empty, because `dense_vector` needs no settings."""
         return {}
 
     def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Weights(WeightedTerms):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
-        """The dialect says it."""
+        """Ask the dialect of the server."""
         return dialect_of(capabilities).weights_obstacle(capabilities)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Engine:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What this server can do; the server is asked once."""
+        """The capabilities of this server, which is asked once."""
         return probe(self)
 
     def of_indices(self, path: str, kind: str, *, params: Mapping[str, Any] | None = None) -> dict[str, Any]:

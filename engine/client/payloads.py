@@ -1,4 +1,4 @@
-"""What travels in requests and responses: JSON bodies, query parameters, content types, escaped parts of a path."""
+"""Encode requests and decode responses: JSON bodies, query parameters, content types, escaped parts of a path."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _SHORTEST_TIMEOUT = 1.0
 
 
 def log(sentence: str) -> None:
-    """Where a Python program sees the lines: a logger's warnings are printed unless the program decides otherwise."""
+    """Log a sentence as a warning, which a Python program prints unless it decides otherwise."""
     logging.getLogger("termweave.engine").warning("%s", for_python(sentence))
 
 

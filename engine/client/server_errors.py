@@ -1,4 +1,4 @@
-"""What a failed request means: exceptions and error responses become one sentence and one hint."""
+"""Explain failed requests: exceptions and error responses become one sentence and one hint."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def missing_index(error: EngineResponseError) -> str:
 
 
 def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> EngineUnreachable:
-    """Say why there is no connection to an address, as far as the client's exception tells."""
+    """Explain why there is no connection to an address, as far as the client's exception tells."""
     from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where a connection failed
 
     text = str(error)

@@ -205,7 +205,7 @@ def _code(error: ssl.SSLError) -> str:
 
 
 def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | None) -> tuple[str, str] | None:
-    """What a failed TLS handshake means.
+    """Explain a failed TLS handshake.
 
     Args:
         error: The exception of the client; the one of OpenSSL is looked for among its causes and arguments.
@@ -236,7 +236,7 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
 
 
 def _said_to_a_listener(url: str, context: ssl.SSLContext) -> ssl.SSLError | None:
-    """What the server says to a client that sends nothing.
+    """Listen to the server as a client that sends nothing; returns its TLS error.
 
     In TLS 1.3 a server checks the client certificate after the client's side of the handshake. A client that is sending its request at that
     moment loses the server's message with the connection.

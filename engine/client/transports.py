@@ -46,7 +46,7 @@ class AnswerTooLarge(Exception):
 
 @dataclass(frozen=True)
 class Access:
-    """How a server is reached.
+    """Address, credentials and limits of a connection.
 
     Attributes:
         url: Address without credentials.

@@ -125,7 +125,7 @@ def examine(home: Path) -> Java:
 
 
 def _output(launcher: Path, option: str) -> str:
-    """What Java prints when it is run with an option; "" if it does not run."""
+    """The output of Java when it is run with an option; "" if it does not run."""
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -57,7 +57,7 @@ class ChangedDocuments(IndexSource):
 
     @property
     def query(self) -> dict[str, Any] | None:
-        """What the changed documents match."""
+        """The clause that the changed documents match."""
         clauses = [each for each in (self.reading.index.query, self._clause) if each]
         return {"bool": {"filter": clauses}} if clauses else None
 

@@ -103,7 +103,7 @@ class IndexSource(EntrySource):
 
     @property
     def query(self) -> Mapping[str, Any] | None:
-        """What the documents that are read match; None: all are read."""
+        """The clause that the documents to read match; None: all are read."""
         return self.reading.index.query
 
     @property
@@ -113,7 +113,7 @@ class IndexSource(EntrySource):
 
     @property
     def origin(self) -> dict[str, str]:
-        """What the lineage stores beside name and fingerprint."""
+        """The entries that the lineage stores beside name and fingerprint."""
         return {name: value for name, value in (("marks", self.marks), ("kept", "mapping" * self.reading.index.whole)) if value}
 
     def marks_of(self, stored: str) -> dict[str, int]:
@@ -224,7 +224,7 @@ class IndexSource(EntrySource):
 
     @cached_property
     def _state(self) -> dict[str, Any]:
-        """What the spool knows of the snapshot; a new point in time is opened if there is none."""
+        """The state of the snapshot in the spool. If there is none, a new point in time is opened."""
         if (stored := self._spool.get()) is not None:
             return stored
         views = self._open()

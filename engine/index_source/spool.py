@@ -43,7 +43,7 @@ class Spool:
         self._end = 0
 
     def get(self) -> dict[str, Any] | None:
-        """What `put` stored; None if nothing was."""
+        """The state that `put` stored; None if there is none."""
         try:
             stored: dict[str, Any] = orjson.loads((self._folder / "state.json").read_bytes())
         except (OSError, orjson.JSONDecodeError):

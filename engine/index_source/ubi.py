@@ -67,7 +67,7 @@ class UbiLog(JudgementSource):
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of the log."""
+        """Remarks about the log for the user."""
         return self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
 
     def splits(self) -> list[str]:
@@ -94,7 +94,7 @@ class UbiLog(JudgementSource):
 
     @cached_property
     def behaviour(self) -> ubi.Behaviour:
-        """What users did.
+        """The behaviour of the users in the log.
 
         Raises:
             InputError: No search of the log has a click.

@@ -41,7 +41,7 @@ def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None
         if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
             profiles = tuned
         elif names := ", ".join(tuned.get("profiles", ())):
-            warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals; tune again."]
+            warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals. Tune again."]
     lineage.write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))
     return warnings
 

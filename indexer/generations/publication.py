@@ -41,8 +41,8 @@ def publish(
         check_free(engine, name)
     if now not in {None, expected, index}:  # if the alias is gone, nobody moved it elsewhere
         raise EngineError(
-            f"While {index!r} was built, another command pointed {name!r} at {now!r}; this build was not published.",
-            "Compare both generations; run 'termweave index' again to publish yours.",
+            f"While {index!r} was built, another command pointed {name!r} at {now!r}, so this build was not published.",
+            "Compare both generations. Run 'termweave index' again to publish yours.",
         )
     actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name}}]
     if now and now != index:

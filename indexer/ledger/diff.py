@@ -83,7 +83,7 @@ class ChangeCounts:
 
     @property
     def stored(self) -> int:
-        """How many documents the generation held when it was compared."""
+        """The number of documents in the generation when it was compared."""
         return self.changed + self.unchanged + self.gone
 
     def __str__(self) -> str:

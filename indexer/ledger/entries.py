@@ -1,4 +1,4 @@
-"""What the ledger is given and what it answers: entries, duplicates, sums of buckets."""
+"""Records of the ledger: entries, duplicates, sums of buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server's responses to `_bulk` mean for each document: acknowledged, refused, to be sent again, or the end of sending."""
+"""Read the server's responses to `_bulk`: each document is acknowledged, refused or to be sent again, or the sending ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BulkItem:
 
 @dataclass
 class Outcome:
-    """What became of the documents of one request.
+    """The result of one request for its documents.
 
     Attributes:
         acknowledged: Documents that the server has: (id, digest).

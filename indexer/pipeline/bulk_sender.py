@@ -84,7 +84,7 @@ class BulkSender:
         yield from self.outcomes()
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield what became of the documents until all workers have ended, and an empty outcome when nothing has happened for 0.2 s."""
+        """Yield the outcome of each request until all workers have ended, and an empty one when nothing has happened for 0.2 s."""
         while self._running:
             try:
                 outcome = self._outcomes.get(timeout=_TICK)

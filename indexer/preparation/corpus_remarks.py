@@ -1,4 +1,4 @@
-"""What a user should know about the documents of a corpus: those left out, repeated, unusual, or longer than a model reads."""
+"""Notes and warnings about the documents of a corpus: those left out, repeated, unusual, or longer than a model reads."""
 
 from __future__ import annotations
 

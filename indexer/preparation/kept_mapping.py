@@ -88,7 +88,7 @@ def _options(options: BuildOptions) -> list[str]:
 
 
 def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
-    """What of a mapping cannot stand beside termweave's fields."""
+    """Name the parts of a mapping that cannot stand beside termweave's fields."""
     fields = index.reading.fields
     wrong = []
     texts = {"title": (fields.title or "title",), "text": fields.text or ("text",)}

@@ -24,7 +24,7 @@ _EXAMPLE, _NAMED = 30, 5
 
 @dataclass
 class _Values:
-    """What was seen in one metadata entry."""
+    """The types and the longest text among the values of one metadata entry."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     example: str = ""

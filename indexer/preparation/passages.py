@@ -190,7 +190,7 @@ class Passages(Derived):
 
     @property
     def total(self) -> int | None:
-        """None: the number of passages is not known without reading the source."""
+        """Always None, because the number of passages is not known before the source is read."""
         return None
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:

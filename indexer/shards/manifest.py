@@ -29,7 +29,7 @@ _PLANNED = ("fingerprint", "models", "passages", "skip_bad", "analyzer")
 
 @dataclass(frozen=True)
 class ShardManifest:
-    """What a folder of shards holds.
+    """The contents of a folder of shards.
 
     Attributes:
         source: Name of the corpus.

@@ -176,7 +176,7 @@ def _encodings(table: Any, documents: Sequence[Document]) -> list[Encoding]:
 
 
 def _impossible(encoding: Encoding) -> str:
-    """What no model gives; "" if everything is possible."""
+    """Name a value that no model gives; "" if every value is possible."""
     weights, vector = encoding.weights, encoding.vector
     if weights is not None:
         if len(weights.terms) != len(weights.weights) or len(set(weights.terms)) != len(weights.terms):

@@ -82,7 +82,7 @@ class EncodedFolder:
 
     @cached_property
     def encodings(self) -> Encodings:
-        """What is known of the encodings that the documents have."""
+        """The models, statistics and sample of the encodings that the documents have."""
         stored = self._manifest
         return Encodings(
             models=stored.models,
