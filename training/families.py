@@ -92,8 +92,8 @@ class Family(Protocol):
         """Refuse what the run would refuse, apart from what `build_model` refuses; used by ``--plan``."""
         ...
 
-    def estimate(self, method: TrainingMethod, model: Any, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate | None:
-        """What the run will take, for ``--plan``; None where the family does not measure it."""
+    def estimate(self, method: TrainingMethod, model: Any, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+        """What the run will take, for ``--plan``."""
         ...
 
     def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> Any:

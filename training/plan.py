@@ -14,6 +14,7 @@ from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.methods.parameters import FROM_SCRATCH
 from termweave.training.mixture import parts
+from termweave.training.run import is_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +40,9 @@ class TrainingPlan:
         backbone: Folder of the backbone.
         frozen: Whether the backbone is frozen, so that its hidden states can be cached.
         states_bytes: Size of the cached hidden states.
-        minutes: Estimate for all steps and evaluations; None where the family measures none (`Family.estimate`).
-        memory_bytes: Estimate of the memory that training takes; None likewise.
+        before: What is trained before, such as LE-BS's scorer: method, steps and minutes.
+        minutes: Estimate for all steps and evaluations, those of `before` included.
+        memory_bytes: Estimate of the memory that training takes: of the run itself.
         settings: All settings.
     """
 
@@ -56,8 +58,9 @@ class TrainingPlan:
     backbone: str
     frozen: bool
     states_bytes: int
-    minutes: float | None
-    memory_bytes: int | None
+    before: list[dict[str, Any]]
+    minutes: float
+    memory_bytes: int
     settings: dict[str, Any]
 
 
@@ -71,6 +74,7 @@ def plan(method: TrainingMethod, spec: str, settings: Mapping[str, Any], say: Ca
         family.check(method, settings, setup)
         settings = loading.settled(model.backbone, settings, say)
         estimate = family.estimate(method, model, settings, setup)
+        before = _before(method, spec, data[0].setup, settings, say)
         width = 2 * int(orjson.loads((setup.backbone / "config.json").read_bytes())["hidden_size"])
     pieces = sum(_pieces(part.setup, int(settings["training_length"])) for part in data)
     frozen = settings["top_layers"] == 0
@@ -87,10 +91,23 @@ def plan(method: TrainingMethod, spec: str, settings: Mapping[str, Any], say: Ca
         backbone=str(setup.backbone) if settings["backbone"] != FROM_SCRATCH else FROM_SCRATCH,
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
-        minutes=None if estimate is None else estimate.minutes,
-        memory_bytes=None if estimate is None else estimate.memory_bytes,
+        before=before,
+        minutes=estimate.minutes + sum(each["minutes"] for each in before),
+        memory_bytes=estimate.memory_bytes,
         settings=dict(settings),
     )
+
+
+def _before(
+    method: TrainingMethod, spec: str, setup: RunSetup, settings: Mapping[str, Any], say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """What is trained before this method and is not in the cache yet."""
+    to_train = method.trains_first(spec, setup, settings)
+    if to_train is None or is_finished(to_train[2]):
+        return []
+    first, own, _ = to_train
+    planned = plan(first, spec, own, say)
+    return [{"method": first.name, "steps": planned.settings["steps"], "minutes": planned.minutes}]
 
 
 def _pieces(setup: RunSetup, length: int) -> float:

@@ -139,7 +139,11 @@ def _planned(plan: TrainingPlan) -> str:
             f"{plan.dev:,} questions held out, searched in {plan.searched:,} documents",
             cache,
             f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, evaluated every {plan.settings['every']}",
-            *([] if plan.minutes is None else [f"about {_duration(plan.minutes)} and {sized(plan.memory_bytes or 0)} of memory"]),
+            *(
+                f"{each['method']} is trained first: at most {each['steps']:,} steps, about {_duration(each['minutes'])} of the time below"
+                for each in plan.before
+            ),
+            f"about {_duration(plan.minutes)} and {sized(plan.memory_bytes)} of memory",
         ]
     )
 

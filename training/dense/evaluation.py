@@ -76,8 +76,8 @@ def rankings(
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale each row to length 1; a row of zeros stays as it is."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = vectors / np.where(lengths > 0, lengths, 1.0).astype(np.float32)
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled
 
 

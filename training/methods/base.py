@@ -74,6 +74,8 @@ class TrainingMethod:
         fits: The fits of a run, one after the other.
         check: Raises `UsageError` for values that do not go together.
         defaults: Defaults that follow from what was given, name -> value.
+        trains_first: ``(name of the data set, setup, settings) -> (method, settings, folder)`` of a model that is trained and kept before,
+            if the settings need one; None: none. It refuses a model that was named instead and does not fit.
         fitted: The settings with those filled in that depend on whether questions are made of the corpus (`made`).
     """
 
@@ -91,6 +93,7 @@ class TrainingMethod:
     fits: Callable[[TrainingContext], Iterator[Fit]] = single_fit
     check: Callable[[Mapping[str, Any]], None] = lambda _: None
     defaults: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
+    trains_first: Callable[[str, Any, Mapping[str, Any]], tuple[Any, dict[str, Any], Path] | None] = lambda *_: None
     fitted: Callable[..., Mapping[str, Any]] = lambda settings, *, made: settings  # noqa: ARG005 - the name is the contract
 
     @property

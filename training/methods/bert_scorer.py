@@ -192,6 +192,10 @@ METHOD = TermWeightMethod(
     ),
     groups=(HEAD, START, BACKBONE, DATA, LOOP, OPTIMISER),
     form=_form,
+    texts=lambda settings: (
+        int(settings["batch"]) if settings["target"] == "tfidf" else 0,
+        int(settings["batch"]) if settings["target"] == "recall" or settings["sides"] == "both" else 0,
+    ),
     loss=loss,
     check=_check,
 )

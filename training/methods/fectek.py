@@ -343,6 +343,7 @@ METHOD = TermWeightMethod(
     groups=(HEAD, START, NEGATIVES, TEACHER, MIXTURE, BACKBONE, DATA, LOOP, OPTIMISER),
     form=_form,
     loss=loss,
+    texts=lambda settings: (int(settings["batch"]), int(settings["batch"]) * (1 + int(settings["drawn"]))),
     extras=extras,
     check=_check,
     defaults=_defaults,

@@ -41,6 +41,7 @@ from termweave.training.methods.parameters import DATA, LOOP, OPTIMISER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     import torch
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from termweave.training.dense.pair_sampler import PairBatch
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.families import TrainingContext
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.setup import RunSetup
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
@@ -147,6 +150,12 @@ def _targets(context: TargetContext) -> LabelSource:
     sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
     weigh = sources.get(str(context.settings["labels"]))
     return LabelSource(*weigh(context)) if weigh else LabelSource()
+
+
+def _trains_first(name: str, setup: RunSetup, settings: Mapping[str, Any]) -> tuple[TrainingMethod, dict[str, Any], Path] | None:
+    from termweave.training.dense.labels import term_label_weights  # noqa: PLC0415 - onnxruntime
+
+    return term_label_weights.scorer_to_train(name, setup, settings)
 
 
 def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> PairBatch:
@@ -304,6 +313,7 @@ METHOD = DenseMethod(
         int(settings["batch"]) * (1 + int(settings["drawn"]) + int(settings["random_negatives"])),
     ),
     targets=_targets,
+    trains_first=_trains_first,
     fits=fits,
     rounds=lambda settings: len(_alphas(settings)) + (settings["labels"] == "distill"),
     check=_check,

@@ -31,10 +31,12 @@ class TermWeightMethod(TrainingMethod):
 
     Attributes:
         form: Returns the form of weights (how logits become weights) for the settings.
+        texts: ``(settings) -> (questions, documents)`` of a step, for ``--plan``.
     """
 
     family: str = "term_weights"
     form: Callable[[Mapping[str, Any]], Form]
+    texts: Callable[[Mapping[str, Any]], tuple[int, int]]
 
 
 HEAD = ParameterGroup(

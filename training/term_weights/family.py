@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.models.joint_model import JointModel
     from termweave.training.dev_measure import DevelopmentSet
+    from termweave.training.families import RunEstimate
     from termweave.training.methods.base import TrainingMethod
     from termweave.training.mixture import DataPart
     from termweave.training.model_folder.writer import FolderContents
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.batch import Prepared
+    from termweave.training.term_weights.declaration import TermWeightMethod
     from termweave.training.term_weights.evaluation import TermWeightDevelopment
     from termweave.training.term_weights.hidden_states import States
     from termweave.training.term_weights.inputs import TermWeightInputs
@@ -51,8 +53,11 @@ class TermWeightFamily:
             teacher.check(wanted)
         teacher_scores.written(wanted, setup)
 
-    def estimate(self, method: TrainingMethod, model: Any, settings: Mapping[str, Any], setup: RunSetup) -> None:
-        """Return None: no estimate is needed, because a step on cached hidden states takes milliseconds."""
+    def estimate(self, method: TrainingMethod, model: JointModel, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+        """Minutes and memory, from a few real texts."""
+        from termweave.training.term_weights import estimate  # noqa: PLC0415 - torch
+
+        return estimate.estimate(cast("TermWeightMethod", method), model, settings, setup)
 
     def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> JointModel:
         """Build the model: backbone and heads (`model.build`)."""

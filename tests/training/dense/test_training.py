@@ -1,6 +1,7 @@
 """Whole runs of the dense methods on a toy collection: judged pairs and the corpus alone, resumed runs, the folder that comes out."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -187,6 +188,23 @@ def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):
     larger = train(capsys, folder, base, tmp_path / "out", "--plan", method="coder", settings=(*CODER, "chunk=12", "towers=one"))
     assert larger["memory_bytes"] > plan["memory_bytes"] > 4 * 3 * 10_000  # the toy backbone has more than 10,000 parameters
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_counts_the_training_of_the_scorer(capsys, folder, base, tmp_path, monkeypatch):
+    monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "cache")
+    settings = (*SMALL, "steps=4", "every=2", "alpha=1", "scorer_preset=paper")
+    plan = train(capsys, folder, base, tmp_path / "out", "--plan", method="le-bs", settings=settings)
+    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    (scorer,) = plan["before"]
+    assert (scorer["method"], scorer["steps"]) == ("bert-scorer", 500)
+    assert 0 < scorer["minutes"] < plan["minutes"]
+    settings = (*settings, "labels=tfidf")
+    assert train(capsys, folder, base, tmp_path / "out", "--plan", method="le-bs", settings=settings)["before"] == []
+    sets = [part for each in (f"backbone={base}", "steps=99999999") for part in ("--set", each)]
+    assert run(["train", "le-bs", str(folder), "--out", str(tmp_path / "out"), "--plan", *sets]) == 0
+    said = capsys.readouterr().out
+    assert "bert-scorer is trained first: at most 500 steps" in said
+    assert re.search(r"about [\d,.]+ days and", said)  # not millions of minutes
 
 
 def test_a_plan_counts_every_fit():

@@ -109,13 +109,31 @@ def scorer_settings(settings: Mapping[str, Any]) -> tuple[TrainingMethod, dict[s
     return method, method.settings({"preset": settings["scorer_preset"], **{name: settings[name] for name in common}})
 
 
+def scorer_to_train(
+    name: str, setup: RunSetup, settings: Mapping[str, Any]
+) -> tuple[TrainingMethod, dict[str, Any], Path] | None:
+    """BERT-Scorer, its settings and its folder in the cache, if LE-BS trains one (`TrainingMethod.trains_first`).
+
+    Raises:
+        UsageError: The scorer that the settings name cannot be used.
+    """
+    if settings["labels"] != "scorer":
+        return None
+    if settings["scorer"]:
+        scorer_folder(str(settings["scorer"]), setup)
+        return None
+    method, own = scorer_settings(settings)
+    wanted = orjson.dumps([name, own, setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
+    return method, own, paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
+
+
 def _trained(context: TargetContext) -> Path:
     """The folder of a scorer that is trained now and kept in the cache."""
     from termweave.training import run  # noqa: PLC0415 - a run prepares its data with this module
 
-    method, own = scorer_settings(context.settings)
-    wanted = orjson.dumps([context.part.name, own, context.setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
-    folder = paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
+    to_train = scorer_to_train(context.part.name, context.setup, context.settings)
+    assert to_train is not None
+    method, own, folder = to_train
     if run.is_finished(folder):
         context.say(f"BERT-Scorer is read from the cache: {folder}")
         return folder
