@@ -154,9 +154,7 @@ def import_for_type_checkers(module: Any) -> None:
 
 def described(made: dict[str, dict[str, Any]]) -> str:
     """Return the OpenAPI document."""
-    return (
-        json.dumps(openapi.document({name: made[name] for name in openapi.ANSWERS.values()}), indent=1, ensure_ascii=False) + "\n"
-    )
+    return json.dumps(openapi.document({name: made[name] for name in openapi.SCHEMAS}), indent=1, ensure_ascii=False) + "\n"
 
 
 def with_tables(page: str) -> str:

@@ -135,7 +135,8 @@ def evaluate(
         )
     ids = [query.id for query in queries]
     default = default_of(asked, index)
-    gates.check_systems(required, list(described), default)
+    for gate in required:
+        gates.system_of(gate, list(described), default)
     gates.check_saved_runs(required, ids, qrels)
     notes = [
         *dataset.notes,
@@ -149,7 +150,7 @@ def evaluate(
     new_runs, shortened = runs_of(index, queries, chosen, progress, depth)
     all_runs = {**saved, **new_runs}
     values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in all_runs.items()}
-    rows = [_row(name, *described[name], values, against, with_p=name != against) for name in all_runs]
+    rows = [_row(name, *described[name], values, against) for name in all_runs]
     return Experiment(
         dataset=f"{dataset.name}:{dataset.split}",
         queries=tuple(ids),
@@ -216,15 +217,7 @@ def _values(run: Run, qrels: Qrels, ids: Sequence[str], relevant_from: int) -> d
     return {**per_query(run, qrels, ids, relevant_from=relevant_from), JUDGED: judged_share(run, qrels, ids)}
 
 
-def _row(
-    name: str,
-    mode: str,
-    reranker: str,
-    values: Mapping[str, Mapping[str, NDArray[np.float64]]],
-    baseline: str,
-    *,
-    with_p: bool,
-) -> Row:
+def _row(name: str, mode: str, reranker: str, values: Mapping[str, Mapping[str, NDArray[np.float64]]], baseline: str) -> Row:
     mine, base = values[name], values[baseline]
     difference = mine[LEADING] - base[LEADING]
     return Row(
@@ -232,7 +225,7 @@ def _row(
         mode=mode,
         reranker=reranker,
         values={measure: float(mine[measure].mean()) for measure in MEASURES},
-        p={measure: randomisation_test(mine[measure], base[measure]) for measure in MEASURES} if with_p else {},
+        p={measure: randomisation_test(mine[measure], base[measure]) for measure in MEASURES} if name != baseline else {},
         wins=int((difference > 0).sum()),
         ties=int((difference == 0).sum()),
         losses=int((difference < 0).sum()),

@@ -116,21 +116,6 @@ def check_saved_runs(required: Sequence[Gate], query_ids: Sequence[str], qrels: 
             _saved(gate.run, query_ids, qrels)
 
 
-def check_systems(required: Sequence[Gate], names: Sequence[str], default: str | None) -> None:
-    """Check, before the evaluation starts, that the table will have the systems of all gates.
-
-    Args:
-        required: The gates.
-        names: Names of the systems in the table.
-        default: The system of gates that name none.
-
-    Raises:
-        UsageError: A system is not in the table.
-    """
-    for gate in required:
-        _system(gate, names, default)
-
-
 def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     """Check a requirement against the results of an evaluation.
 
@@ -139,7 +124,7 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     """
     import numpy as np  # noqa: PLC0415 - `--help` does not need it
 
-    system = _system(gate, list(experiment.runs), experiment.default)
+    system = system_of(gate, list(experiment.runs), experiment.default)
     mine = _values(experiment.runs[system], experiment, dataset, gate.measure)
     if gate.least is not None:
         mean = float(mine.mean())
@@ -154,11 +139,20 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     return _within(system, gate.measure, difference[_comparable(experiment, dataset, gate.measure)], gate.margin, str(gate.run))
 
 
-def _system(gate: Gate, names: Sequence[str], default: str | None) -> str:
-    """Return the system of the table that a gate is about."""
+def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
+    """The system of the table that a gate is about.
+
+    Args:
+        gate: The gate.
+        names: Names of the systems in the table.
+        default: The system of gates that do not name one.
+
+    Raises:
+        UsageError: The system is not in the table.
+    """
     if gate.system is None and default is None:
         raise UsageError(
-            f"{gate.text!r} names no system, and the default search is not in the table.",
+            f"{gate.text!r} does not name a system, and the default search is not in the table.",
             f"Name a system: '{names[0]}:{gate.text}'. The table has: {', '.join(names)}.",
         )
     system = gate.system or default

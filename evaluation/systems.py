@@ -108,7 +108,7 @@ def with_baseline(systems: Sequence[System], asked: str | None, index: Index) ->
         index: The index that is evaluated.
 
     Raises:
-        UsageError: The baseline is none of these.
+        UsageError: The baseline is neither a system nor a run.
     """
     if asked is None:
         names = [system.name for system in systems]

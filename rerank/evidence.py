@@ -64,7 +64,7 @@ def evidence(
     probes = _positions(relevant, len(vectors))
     factors = np.ones(len(probes), np.float32) if grades is None else np.asarray(grades, np.float32)
     if factors.shape != (len(probes),):
-        raise UsageError(f"There are {len(probes)} relevant candidates and {factors.size} grades; there must be one for each.")
+        raise UsageError(f"There must be one grade for each of {len(probes)} relevant candidates, not {factors.size}.")
     similarity, sets = compare(query, vectors, rules, (probes + 1).tolist(), with_shares=False)
     mixed = mix(similarity[probes + 1], sets.jaccard, weight)
     averaged: NDArray[np.float32] = (factors @ mixed)[1:] / np.float32(len(probes))

@@ -131,7 +131,7 @@ def reciprocal_batch(
     """
     if len(queries) != len(candidates):
         raise UsageError(
-            f"rNN got {len(queries)} queries and {len(candidates)} lists of candidates; it needs one list per query."
+            f"rNN needs one list of candidates per query, and got {len(candidates)} lists for {len(queries)} queries."
         )
     return [_mixed(query, vectors, weight, rules) for query, vectors in zip(queries, candidates, strict=True)]
 
@@ -173,7 +173,7 @@ def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: f
         UsageError: The weight does not lie in [0, 1].
     """
     if not 0 <= weight <= 1:
-        raise UsageError(f"The rNN weight must lie in [0, 1]; it is {weight}.")
+        raise UsageError(f"The weight of rNN is a number from 0 to 1, not {weight}.")
     return np.float32(weight) * similarity + np.float32(1 - weight) * jaccard
 
 
@@ -199,7 +199,7 @@ def compare(
     """
     query, vectors = np.asarray(query, np.float32), np.asarray(vectors, np.float32)
     if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
-        raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
+        raise UsageError(f"rNN needs a query (d,) and vectors (N, d), not {query.shape} and {vectors.shape}.")
     # One product of an array with itself (syrk) gives equal vectors equal similarities to the last bit, so that they tie. In tiles,
     # or with a separate row for the query, sums run in other orders, and ties are lost (tried: a tenth faster).
     elements = np.concatenate([query[None, :], vectors])

@@ -177,7 +177,7 @@ class Dense(Signal):
         if vector is None or vector.shape != (self.dimension,):
             output = "none" if vector is None else f"{vector.shape[0]} numbers"
             raise ModelError(
-                f"Document {document.id!r} should have a vector of {self.dimension} numbers; the model gave {output}."
+                f"The model gave {output} for document {document.id!r}, and the index has vectors of {self.dimension} numbers."
             )
         if not math.isfinite(vector.dot(vector)):  # the sum is NaN or infinite if one number is
             raise ModelError(

@@ -6,7 +6,6 @@ scores for weights and vectors: an exact dot product of the stored integers, and
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,53 +22,70 @@ _FROM, _TO = frozenset({"gt", "gte", "from"}), frozenset({"lt", "lte", "to"})
 _BELOW, _ABOVE = {"gte": ""}, {"lte": "\U0010ffff"}
 
 
-class ServerDialect(ABC):
-    """The spelling of one kind of server."""
+class ServerDialect:
+    """The spelling of OpenSearch: `rank_features`, `knn_vector`, `flat_object`. Other servers override it."""
 
     #: Type of the field that holds all metadata as texts.
-    metadata_type: str
+    metadata_type = "flat_object"
     #: The largest dimension of a vector.
-    most_dimensions: int
+    most_dimensions = 16_000
     #: What the mapping of a vector says further if its numbers are bytes; empty if the server is not asked to store such vectors.
-    byte_vectors: Mapping[str, Any] = {}
+    byte_vectors: Mapping[str, Any] = {"data_type": "byte"}
     #: Name of the highlighter's option that limits the characters it analyses.
-    highlight_limit: str
+    highlight_limit = "max_analyzer_offset"
 
-    @abstractmethod
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
-        """The reason why this server cannot store weights; None if it can."""
+        """The reason why this server cannot store weights; None if it can: `rank_features` belongs to OpenSearch's core."""
+        del capabilities
+        return None
 
-    @abstractmethod
     def weights_field(self) -> dict[str, Any]:
         """The mapping of a field of terms with integers."""
+        return {"type": "rank_features"}
 
-    @abstractmethod
     def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
-        """The query for the dot product of `factors` and the stored integers, and the number that its scores are multiplied by."""
+        """The query for the dot product of `factors` and the stored integers, and the number that its scores are multiplied by.
 
-    @abstractmethod
+        `neural_sparse` if the server has its plugin (the request is shorter), else one `rank_feature` clause per term. The function
+        `linear` is exact; without a function the server would saturate scores around a pivot that depends on the shard.
+        """
+        if capabilities.neural_sparse:
+            scale = min(1.0, _NEURAL_SPARSE_CAP / max(factors.values()))
+            tokens = {name: factor * scale for name, factor in factors.items()}
+            return {"neural_sparse": {field: {"query_tokens": tokens}}}, scale
+        features = [
+            {"rank_feature": {"field": f"{field}.{name}", "boost": factor, "linear": {}}} for name, factor in factors.items()
+        ]
+        return {"bool": {"should": features, "minimum_should_match": 1}}, 1.0
+
     def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
-        """The reason why this server cannot store vectors; None if it can."""
+        """The reason why this server cannot store vectors; None if it can: OpenSearch needs the k-NN plugin."""
+        return None if capabilities.knn else "the server has no k-NN plugin, or this role may not see the server's plugins"
 
-    @abstractmethod
     def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
-        """The mapping of a field of vectors in an HNSW graph of full precision."""
+        """The mapping of a field of vectors in an HNSW graph of full precision: `knn_vector` of the engine lucene (`signals.dense`)."""
+        method = {
+            "name": "hnsw",
+            "engine": "lucene",
+            "space_type": "innerproduct",
+            "parameters": {"m": m, "ef_construction": ef_construction},
+        }
+        return {"type": "knn_vector", "dimension": dimension, "method": method}
 
-    @abstractmethod
     def vector_settings(self) -> dict[str, Any]:
         """The index settings that `vector_field` needs."""
+        return {"index.knn": True}
 
-    @abstractmethod
     def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The query for the `count` nearest documents that pass all filters."""
+        """The query for the `count` nearest documents that pass all filters, applied during graph search. Lucene explores `k` nodes."""
+        knn: dict[str, Any] = {"vector": vector, "k": count}
+        if where:
+            knn["filter"] = {"bool": {"filter": list(where)}}
+        return {"knn": {field: knn}}
 
-    @abstractmethod
     def source(self, fields: Sequence[str] | None = None) -> Any:
-        """`_source` of a search that reads fields back, weights and vectors included.
-
-        Args:
-            fields: Names of the fields; None: all.
-        """
+        """`_source` of a search that reads fields back, weights and vectors included; None: all fields."""
+        return True if fields is None else list(fields) or False
 
     def filters(self, where: Sequence[Any], entries: Collection[str]) -> list[Any]:
         """Filters in OpenSearch's spelling, as this server takes them.
@@ -82,72 +98,12 @@ class ServerDialect(ABC):
         return list(where)
 
 
-class OpenSearch(ServerDialect):
-    """OpenSearch: `rank_features`, `knn_vector`, `flat_object`."""
-
-    metadata_type = "flat_object"
-    most_dimensions = 16_000
-    byte_vectors: Mapping[str, Any] = {"data_type": "byte"}
-    highlight_limit = "max_analyzer_offset"
-
-    def weights_obstacle(self, capabilities: Capabilities) -> str | None:
-        """Always None, because `rank_features` belongs to the core of OpenSearch."""
-        del capabilities
-        return None
-
-    def weights_field(self) -> dict[str, Any]:
-        """`rank_features`."""
-        return {"type": "rank_features"}
-
-    def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
-        """`neural_sparse` if the server has its plugin (the request is shorter), else one `rank_feature` clause per term.
-
-        The function `linear` is exact; without a function the server would saturate scores around a pivot that depends on the shard.
-        """
-        if capabilities.neural_sparse:
-            scale = min(1.0, _NEURAL_SPARSE_CAP / max(factors.values()))
-            tokens = {name: factor * scale for name, factor in factors.items()}
-            return {"neural_sparse": {field: {"query_tokens": tokens}}}, scale
-        features = [
-            {"rank_feature": {"field": f"{field}.{name}", "boost": factor, "linear": {}}} for name, factor in factors.items()
-        ]
-        return {"bool": {"should": features, "minimum_should_match": 1}}, 1.0
-
-    def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
-        """The server needs the k-NN plugin."""
-        return None if capabilities.knn else "the server has no k-NN plugin, or this role may not see the server's plugins"
-
-    def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
-        """`knn_vector` of the engine lucene; `termweave.signals.dense` says why."""
-        method = {
-            "name": "hnsw",
-            "engine": "lucene",
-            "space_type": "innerproduct",
-            "parameters": {"m": m, "ef_construction": ef_construction},
-        }
-        return {"type": "knn_vector", "dimension": dimension, "method": method}
-
-    def vector_settings(self) -> dict[str, Any]:
-        """The setting that enables k-NN."""
-        return {"index.knn": True}
-
-    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """`knn` with the filters applied during graph search. Lucene explores `k` nodes."""
-        knn: dict[str, Any] = {"vector": vector, "k": count}
-        if where:
-            knn["filter"] = {"bool": {"filter": list(where)}}
-        return {"knn": {field: knn}}
-
-    def source(self, fields: Sequence[str] | None = None) -> Any:
-        """The names themselves: `_source` holds everything."""
-        return True if fields is None else list(fields) or False
-
-
 class Elasticsearch(ServerDialect):
     """Elasticsearch 8.19 and newer: `sparse_vector`, `dense_vector`, `flattened` (run on 8.19.0 and 9.2.0)."""
 
     metadata_type = "flattened"
     most_dimensions = 4_096
+    byte_vectors: Mapping[str, Any] = {}
     highlight_limit = "max_analyzed_offset"
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
@@ -245,7 +201,7 @@ def _range_with_bounds(ranges: Any) -> Any:
 
 
 #: The usual dialect.
-OPENSEARCH = OpenSearch()
+OPENSEARCH = ServerDialect()
 _DIALECTS: dict[str, ServerDialect] = {"elasticsearch": Elasticsearch()}
 
 

@@ -32,7 +32,7 @@ _LONG = 2**63
 
 
 def entries(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The single values of metadata, with dotted names. A list gives each of its values; null and "" are no values.
+    """The single values of metadata, with dotted names. A list gives each of its values; null and "" are not values.
 
     Example:
         >>> list(entries({"year": 1999, "author": {"name": "Ada"}, "tags": ["a", "b"]}))
@@ -87,7 +87,7 @@ def properties(types: Mapping[str, str]) -> dict[str, Any]:
 
 
 def date_interval(text: str) -> tuple[str, str] | None:
-    """The first instant of a year, month, day or time, and the first instant after it; None if the text is no date.
+    """The first instant of a year, month, day or time, and the first instant after it; None if the text is not a date.
 
     Example:
         >>> date_interval("2024-02")

@@ -74,7 +74,7 @@ def setting_of(index: Index, mode: str | None) -> SliderSetting:
     """The setting of a mode; None: the one that searches use without a mode.
 
     Raises:
-        UsageError: The mode is none of this index.
+        UsageError: This index does not have the mode.
     """
     chosen, reranking = index.choose(mode)
     stages = [stage for stage in (reranking.stages if reranking else ()) if isinstance(stage, ReciprocalNeighbours)]

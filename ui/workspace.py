@@ -14,6 +14,8 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.search.ranking.rerankers import split_chain
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from termweave.engine import Engine
     from termweave.search import Index
     from termweave.ui.serve_options import ServeOptions
@@ -24,7 +26,7 @@ _OPEN = 8
 _NAMES_FOR = 5.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker")
-#: Characters of a query; longer ones are no questions.
+#: Characters of a query; longer ones are not questions.
 _LONGEST = 10_000
 
 
@@ -113,6 +115,10 @@ class Workspace:
             "Make one: 'termweave index SOURCE NAME', or 'termweave demo'.",
         )
 
+    def alias(self, name: str | None) -> str:
+        """The name of the index that a request is about, without a generation."""
+        return self.index(self.chosen(name)).lineage.name
+
     def check_reranker(self, name: str | None) -> None:
         """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.
 
@@ -126,6 +132,12 @@ class Workspace:
                 f"Pages may not use the reranker {name!r}.",
                 f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",
             )
+
+
+def workspace_of(request: Request) -> Workspace:
+    """The workspace of the application that got a request."""
+    workspace: Workspace = request.app.state.workspace
+    return workspace
 
 
 def check_query(query: str) -> str:

@@ -38,7 +38,7 @@ class BookDataset(JudgementSource):
     PREFIX: ClassVar[str] = "book:"
     NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
         "A book of judgements has no documents.",
-        "Name the corpus; use the book with 'termweave evaluate' and 'termweave tune'.",
+        "Name the corpus. Use the book with 'termweave evaluate' and 'termweave tune'.",
     )
 
     def __init__(self, spec: str, book: JudgementBook | None = None, split: str = DEFAULT_SPLIT) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, UsageError
-from termweave.evaluation.book import bulk
 from termweave.search.catalog.lineage import check_one, exists
 
 if TYPE_CHECKING:
@@ -109,9 +108,7 @@ class JudgementBook:
                 {"create": {"_index": INDEX, "_id": self._id("query", query.id)}},
                 {"kind": "query", "book": self.name, "query": query.id, "text": query.text, "pool": query.pool, "number": number},
             ]
-        answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=bulk.lines(lines))
-        bulk.check(answer, "queries")
-        return [item["create"]["status"] for item in answer["items"]].count(HTTPStatus.CREATED)
+        return self._write(lines, "queries").count(HTTPStatus.CREATED)
 
     def queries(self) -> list[BookQuery]:
         """All queries, in the order in which they were added."""
@@ -125,7 +122,7 @@ class JudgementBook:
             UsageError: The grade, the name or the note cannot be used, or the book does not ask about this document.
         """
         if given.grade not in (*GRADES, None):
-            raise UsageError(f"{given.grade!r} is no grade.", f"Grades are {', '.join(map(str, GRADES))}.")
+            raise UsageError(f"{given.grade!r} is not a grade.", f"Grades are {', '.join(map(str, GRADES))}.")
         check_judge(given.judge)
         if len(given.note) > LONGEST_NOTE:
             raise UsageError(f"The note has more than {LONGEST_NOTE:,} characters.", "Write a shorter one.")
@@ -246,9 +243,27 @@ class JudgementBook:
                 },
             ]
         for place in range(0, len(lines), _PAGE):
-            body = bulk.lines(lines[place : place + _PAGE])
-            answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=body)
-            bulk.check(answer, "grades")
+            self._write(lines[place : place + _PAGE], "grades")
+
+    def _write(self, lines: Sequence[dict[str, Any]], what: str) -> list[int]:
+        """Send actions and documents as one `_bulk` request, and return the status of each document.
+
+        Raises:
+            EngineResponseError: A document was refused. One that is there already (409) was not.
+        """
+        import orjson  # noqa: PLC0415 - only where something is written
+
+        body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+        answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=body)
+        outcomes = [outcome for item in answer["items"] for outcome in item.values()]
+        for status, each in ((outcome["status"], outcome) for outcome in outcomes):
+            if status >= HTTPStatus.BAD_REQUEST and status != HTTPStatus.CONFLICT:
+                reason = f"{what} of the book were refused: {(each.get('error') or {}).get('reason', 'no reason given')}"
+                lacks = "The role of this user lacks a permission that docs/permissions.md lists."
+                raise EngineResponseError(
+                    status, reason, answer, hint=lacks if status == HTTPStatus.FORBIDDEN else "Do it again."
+                )
+        return [outcome["status"] for outcome in outcomes]
 
     def _read(
         self, filters: Sequence[dict[str, Any]], by: Sequence[str], *, order: str = "asc", most: int | None = None
@@ -298,7 +313,7 @@ def check_judge(name: str) -> str:
 
 
 def _grade(stored: dict[str, Any]) -> BookGrade:
-    """A stored grade. Anyone who may write to the index can have written it: what is no grade counts as skipped."""
+    """A stored grade. Anyone who may write to the index can have written it: what is not a grade counts as skipped."""
     texts = {name: str(stored.get(name, "")) for name in ("judge", "query", "document", "note", "at")}
     grade = stored.get("grade")
     return BookGrade(**texts, grade=grade if isinstance(grade, int) and grade in GRADES else None)

@@ -9,16 +9,14 @@ The rule is found on one half of the queries, and what it keeps is measured on t
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import judgements
 from termweave.evaluation.measures import per_query
-from termweave.evaluation.tuning.tune import FEWEST
+from termweave.evaluation.tuning.tune import shuffled_queries
 from termweave.records import Passage, Run
 from termweave.signals import dialect_of
 from termweave.signals.impacts import WeightedTerms
@@ -122,14 +120,7 @@ def find(
             "Build it without --prune, then find a rule, then build it with that rule.",
         )
     qrels = dataset.qrels()
-    queries = [each for each in dataset.queries() if any(grade > 0 for grade in qrels.get(each.id, {}).values())]
-    if len(queries) < 2 * FEWEST:
-        raise InputError(
-            f"{dataset.name} has {len(queries)} judged queries; finding a rule needs at least {2 * FEWEST}.",
-            "Judge more queries.",
-        )
-    judgements.absent_from_index(index, dataset.name, qrels)
-    random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
+    queries, _ = shuffled_queries(index, dataset, seed, "finding a rule")
     lists: list[JudgedList] = []
     for start in range(0, len(queries), 16):
         part = queries[start : start + 16]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.encoders import Ranker
-    from termweave.records import Qrels, Query
+    from termweave.records import Query
     from termweave.search import Index
     from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.search.ranking.rerankers import Need
@@ -119,9 +119,7 @@ def tune(
     arguments.check(index=index, dataset=dataset)
     _check(index)
     qrels = dataset.qrels()
-    queries = _queries_to_tune_on(dataset, qrels)
-    random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
-    notes = judgements.absent_from_index(index, dataset.name, qrels)
+    queries, notes = shuffled_queries(index, dataset, seed, "tuning")
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     recorded = None if ranker is None else _recorded(ranker)
     ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
@@ -213,20 +211,22 @@ def _check(index: Index) -> None:
         )
 
 
-def _queries_to_tune_on(dataset: Dataset, qrels: Qrels) -> list[Query]:
-    """Return the queries that have a relevant document.
+def shuffled_queries(index: Index, dataset: Dataset, seed: int, purpose: str) -> tuple[list[Query], list[str]]:
+    """The queries with a relevant document in a random order, and remarks on judged documents that the index lacks.
 
     Raises:
-        InputError: There are too few of them.
+        InputError: There are too few queries, or none of the judged documents is in the index.
     """
+    qrels = dataset.qrels()
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels.get(query.id, {}).values())]
     if len(queries) < 2 * FEWEST:
         raise InputError(
             f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
-            f"tuning needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
+            f"{purpose} needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
             f"Judge more queries{judgements.other_splits(dataset)}.",
         )
-    return queries
+    random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
+    return queries, judgements.absent_from_index(index, dataset.name, qrels)
 
 
 def _untuned(ranker: TrialRanker, signals: Sequence[str]) -> dict[str, NDArray[np.float64]]:

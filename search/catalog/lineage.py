@@ -207,7 +207,7 @@ def refuse_enriched(made: Lineage) -> None:
     if "enriched" in made.source:
         raise UsageError(
             f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
-            "Search it, or change its fields with 'termweave enrich'; for an index of its own name another NAME.",
+            "Search it, change its fields with 'termweave enrich', or give another NAME for an index of its own.",
         )
 
 

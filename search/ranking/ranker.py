@@ -76,7 +76,7 @@ class CrossEncoderReranker:
         if self.candidates < 1:
             raise UsageError(f"A ranker needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
         if not 0 <= self.weight <= 1:
-            raise UsageError(f"The weight of a ranker must lie in [0, 1]; it is {self.weight}.")
+            raise UsageError(f"The weight of a ranker is a number from 0 to 1, not {self.weight}.")
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
             raise UsageError(
                 f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.",
@@ -112,7 +112,7 @@ class CrossEncoderReranker:
         """Score the texts and mix the scores.
 
         Raises:
-            ModelError: The model cannot be opened, is no ranker, or gives something that is not a number.
+            ModelError: The model cannot be opened, is not a ranker, or gives something that is not a number.
         """
         texts = request.texts or [""] * len(request.ids)
         rows = [row for row, text in enumerate(texts) if text.strip()]
@@ -200,7 +200,7 @@ def open_ranker(model: str, expected: str) -> Ranker:
     scorer = Ranker.load(folder)
     if expected and scorer.info.hash != expected:
         raise ModelError(
-            f"The profile was tuned with the ranker {model!r} ({expected}); the model on this host is another one ({scorer.info.hash}).",
+            f"The ranker {model!r} on this host has the hash {scorer.info.hash}, and the profile was tuned with {expected}.",
             "Tune again, or name the right folder: --rerank ranker@DIR.",
         )
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
@@ -223,5 +223,5 @@ def create(option: str = "") -> CrossEncoderReranker:
     if not hub.named(option):
         model_lookup.resolve(option)
     elif not hub.well_formed(option):
-        raise UsageError(f"{option!r} names no model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")
+        raise UsageError(f"{option!r} is not the name of a model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")
     return CrossEncoderReranker(option)

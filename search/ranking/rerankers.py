@@ -59,16 +59,6 @@ class RerankRequest:
     liked: NDArray[np.float32] | None = None
 
 
-def _no_details(row: float) -> Mapping[str, Any]:
-    del row
-    return {}
-
-
-def _no_effects(row: int) -> list[dict[str, Any]]:
-    del row
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class RerankResult:
     """What a reranker makes of a request. The score of candidate i is ``keep * request.scores[i] + shares[i]``.
@@ -88,10 +78,10 @@ class RerankResult:
     shares: Sequence[float]
     keep: float = 0.0
     keep_below: float | None = None
-    details: Callable[[int], Mapping[str, Any]] = field(default=_no_details, repr=False, compare=False)
-    details_below: Callable[[float], Mapping[str, Any]] = field(default=_no_details, repr=False, compare=False)
+    details: Callable[[int], Mapping[str, Any]] = field(default=lambda _: {}, repr=False, compare=False)
+    details_below: Callable[[float], Mapping[str, Any]] = field(default=lambda _: {}, repr=False, compare=False)
     scored: int | None = None
-    word_effects: Callable[[int], list[dict[str, Any]]] = field(default=_no_effects, repr=False, compare=False)
+    word_effects: Callable[[int], list[dict[str, Any]]] = field(default=lambda _: [], repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class ReciprocalNeighbours:
         if self.candidates < 1:
             raise UsageError(f"rNN needs at least 1 candidate; N is {self.candidates}.", "Use --rerank none to leave it out.")
         if not 0 <= self.weight <= 1:
-            raise UsageError(f"The rNN weight must lie in [0, 1]; it is {self.weight}.")
+            raise UsageError(f"The weight of rNN is a number from 0 to 1, not {self.weight}.")
 
     @property
     def name(self) -> str:

@@ -73,7 +73,7 @@ def collect(
     if shown and (unknown := _unknown(opened, shown, fields)):
         remarks.append(
             f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
-            "The source's other fields are in metadata; metadata.NAME requests one of them."
+            "The source's other fields are in metadata: metadata.NAME requests one of them."
         )
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found))
 
@@ -158,7 +158,7 @@ def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
         return f"No document passes the filter {few(nothing, between=' nor ')}."
     if not together:
         alone = "; ".join(f"{label}: {count:,}" for label, count in zip(labels, counts, strict=True))
-        return f"No document passes all filters together; documents that pass each one alone: {alone}."
+        return f"No document passes all filters together. Documents that pass each one alone: {alone}."
     return f"{counted(together, 'document')} pass the filter, and the query finds none of them."
 
 

@@ -247,7 +247,7 @@ def hits_of(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
     if absent or answer.get("timed_out"):
         cause = f"{absent} of {shards['total']} shards failed" if absent else "the search timed out"
         message = f"The server searched only a part of the signal {signal!r}: {cause}. The ranking would be wrong."
-        hint = "Search again; if the error persists, look for the cause in the server's log ('termweave node logs')."
+        hint = "Search again. If the error persists, look for the cause in the server's log ('termweave node logs')."
         raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE if absent else HTTPStatus.OK, message, hint, answer)
     hits: list[dict[str, Any]] = answer["hits"]["hits"]
     return hits

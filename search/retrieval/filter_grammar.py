@@ -132,7 +132,7 @@ def parse(text: str) -> FilterExpression:
     """Read a filter.
 
     Raises:
-        UsageError: The text is no filter.
+        UsageError: The text is not a filter.
 
     Example:
         >>> parse("year>=2020 AND NOT kind=draft").root.word
@@ -278,14 +278,17 @@ def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clau
         interval = typed_fields.date_interval(value)
         if interval is None:
             raise UsageError(
-                f"The field {name!r} holds dates, and {value!r} is none.", f"Write {name}{operator}2024, 2024-05 or 2024-05-31."
+                f"The field {name!r} holds dates, and {value!r} is not a date.",
+                f"Write {name}{operator}2024, 2024-05 or 2024-05-31.",
             )
         # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
         bound = {">": ("gte", interval[1]), "<=": ("lt", interval[1])}.get(operator, (_BOUNDS[operator], interval[0]))
         return {"range": {_typed(name): {bound[0]: bound[1]}}}
     number = typed_fields.convert("double", value)
     if number is None:
-        raise UsageError(f"The field {name!r} holds numbers, and {value!r} is none.", f"Write a number: {name}{operator}10.")
+        raise UsageError(
+            f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
+        )
     whole = typed_fields.convert("long", value)
     return {"range": {_typed(name): {_BOUNDS[operator]: number if whole is None else whole}}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -69,12 +70,8 @@ def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
 def absent(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
     """The stored fields among these that no document has, found with one request; none if the server does not say."""
     aggregations = {str(at): {"filter": {"exists": {"field": name}}} for at, name in enumerate(names)}
-    try:
-        body = {"size": 0, "aggs": aggregations}
-        counts = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
-    except EngineResponseError:  # the search itself succeeded; its answer stays without this remark
-        return []
-    return [name for at, name in enumerate(names) if not counts[str(at)]["doc_count"]]
+    counts = _aggregated(engine, index, aggregations)
+    return [name for at, name in enumerate(names) if counts and not counts[str(at)]["doc_count"]]
 
 
 def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
@@ -94,10 +91,8 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
         **{f"field {at}": {"filter": {"exists": {"field": name}}, "aggs": {"sample": sample}} for at, name in enumerate(names)},
         **{f"term {at}": {"filter": {"term": {name: value}}} for at, (name, value) in enumerate(terms)},
     }
-    try:
-        body = {"size": 0, "aggs": aggregations}
-        counts = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
-    except EngineResponseError:  # the search itself succeeded; its answer stays without this remark
+    counts = _aggregated(engine, index, aggregations)
+    if not counts:
         return [], []
     documents = {name: counts[f"field {at}"] for at, name in enumerate(names)}
     missing = [name for name in names if not documents[name]["doc_count"]]
@@ -115,12 +110,21 @@ def passing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> t
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
     one = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
     every = {str(at): {"filter": clause, "aggs": {"documents": one}} for at, clause in enumerate(where)}
-    body = {"size": 0, "aggs": {**every, "all": {"filter": {"bool": {"filter": list(where)}}, "aggs": {"documents": one}}}}
-    try:
-        counts = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]
-    except EngineResponseError:
+    counts = _aggregated(
+        engine, index, {**every, "all": {"filter": {"bool": {"filter": list(where)}}, "aggs": {"documents": one}}}
+    )
+    if not counts:
         return None
     return [counts[str(at)]["documents"]["value"] for at in range(len(where))], counts["all"]["documents"]["value"]
+
+
+def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of aggregations over all documents; {} if the server refuses: the answer of a search stays without a remark then."""
+    body = {"size": 0, "aggs": aggregations}
+    with suppress(EngineResponseError):
+        counts: dict[str, Any] = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
+        return counts
+    return {}
 
 
 def compared_as_texts(where: Any) -> list[str]:

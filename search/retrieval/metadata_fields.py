@@ -41,13 +41,13 @@ def check_order(text: str) -> tuple[str, str]:
     """The field and the direction of an order: "year" or "year:asc" ascends, "year:desc" descends.
 
     Raises:
-        UsageError: The text names no field.
+        UsageError: The text does not name a field.
     """
     name, colon, direction = text.rpartition(":")
     if not colon or direction not in {"asc", "desc"}:
         name, direction = text, "asc"
     if not name.strip():
-        raise UsageError(f"{text!r} names no field to sort by.", "Write year, or year:desc for the highest first.")
+        raise UsageError(f"{text!r} does not name a field to sort by.", "Write year, or year:desc for the highest first.")
     return name.removeprefix("metadata."), direction
 
 

@@ -54,7 +54,7 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
         )
     if not 1 < len(mode.weights) <= _MOST:
         raise UsageError(
-            f"The server fuses 2 to {_MOST} signals; the mode {mode.name!r} has {len(mode.weights)}.",
+            f"The mode {mode.name!r} has {len(mode.weights)} signals, and the server fuses 2 to {_MOST}.",
             "Remove --server-fusion.",
         )
 

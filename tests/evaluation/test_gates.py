@@ -80,12 +80,12 @@ def test_a_run_of_another_corpus_is_refused_though_its_queries_have_the_same_ids
 
 def test_what_gates_look_at_has_to_be_in_the_table():
     plain, named = gates.parse("nDCG@10>=.1"), gates.parse("dense:nDCG@10>=.1")
-    gates.check_systems([plain, named], ["hybrid", "dense"], "hybrid")
-    gates.check_systems([named], ["weights", "dense"], None)
+    assert [gates.system_of(gate, ["hybrid", "dense"], "hybrid") for gate in (plain, named)] == ["hybrid", "dense"]
+    assert gates.system_of(named, ["weights", "dense"], None) == "dense"
     with pytest.raises(UsageError, match="no system 'foo'"):
-        gates.check_systems([named, gates.parse("foo:nDCG@10>=.1")], ["hybrid", "dense"], "hybrid")
-    with pytest.raises(UsageError, match="names no system") as refused:
-        gates.check_systems([plain], ["weights", "dense"], None)
+        gates.system_of(gates.parse("foo:nDCG@10>=.1"), ["hybrid", "dense"], "hybrid")
+    with pytest.raises(UsageError, match="does not name a system") as refused:
+        gates.system_of(plain, ["weights", "dense"], None)
     assert "'weights:nDCG@10>=.1'" in refused.value.hint
 
 

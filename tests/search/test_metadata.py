@@ -82,7 +82,7 @@ def test_a_filter_that_leaves_nothing_is_named(index):
 
     assert remarks("year>2015", "year>2030") == ("No document passes the filter year>2030.",)
     assert remarks("kind=a", "year=2016") == (
-        "No document passes all filters together; documents that pass each one alone: kind=a: 3; year=2016: 1.",
+        "No document passes all filters together. Documents that pass each one alone: kind=a: 3; year=2016: 1.",
     )
     assert index.answer("nothing", where="kind=a").remarks == ("3 documents pass the filter, and the query finds none of them.",)
 

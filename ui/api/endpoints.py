@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import FileResponse
@@ -12,132 +13,155 @@ from termweave.evaluation.book.store import JudgementBook
 from termweave.search.results import json
 from termweave.ui import kept_candidates, parameters, searching
 from termweave.ui.api import book_endpoints, job_endpoints
-from termweave.ui.parameters import read
 from termweave.ui.rendering import FOLDER, data
-from termweave.ui.workspace import check_query
+from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.records import Encoding
-    from termweave.ui.workspace import Workspace
+    from termweave.ui.parameters import Parameter
 
 #: The OpenAPI document, which docs/generate.py writes.
 OPENAPI = FOLDER / "static" / "openapi.json"
 
-
-def search(request: Request) -> Response:
-    """`search/1`: as `termweave search --json`."""
-    values = read(request.query_params, parameters.SEARCH)
-    side = searching.answer(_workspace(request), values, **searching.shown(values, values.keys()))
-    return data(json.search(values["q"], side.answer, side.took))
+Values = Mapping[str, Any]
 
 
-def explain(request: Request) -> Response:
-    """`explain/1`: as `termweave explain --json`."""
-    values = read(request.query_params, parameters.EXPLAIN)
-    return data(json.explain(values["q"], searching.explained(_workspace(request), values)))
+@dataclass(frozen=True)
+class Endpoint:
+    """One address of the API.
+
+    Attributes:
+        values: Gets the request and the values of its parameters, and returns the answer without its schema.
+        about: What it is for.
+        parameters: What a request may say.
+        schema: Name of the schema of its answers in docs/schemas; "": the name of the endpoint.
+    """
+
+    values: Callable[[Request, Values], Mapping[str, Any]]
+    about: str
+    parameters: Sequence[Parameter] = ()
+    schema: str = ""
 
 
-def compare(request: Request) -> Response:
-    """`compare/1`: how far two configurations agree."""
-    values = read(request.query_params, parameters.COMPARE)
-    return data({"schema": "termweave.compare/1", "query": values["q"], **searching.heads(_workspace(request), values).as_dict()})
+def search(request: Request, given: Values) -> Mapping[str, Any]:
+    """The hits and what is said about them."""
+    side = searching.answer(workspace_of(request), given, **searching.shown(given, given.keys()))
+    return json.search(given["q"], side.answer, side.took)
 
 
-def candidates(request: Request) -> Response:
-    """`candidates/1`: the candidates of every signal, with what ranks them."""
-    values = read(request.query_params, parameters.KEPT)
-    workspace = _workspace(request)
-    index = workspace.index(workspace.chosen(values["index"]))
-    setting = kept_candidates.setting_of(index, values["mode"])
-    if setting.neighbours is not None and values["rnn"] is not None:
-        setting = replace(setting, neighbours=replace(setting.neighbours, weight=values["rnn"]))
-    book = JudgementBook(workspace.engine, index.lineage.name) if values["judged"] else None
-    kept = kept_candidates.keep(index, values["q"], book, values["filter"])
-    return data(kept_candidates.as_data(index, kept, setting))
+def explain(request: Request, given: Values) -> Mapping[str, Any]:
+    """One explained document."""
+    return json.explain(given["q"], searching.explained(workspace_of(request), given))
 
 
-def requests(request: Request) -> Response:
-    """`requests/1`: the requests that the search sends to the server, as `termweave search --show-query --json`."""
-    values = read(request.query_params, parameters.REQUESTS)
-    index, _, ranked = searching.ranking(_workspace(request), values)
-    return data(json.requests(index.requests(values["q"], **ranked)))
+def compare(request: Request, given: Values) -> Mapping[str, Any]:
+    """How far two configurations agree."""
+    return {"query": given["q"], **searching.heads(workspace_of(request), given).as_dict()}
 
 
-def encode(request: Request) -> Response:
-    """`encode/1`: term weights and vectors of queries."""
-    values = read(request.query_params, parameters.ENCODE)
-    workspace = _workspace(request)
-    for text in values["q"]:
+def candidates(request: Request, given: Values) -> Mapping[str, Any]:
+    """The candidates of every signal, with what ranks them."""
+    workspace = workspace_of(request)
+    index = workspace.index(workspace.chosen(given["index"]))
+    setting = kept_candidates.setting_of(index, given["mode"])
+    if setting.neighbours is not None and given["rnn"] is not None:
+        setting = replace(setting, neighbours=replace(setting.neighbours, weight=given["rnn"]))
+    book = JudgementBook(workspace.engine, index.lineage.name) if given["judged"] else None
+    kept = kept_candidates.keep(index, given["q"], book, given["filter"])
+    return kept_candidates.as_data(index, kept, setting)
+
+
+def requests(request: Request, given: Values) -> Mapping[str, Any]:
+    """The requests that a search sends to the server."""
+    index, _, ranked = searching.ranking(workspace_of(request), given)
+    return json.requests(index.requests(given["q"], **ranked))
+
+
+def encode(request: Request, given: Values) -> Mapping[str, Any]:
+    """Term weights and vectors of queries."""
+    workspace = workspace_of(request)
+    for text in given["q"]:
         check_query(text)
-    index = workspace.index(workspace.chosen(values["index"]))
-    encoded = [_encoding(each) for each in index.encode(values["q"])]
-    return data({"schema": "termweave.encode/1", "generation": index.generation, "encodings": encoded})
+    index = workspace.index(workspace.chosen(given["index"]))
+    encoded = [
+        {"text": each.text, "weights": None if each.weights is None else each.weights.as_dict(), "vector": each.vector}
+        for each in index.encode(given["q"])
+    ]
+    return {"generation": index.generation, "encodings": encoded}
 
 
-def _encoding(encoding: Encoding) -> dict[str, Any]:
-    return {
-        "text": encoding.text,
-        "weights": None if encoding.weights is None else encoding.weights.as_dict(),
-        "vector": encoding.vector,
-    }
-
-
-def indices(request: Request) -> Response:
-    """`list/1`: as `termweave list --json`."""
+def indices(request: Request, given: Values) -> Mapping[str, Any]:
+    """All indices."""
     from termweave.indexer.generations.names import summaries  # noqa: PLC0415 - imports wait until a request needs them
 
-    read(request.query_params, ())
-    engine = _workspace(request).engine
-    return data({"schema": "termweave.list/1", "url": engine.url, "indices": summaries(engine)})
+    del given
+    engine = workspace_of(request).engine
+    return {"url": engine.url, "indices": summaries(engine)}
 
 
-def generations(request: Request) -> Response:
-    """`generations/1`: as `termweave generations --json`."""
+def generations(request: Request, given: Values) -> Mapping[str, Any]:
+    """The generations of an index."""
     from termweave.indexer.generations import generations  # noqa: PLC0415 - as above
 
-    values = read(request.query_params, parameters.GENERATIONS)
-    workspace = _workspace(request)
-    name = workspace.chosen(values["index"])
-    rows = [asdict(each) for each in generations.list_generations(workspace.engine, name)]
-    return data({"schema": "termweave.generations/1", "name": name, "generations": rows})
-
-
-def openapi(request: Request) -> Response:
-    """The OpenAPI document of all of these."""
-    del request
-    return FileResponse(OPENAPI, media_type="application/json")
+    workspace = workspace_of(request)
+    name = workspace.chosen(given["index"])
+    return {"name": name, "generations": [asdict(each) for each in generations.list_generations(workspace.engine, name)]}
 
 
 #: Path below /api -> what answers it.
 ENDPOINTS = {
-    "search": search,
-    "explain": explain,
-    "compare": compare,
-    "candidates": candidates,
-    "requests": requests,
-    "encode": encode,
-    "indices": indices,
-    "generations": generations,
-    "book": book_endpoints.book,
-    "grades": book_endpoints.grades,
-    "judge": book_endpoints.judge,
-    "snapshots": book_endpoints.snapshots,
-    "jobs": job_endpoints.jobs,
-    "evaluate": job_endpoints.evaluate,
-    "tune": job_endpoints.tune,
-    "learn": job_endpoints.learn,
-    "openapi.json": openapi,
+    "search": Endpoint(search, "The best documents for a query, as 'termweave search --json'.", parameters.SEARCH),
+    "explain": Endpoint(explain, "Why a document has its score for a query, as 'termweave explain --json'.", parameters.EXPLAIN),
+    "compare": Endpoint(compare, "How far two ways to search agree on a query.", parameters.COMPARE),
+    "candidates": Endpoint(
+        candidates,
+        "The candidates of every signal, to be ranked again with other weights by the one who asks.",
+        parameters.KEPT,
+    ),
+    "requests": Endpoint(
+        requests,
+        "The requests that a search sends to the server, for applications that send them themselves.",
+        parameters.REQUESTS,
+    ),
+    "encode": Endpoint(encode, "Term weights and vectors of queries.", parameters.ENCODE),
+    "indices": Endpoint(indices, "All indices, as 'termweave list --json'.", schema="list"),
+    "generations": Endpoint(
+        generations, "The generations of an index, as 'termweave generations --json'.", parameters.GENERATIONS
+    ),
+    "book": Endpoint(
+        book_endpoints.book, "The judged queries of an index, with their pools, and how far judges agree.", parameters.BOOK
+    ),
+    "grades": Endpoint(book_endpoints.grades, "Every grade of every judge, with notes.", parameters.BOOK),
+    "judge": Endpoint(book_endpoints.judge, "How far a judge is, and the document to judge next.", parameters.JUDGE),
+    "snapshots": Endpoint(
+        book_endpoints.snapshots,
+        "Saved lists of the queries of a book, and how two of them differ.",
+        parameters.SNAPSHOTS,
+    ),
+    "jobs": Endpoint(job_endpoints.jobs, "The evaluations and other work that pages began, the newest first."),
+    "evaluate": Endpoint(job_endpoints.evaluate, "The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
+    "tune": Endpoint(job_endpoints.tune, "The result of tuning, as 'termweave tune --json'.", parameters.JOB),
+    "learn": Endpoint(
+        job_endpoints.learn,
+        "The result of learning: what was tried, the gain on test questions, and the generation to promote.",
+        parameters.JOB,
+    ),
 }
 
 
 def routes() -> list[Route]:
-    """The routes of the API."""
-    return [Route(f"/api/{name}", endpoint, methods=["GET"]) for name, endpoint in ENDPOINTS.items()]
+    """The routes of the API, and that of its OpenAPI document."""
+    document = Route("/api/openapi.json", lambda _: FileResponse(OPENAPI, media_type="application/json"), methods=["GET"])
+    return [document, *(_route(name, endpoint) for name, endpoint in ENDPOINTS.items())]
 
 
-def _workspace(request: Request) -> Workspace:
-    workspace: Workspace = request.app.state.workspace
-    return workspace
+def _route(name: str, endpoint: Endpoint) -> Route:
+    def answer(request: Request) -> Response:
+        values = endpoint.values(request, parameters.read(request.query_params, endpoint.parameters))
+        return data({"schema": f"termweave.{endpoint.schema or name}/1", **values})
+
+    return Route(f"/api/{name}", answer, methods=["GET"])

@@ -6,54 +6,52 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.ui import parameters
-from termweave.ui.parameters import read
-from termweave.ui.rendering import data
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from termweave.ui.background.jobs import BackgroundJob
 
 
-def jobs(request: Request) -> Response:
-    """`jobs/1`: all work whose result is kept, the newest first."""
-    read(request.query_params, ())
-    return data({"schema": "termweave.jobs/1", "jobs": [_job(each) for each in request.app.state.jobs.all()]})
+def jobs(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All work whose result is kept, the newest first."""
+    del given
+    return {"jobs": [_job(each) for each in request.app.state.jobs.all()]}
 
 
-def evaluate(request: Request) -> Response:
-    """`evaluate/1`: the result of an evaluation, as `termweave evaluate --json`."""
+def evaluate(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of an evaluation, as `termweave evaluate --json`."""
     from termweave.evaluation.report import json  # noqa: PLC0415 - numpy comes with it
 
-    result = _ended(request, "evaluate").result
+    result = _ended(request, given, "evaluate").result
     verdicts = [verdict.as_json(gate) for gate, verdict in result.verdicts]
-    return data({**json.evaluation(result.experiment), "gates": verdicts})
+    return {**json.evaluation(result.experiment), "gates": verdicts}
 
 
-def tune(request: Request) -> Response:
-    """`tune/1`: the result of tuning, as `termweave tune --json`."""
-    job = _ended(request, "tune")
-    return data({"schema": "termweave.tune/1", **asdict(job.result), "adopted": bool(job.about.get("adopted"))})
+def tune(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of tuning, as `termweave tune --json`."""
+    job = _ended(request, given, "tune")
+    return {**asdict(job.result), "adopted": bool(job.about.get("adopted"))}
 
 
-def learn(request: Request) -> Response:
-    """`learn/1`: the result of learning."""
-    return data({"schema": "termweave.learn/1", **_ended(request, "learn").result})
+def learn(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of learning."""
+    result: dict[str, Any] = _ended(request, given, "learn").result
+    return result
 
 
-def _ended(request: Request, kind: str) -> BackgroundJob:
+def _ended(request: Request, given: Mapping[str, Any], kind: str) -> BackgroundJob:
     """The job that a request names.
 
     Raises:
         UsageError: There is none of this kind, or it has not ended.
         TermweaveError: The error that ended it.
     """
-    values = read(request.query_params, parameters.JOB)
-    job: BackgroundJob = request.app.state.jobs.find(values["job"])
+    job: BackgroundJob = request.app.state.jobs.find(given["job"])
     if job.kind != kind:
-        raise UsageError(f"This is no result of {kind!r}.", f"Ask /api/{job.kind} for it.")
+        raise UsageError(f"This is not a result of {kind!r}.", f"Ask /api/{job.kind} for it.")
     if job.error is not None:
         raise job.error
     if job.running:

@@ -9,42 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
 from termweave.ui import parameters
+from termweave.ui.api.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from termweave.ui.api.endpoints import Endpoint
     from termweave.ui.parameters import Parameter
 
-#: Endpoint -> what it is for, and its parameters.
-_ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
-    "search": ("The best documents for a query, as 'termweave search --json'.", parameters.SEARCH),
-    "explain": ("Why a document has its score for a query, as 'termweave explain --json'.", parameters.EXPLAIN),
-    "compare": ("How far two ways to search agree on a query.", parameters.COMPARE),
-    "candidates": (
-        "The candidates of every signal, to be ranked again with other weights by the one who asks.",
-        parameters.KEPT,
-    ),
-    "requests": (
-        "The requests that a search sends to the server, for applications that send them themselves.",
-        parameters.REQUESTS,
-    ),
-    "encode": ("Term weights and vectors of queries.", parameters.ENCODE),
-    "indices": ("All indices, as 'termweave list --json'.", ()),
-    "generations": ("The generations of an index, as 'termweave generations --json'.", parameters.GENERATIONS),
-    "book": ("The judged queries of an index, with their pools, and how far judges agree.", parameters.BOOK),
-    "grades": ("Every grade of every judge, with notes.", parameters.BOOK),
-    "judge": ("How far a judge is, and the document to judge next.", parameters.JUDGE),
-    "snapshots": ("Saved lists of the queries of a book, and how two of them differ.", parameters.SNAPSHOTS),
-    "jobs": ("The evaluations and other work that pages began, the newest first.", ()),
-    "evaluate": ("The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
-    "tune": ("The result of tuning, as 'termweave tune --json'.", parameters.JOB),
-    "learn": (
-        "The result of learning: what was tried, the gain on test questions, and the generation to promote.",
-        parameters.JOB,
-    ),
-}
-#: Endpoint -> its schema in docs/schemas; "" is the answer to a request that failed.
-ANSWERS = {name: name for name in _ENDPOINTS} | {"indices": "list", "": "error"}
+#: Names of all schemas in docs/schemas that the document holds; "error" is the answer to a request that failed.
+SCHEMAS = [*(endpoint.schema or name for name, endpoint in ENDPOINTS.items()), "error"]
 _FAILURES = {
     "400": "The request cannot be understood, or asks for something that does not exist.",
     "401": "The token is missing or wrong.",
@@ -59,12 +33,12 @@ def document(schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The OpenAPI document.
 
     Args:
-        schemas: Name in docs/schemas -> the JSON schema, for all values of `ANSWERS`.
+        schemas: Name in docs/schemas -> the JSON schema, for all of `SCHEMAS`.
     """
     return {
         "openapi": "3.1.0",
         "info": {"title": "termweave", "version": __version__, "description": "The JSON API of 'termweave serve'."},
-        "paths": {f"/api/{name}": {"get": _operation(name, about, known)} for name, (about, known) in _ENDPOINTS.items()},
+        "paths": {f"/api/{name}": {"get": _operation(name, endpoint)} for name, endpoint in ENDPOINTS.items()},
         "components": {
             "schemas": {
                 name: {key: value for key, value in schema.items() if key != "$schema"} for name, schema in schemas.items()
@@ -75,13 +49,13 @@ def document(schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _operation(name: str, about: str, known: Sequence[Parameter]) -> dict[str, Any]:
+def _operation(name: str, endpoint: Endpoint) -> dict[str, Any]:
     failures = {status: _answer(text, "error") for status, text in _FAILURES.items()}
     return {
         "operationId": name,
-        "summary": about,
-        "parameters": [_parameter(each) for each in known],
-        "responses": {"200": _answer("The answer.", ANSWERS[name]), **failures},
+        "summary": endpoint.about,
+        "parameters": [_parameter(each) for each in endpoint.parameters],
+        "responses": {"200": _answer("The answer.", endpoint.schema or name), **failures},
     }
 
 

@@ -101,6 +101,17 @@ class JobBoard:
             raise UsageError("This result is not kept any more.", "Start it again.")
         return job
 
+    def shown(self, name: str | None, kind: str, index: str) -> BackgroundJob | None:
+        """The job that a page shows; None if its address names none.
+
+        Raises:
+            UsageError: It is forgotten, or of another page.
+        """
+        job = self.find(name) if name else None
+        if job is not None and (job.kind, job.about["index"]) != (kind, index):
+            raise UsageError("This result is of another page.", "Open it from the list.")
+        return job
+
     def all(self) -> list[BackgroundJob]:
         """All jobs that are kept, the newest first."""
         with self._lock:

@@ -118,7 +118,7 @@ def main() -> None:
     """Train as standard input says, and tell about it on standard output."""
     os.nice(_NICE)
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
-        os.dup2(2, 1)  # what libraries print is no message
+        os.dup2(2, 1)  # what libraries print is not a message
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
         task: LearningJob = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
         threading.Thread(target=_wait_for_the_end, daemon=True).start()

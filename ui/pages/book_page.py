@@ -25,7 +25,7 @@ from termweave.ui.pages.judge_page import book_of, book_to_fill
 from termweave.ui.pages.query_logs import UBI
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
-from termweave.ui.workspace import check_query
+from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,8 +59,8 @@ def routes() -> list[Route]:
 
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = request.app.state.workspace
-    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    workspace = workspace_of(request)
+    name = workspace.alias(values["index"])
     book = book_of(request, name)
     grades = book.grades()
     per_query = Counter(each.query for each in grades if each.grade is not None)
@@ -91,7 +91,7 @@ def _add(request: Request, form: FormData) -> Response:
     book = book_to_fill(request, form)
     known = {query.id for query in book.queries()}
     new = [query for query in queries if query.id not in known]
-    added = book.add(pooled(request.app.state.workspace.index(name), new))
+    added = book.add(pooled(workspace_of(request).index(name), new))
     return see_other("/book", index=name, added=added)
 
 
@@ -164,7 +164,7 @@ def _grades(request: Request) -> Response:
 
 def _book(request: Request) -> JudgementBook:
     values = parameters.read(request.query_params, (INDEX,))
-    return book_of(request, request.app.state.workspace.chosen(values["index"]))
+    return book_of(request, workspace_of(request).chosen(values["index"]))
 
 
 def _file(text: str, name: str, kind: str) -> Response:

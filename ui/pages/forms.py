@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from termweave.corpora.formats.compression import ReadingLimits, limited
 from termweave.errors import TermweaveError
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ def form_route(path: str, answer: Callable[[Request, FormData], Response], *, ch
     """
 
     async def answer_form(request: Request) -> Response:
-        if changes and request.app.state.workspace.options.read_only:
+        if changes and workspace_of(request).options.read_only:
             raise HTTPException(HTTPStatus.FORBIDDEN, "This server is read-only")
         form = await _form(request)
         try:

@@ -14,6 +14,7 @@ from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from starlette.datastructures import FormData
@@ -33,8 +34,8 @@ def routes() -> list[Route]:
 
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = request.app.state.workspace
-    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    workspace = workspace_of(request)
+    name = workspace.alias(values["index"])
     listed = generations.list_generations(workspace.engine, name)
     live = next((each for each in listed if each.live), None)
     asked = next((each for each in listed if each.index == values["promote"]), None)
@@ -80,7 +81,7 @@ def _changes(live: Generation | None, asked: Generation) -> list[tuple[str, str,
 
 def _promote(request: Request, form: FormData) -> Response:
     """Point the alias at a generation, if the live one is still that which the question was about."""
-    workspace = request.app.state.workspace
+    workspace = workspace_of(request)
     name, wanted = text_of(form, "index"), text_of(form, "generation")
     if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")

@@ -18,6 +18,7 @@ from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def routes() -> list[Route]:
 
 def book_of(request: Request, name: str) -> JudgementBook:
     """The book of an index."""
-    return JudgementBook(request.app.state.workspace.engine, name)
+    return JudgementBook(workspace_of(request).engine, name)
 
 
 def book_to_fill(request: Request, form: FormData) -> JudgementBook:
@@ -94,15 +95,14 @@ def book_to_fill(request: Request, form: FormData) -> JudgementBook:
     Raises:
         UsageError: There is no such index.
     """
-    workspace, name = request.app.state.workspace, text_of(form, "index")
+    workspace, name = workspace_of(request), text_of(form, "index")
     resolve(workspace.engine, name)  # the workspace may still hold an index that was deleted
     return book_of(request, workspace.index(name).lineage.name)
 
 
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = request.app.state.workspace
-    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    name = workspace_of(request).alias(values["index"])
     task = task_of(request, name, values["judge"], values["query"], values["document"])
     context = {
         "index": name,
@@ -130,7 +130,7 @@ def task_of(request: Request, name: str, judge: str | None, query: str | None = 
         query: Show a document of this query.
         document: Show this document, whether it is judged or not.
     """
-    book, index = book_of(request, name), request.app.state.workspace.index(name)
+    book, index = book_of(request, name), workspace_of(request).index(name)
     queries = book.queries()
     mine = {(each.query, each.document): each for each in book.grades(judge)} if judge else {}
     return JudgingTask(
@@ -166,7 +166,7 @@ def _grade(request: Request, form: FormData) -> Response:
     name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
     given = text_of(form, "grade")
     if given not in {"0", "1", "2", "3", "skip"}:
-        raise UsageError(f"{given!r} is no grade.", "Grades are 0, 1, 2, 3 and skip.")
+        raise UsageError(f"{given!r} is not a grade.", "Grades are 0, 1, 2, 3 and skip.")
     grade = None if given == "skip" else int(given)
     book = book_of(request, name)
     query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)

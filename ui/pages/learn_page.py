@@ -15,6 +15,7 @@ from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,12 +37,10 @@ def routes() -> list[Route]:
 
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = _workspace(request)
-    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    workspace = workspace_of(request)
+    name = workspace.alias(values["index"])
     jobs = request.app.state.jobs
-    job = jobs.find(values["job"]) if values["job"] else None
-    if job is not None and (job.kind, job.about["index"]) != (_KIND, name):
-        raise UsageError("This result is of another page.", "Open it from the list.")
+    job = jobs.shown(values["job"], _KIND, name)
     context: dict[str, Any] = {
         "index": name,
         "jobs": jobs.of_kind(_KIND, name),
@@ -64,8 +63,8 @@ def _obstacles(workspace: Workspace) -> list[str]:
 
 def _start(request: Request, form: FormData) -> Response:
     """Begin, or go on with what was stopped."""
-    workspace = _workspace(request)
-    name = workspace.index(workspace.chosen(text_of(form, "index"))).lineage.name
+    workspace = workspace_of(request)
+    name = workspace.alias(text_of(form, "index"))
     if (obstacles := _obstacles(workspace)) or workspace.options.settings is None:
         raise UsageError(" ".join(obstacles))
     process = LearningProcess(LearningJob(workspace.options.settings, name, workspace.options.models or {}))
@@ -89,8 +88,3 @@ def _stop(request: Request, form: FormData) -> Response:
         raise UsageError("This run has ended.", "Open the page again.")
     job.stop()
     return see_other("/learn", index=job.about["index"], job=job.id)
-
-
-def _workspace(request: Request) -> Workspace:
-    workspace: Workspace = request.app.state.workspace
-    return workspace

@@ -16,6 +16,7 @@ from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from termweave.evaluation import Experiment
     from termweave.evaluation.gates import Gate, Verdict
     from termweave.search import Index
-    from termweave.ui.workspace import Workspace
 
 _PARAMETERS = (INDEX, Parameter("job", "The evaluation or tuning to show."))
 #: Gates of one evaluation.
@@ -58,12 +58,10 @@ def routes() -> list[Route]:
 
 def _show(request: Request, kind: str) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = _workspace(request)
-    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    workspace = workspace_of(request)
+    name = workspace.alias(values["index"])
     jobs = request.app.state.jobs
-    job = jobs.find(values["job"]) if values["job"] else None
-    if job is not None and (job.kind, job.about["index"]) != (kind, name):
-        raise UsageError("This result is of another page.", "Open it from the list.")
+    job = jobs.shown(values["job"], kind, name)
     context: dict[str, Any] = {
         "index": name,
         "kind": kind,
@@ -134,7 +132,7 @@ def _gates(typed: str) -> list[Gate]:
     """The gates of a form, one on each line.
 
     Raises:
-        UsageError: A line is no gate, or names a file: a request must not make this process read one.
+        UsageError: A line is not a gate, or names a file: a request must not make this process read one.
     """
     from termweave.evaluation import gates  # noqa: PLC0415 - as above
 
@@ -169,7 +167,7 @@ def _start(
     """Open index and data set, so that a mistake is shown at once, and begin."""
     from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
 
-    workspace = _workspace(request)
+    workspace = workspace_of(request)
     name, spec = workspace.chosen(text_of(form, "index")), text_of(form, "dataset")
     index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
     dataset = _dataset(request, name, spec, workspace.options.datasets)
@@ -204,10 +202,5 @@ def _adopt(request: Request, form: FormData) -> Response:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
     job.about["generation"].adopt(job.result.profile)
     job.about["adopted"] = True
-    _workspace(request).forget(job.about["index"])
+    workspace_of(request).forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)
-
-
-def _workspace(request: Request) -> Workspace:
-    workspace: Workspace = request.app.state.workspace
-    return workspace

@@ -12,7 +12,7 @@ from termweave.records import Query
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
 from termweave.ui.pages.judge_page import book_to_fill
-from termweave.ui.workspace import check_query
+from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
     from starlette.datastructures import FormData
@@ -38,11 +38,11 @@ def routes() -> list[Route]:
 
 
 def _add(request: Request, form: FormData) -> Response:
-    workspace = request.app.state.workspace
+    workspace = workspace_of(request)
     name, spec = text_of(form, "index"), text_of(form, "dataset")
     wanted = text_of(form, "most") or str(_QUERIES)
     if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= _MOST):
-        raise UsageError(f"{wanted!r} is no number of queries.", f"Give one from 1 to {_MOST}.")
+        raise UsageError(f"{wanted!r} is not a number of queries.", f"Give one from 1 to {_MOST}.")
     content = bytes_of(form, "log")
     if spec and spec not in workspace.options.datasets:
         raise UsageError(f"Pages may not read the log {spec!r}.", "'termweave serve --on ubi:opensearch' allows one.")

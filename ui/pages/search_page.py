@@ -13,6 +13,7 @@ from termweave.ui import parameters, searching
 from termweave.ui.addresses import PageAddress, equals
 from termweave.ui.pages import score_bars
 from termweave.ui.rendering import page, status_of
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +70,7 @@ class ShownList:
 
 def show(request: Request) -> Response:
     """Answer a request of the page. A mistake is shown on the page, above the form, which keeps what was typed."""
-    workspace: Workspace = request.app.state.workspace
+    workspace = workspace_of(request)
     address = PageAddress("/search", request.query_params)
     context: dict[str, Any] = {
         "address": address,

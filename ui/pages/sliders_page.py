@@ -17,6 +17,7 @@ from termweave.ui import kept_candidates, parameters, searching
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import Parameter
 from termweave.ui.rendering import page
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,7 @@ def routes() -> list[Route]:
 
 
 def _show(request: Request) -> Response:
-    workspace = request.app.state.workspace
+    workspace = workspace_of(request)
     index = workspace.index(workspace.chosen(request.query_params.get("index")))
     own = [Parameter(f"{_WEIGHT}{name}", f"Weight of {name}.", "number", None, 0, 1) for name in index.signals]
     fused = Parameter("fusion", "Fusion method.")

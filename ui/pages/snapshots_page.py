@@ -15,6 +15,7 @@ from termweave.ui.comparison import ListComparison, compare
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.rendering import page
+from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,8 +81,7 @@ def _tau(comparison: ListComparison) -> float:
 
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, parameters.SNAPSHOTS)
-    workspace = request.app.state.workspace
-    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    name = workspace_of(request).alias(values["index"])
     book = book_of(request, name)
     taken, rows = compared(book, values)
     context = {
@@ -96,7 +96,7 @@ def _show(request: Request) -> Response:
 
 
 def _take(request: Request, form: FormData) -> Response:
-    workspace = request.app.state.workspace
+    workspace = workspace_of(request)
     name = text_of(form, "index")
     mode, rerank = text_of(form, "mode").strip() or None, text_of(form, "rerank").strip() or None
     workspace.check_reranker(rerank)

@@ -94,7 +94,7 @@ def test_a_filter_that_no_document_meets_names_values_that_some_have(opensearch_
     assert nowhere == "The filter matches nothing: no document has a field 'metadata.years'."
     assert strange.startswith("No document has '20' in 'metadata.year'; other documents have '2020', '2021'")
     (apart,) = remarks(("year", 2020), ("fresh", "false"))  # each is met, by different documents
-    assert apart.startswith("No document passes all filters together; documents that pass each one alone: ")
+    assert apart.startswith("No document passes all filters together. Documents that pass each one alone: ")
 
 
 def test_the_id_and_an_entry_of_the_metadata_called_so_are_two_things_to_filter_by(opensearch_engine, name, tmp_path, capsys):

@@ -193,7 +193,7 @@ def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_en
     ("change", "said"),
     [
         (scaled(np.nan), "a term weight that is not a number"),
-        (lambda encoding: replace(encoding, vector=encoding.vector[:100]), "'d7' should have a vector of 384 numbers"),
+        (lambda encoding: replace(encoding, vector=encoding.vector[:100]), "gave 100 numbers for document 'd7'"),
         (lambda encoding: replace(encoding, vector=encoding.vector * np.float32(np.nan)), "NaN for document 'd7'"),
     ],
     ids=["weight NaN", "dimension", "vector NaN"],
