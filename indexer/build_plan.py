@@ -12,7 +12,7 @@ from termweave import encoders, plugins
 from termweave.corpora.sources import encodings_of
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
-from termweave.indexer.options import DECLARED, BuildOptions
+from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.indexer.preparation import kept_mapping, language_advice
 from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
@@ -21,7 +21,7 @@ from termweave.signals.pruning import Pruning
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.corpora import Source
     from termweave.corpora.sources import Encodings
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 #: The order in which tables show signals: plain text first, then what needs a model.
 _ORDER = (None, "weights", "dense")
 
+#: Values that the fingerprint holds in another form than JSON gives them.
+_PLAIN: Mapping[str, Callable[[Any], Any]] = {
+    "passages": lambda window: window.parameters() if window else {},
+    "prune": lambda pruning: [pruning.share, pruning.below],
+}
 #: Number of the layout of documents. It changes where a build with the same options would write other documents.
 _LAYOUT = 1
 
@@ -235,10 +240,10 @@ def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: Build
         "schema": _LAYOUT,
     }
     unset = BuildOptions()
-    for name, option in DECLARED.items():
+    for name, setting in build_settings().items():
         value = resolved.get(name, getattr(options, name))
-        if option.in_fingerprint == "always" or (option.in_fingerprint == "if set" and value != getattr(unset, name)):
-            parts[name] = option.plain(value)
+        if setting.fingerprint == "always" or (setting.fingerprint == "if set" and value != getattr(unset, name)):
+            parts[name] = _PLAIN[name](value) if name in _PLAIN else value
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
@@ -247,11 +252,10 @@ def _in_words(
 ) -> dict[str, str]:
     """Describe everything that the fingerprint covers, as a user knows it. If two fingerprints differ, these texts differ."""
     parts = {"source": f"{source.name} ({source.fingerprint[:8]})"}
-    for name, option in DECLARED.items():
-        for flag in option.flags:
-            if option.in_fingerprint == "model":
-                model = models.get(name)
-                parts[flag.name] = f"{model.name} ({model.hash[:8]})" if model else "none"
-            elif option.in_fingerprint != "never":
-                parts[flag.name] = flag.describe(resolved.get(name, getattr(options, name)))
+    for name, setting in build_settings().items():
+        if setting.fingerprint == "model":
+            model = models.get(name)
+            parts[setting.flag] = f"{model.name} ({model.hash[:8]})" if model else "none"
+        elif setting.fingerprint != "never":
+            parts[setting.flag] = in_words(resolved.get(name, getattr(options, name)))
     return {**parts, "layout": str(_LAYOUT)}

@@ -1,63 +1,107 @@
-"""The build options, each declared once: command line, checks, fingerprint, ledger and updates read this table."""
+"""The build options, each declared once: command line, checks, fingerprint, ledger and updates read the fields of `BuildOptions`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from termweave.indexer.option_declaration import BuildOption, Flag, declared, option
-from termweave.indexer.option_values import (
-    MAPPING,
-    MODEL,
-    PRUNING,
-    SETTINGS,
-    SIGNALS,
-    SWITCH,
-    TEXT,
-    VECTORS,
-    WINDOW,
-    as_json,
-    as_text,
-    check_mapping,
-    check_settings,
-    check_vectors,
-    number,
-    passages_of,
-    pruning,
-    pruning_of,
-    share,
-    vectors_of,
-    whole_number,
-    window,
-)
+from annotated_types import Ge, Le, MinLen
+
+from termweave.declared_settings import LARGEST, Setting, check, settings_of, share
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from termweave.indexer.preparation.passages import Window
+    from termweave.search.catalog.lineage import Lineage
     from termweave.signals.pruning import Pruning
+else:  # a command reads the annotations to print its help, and must not wait for these modules
+    Window = Pruning = Any
 
-#: The headings of `index --help`, in their order. The first group needs no heading.
-CONTENT, FIRST, MODELS, SENDING, SERVER = "Reading the corpus", "Options", "Models and signals", "Sending", "Index on the server"
+#: The headings of `index --help`. The first group needs no heading.
+_CONTENT, _MODELS, _SENDING, _SERVER = "Reading the corpus", "Models and signals", "Sending", "Index on the server"
 
 
-def model(flag: str, text: str, default: str, example: str = "./my-model") -> Any:
-    """Declare an option that takes a model. Another model makes another generation.
+@dataclass(frozen=True)
+class BuildSetting(Setting):
+    """What is to know of a build option.
 
-    Args:
-        flag: "--weights".
-        text: What `--help` says.
-        default: What `--help` says of the default.
-        example: A value, as the command line takes it.
+    Attributes:
+        fingerprint: Whether a build with another value makes another generation. "if set": only a value that is not the default counts;
+            "model": the hash of the model counts.
+        kept: Whether an update keeps what the generation was made with, and refuses another value.
+        stored: Returns the value that a generation was made with; None: the index is asked.
+        noted: Whether a build without the option says that the live generation was made with it.
     """
-    made = Flag(flag, text, default=default, metavar="MODEL", example=example)
-    return option(None, MODEL, made, heading=MODELS, optional=True, in_fingerprint="model")
+
+    fingerprint: Literal["always", "if set", "model", "never"] = "never"
+    kept: bool = False
+    stored: Callable[[Lineage], Any] | None = None
+    noted: bool = False
+
+
+def _model(text: str, default: str = "the shipped one") -> BuildSetting:
+    return BuildSetting(text, "MODEL", default, _MODELS, fingerprint="model")
+
+
+def _window(value: Any) -> Window | None:
+    from termweave.indexer.preparation.passages import Window  # noqa: PLC0415 - not needed by `--help`
+
+    if value is None or isinstance(value, Window):
+        return value
+    try:
+        words = -1 if isinstance(value, bool | float) else int(value)
+    except (TypeError, ValueError):
+        words = -1
+    if not 0 <= words <= LARGEST:
+        raise UsageError(f"passages must be a number of words or a Window, not {value}.", "Write --passage-size 160.")
+    return Window(words) if words else None
+
+
+def _stored_window(made: Lineage) -> Window | None:
+    from termweave.indexer.preparation.passages import Window  # noqa: PLC0415
+
+    return Window.from_lineage({name: made.passages[name] for name in ("size", "stride")} if made.passages else {})
+
+
+def _pruning(value: Any = "0") -> Pruning:
+    from termweave.signals.pruning import Pruning  # noqa: PLC0415
+
+    return value if isinstance(value, Pruning) else Pruning.parse(str(value))
+
+
+def _stored_pruning(made: Lineage) -> Pruning:
+    from termweave.signals.pruning import Pruning  # noqa: PLC0415
+
+    pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
+    return Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))
+
+
+def _settings(value: Any) -> Any:
+    from termweave.indexer.preparation import user_mapping  # noqa: PLC0415
+
+    if isinstance(value, str | Path):
+        return user_mapping.read_settings(Path(value))
+    if isinstance(value, Mapping):
+        user_mapping.check_settings(value, "settings")
+    return value
+
+
+def _mapping(value: Any) -> Any:
+    from termweave.indexer.preparation import user_mapping  # noqa: PLC0415
+
+    if isinstance(value, str | Path):
+        return user_mapping.read_mapping(Path(value))
+    if isinstance(value, Mapping):
+        user_mapping.check_mapping(value, "mapping")
+    return value
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build an index. The order of the fields is the order in which messages list them.
+    """How to build an index. The order of the fields is the order in which messages list them. Texts are read as on the command line.
 
     Attributes:
         weights: Weights model: a folder, a package, a name or hf:OWNER/NAME; None: the shipped one; "none": no term weights.
@@ -66,12 +110,12 @@ class BuildOptions:
         signals: Names of the signals; None: all that models and server allow.
         analyzer: OpenSearch analyzer of the text; None: english, or one that suits the language of the corpus.
         shards: Primary shards.
-        settings: Further index settings: flat keys that begin with "index.".
-        mapping: Further mapping. Its properties are filled from the metadata of the same name.
+        settings: Further index settings: flat keys that begin with "index."; or a file.
+        mapping: Further mapping. Its properties are filled from the metadata of the same name. Or a file.
         keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.kept_mapping`).
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
-        passages: How long texts are cut into passages; None: not at all.
-        prune: Which impacts are not stored.
+        passages: How long texts are cut into passages: a `Window`, or the number of words; None: not at all.
+        prune: Which impacts are not stored: a `Pruning`, or a rule such as "30%".
         vectors: How the numbers of vectors are stored: "float" or "byte".
         replicas: Copies of each shard; None: 1 if there are several data nodes, else 0.
         workers: Connections that send at the same time.
@@ -81,250 +125,182 @@ class BuildOptions:
         fresh: Delete an unfinished generation instead of resuming it.
     """
 
-    weights: str | Path | None = model(
-        "--weights", "Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.", "the shipped one"
-    )
-    dense: str | Path | None = model(
-        "--dense",
-        "Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.",
-        "the shipped one",
-    )
-    dense_query: str | Path | None = model(
-        "--dense-query",
-        "Dense model for queries alone, trained together with --dense; with --update it takes the place of the one before, and no "
-        "document is encoded again; 'none' for the one of --dense.",
-        "the one of --dense",
-        example="./my-query-model",
-    )
-    signals: tuple[str, ...] | None = option(
-        None,
-        SIGNALS,
-        Flag(
-            "--signals",
+    weights: Annotated[
+        str | Path | None,
+        _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights."),
+    ] = None
+    dense: Annotated[
+        str | Path | None, _model("Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.")
+    ] = None
+    dense_query: Annotated[
+        str | Path | None,
+        _model(
+            "Dense model for queries alone, trained together with --dense; with --update it takes the place of the one before, and no "
+            "document is encoded again; 'none' for the one of --dense.",
+            "the one of --dense",
+        ),
+    ] = None
+    signals: Annotated[
+        tuple[str, ...] | None,
+        BuildSetting(
             "Signals to build, of lexical, weights, dense, term_frequency.",
-            default="the first three, as far as models and server allow",
-            metavar="LIST",
-            example="lexical,dense",
-            describe=",".join,
-            compare=lambda signals: sorted(signals or ()),
-            of_generation=lambda generation: sorted(generation.signals),
+            "LIST",
+            "the first three, as far as models and server allow",
+            _MODELS,
+            convert=lambda names: tuple(sorted(names)) if isinstance(names, tuple) else names,
+            fingerprint="always",
+            kept=True,
+            stored=lambda made: tuple(sorted(made.signals)),
         ),
-        heading=MODELS,
-        optional=True,
-        in_fingerprint="always",
-        plain=list,
-        kept_by_update=True,
-    )
-    analyzer: str | None = option(
-        None,
-        TEXT,
-        Flag(
-            "--analyzer",
+        MinLen(1),
+    ] = None
+    analyzer: Annotated[
+        str | None,
+        BuildSetting(
             "OpenSearch analyzer of the text.",
-            default="english; cjk or another if the models do not know the language",
-            example="english",
-            of_generation=lambda generation: generation.signals.get("lexical", {}).get("analyzer", "none"),
+            default_text="english; cjk or another if the models do not know the language",
+            heading=_MODELS,
+            fingerprint="always",
+            kept=True,
+            stored=lambda made: made.signals.get("lexical", {}).get("analyzer"),
         ),
-        heading=MODELS,
-        optional=True,
-        in_fingerprint="always",
-        kept_by_update=True,
-    )
-    shards: int = option(
-        1,
-        whole_number(1),
-        Flag("--shards", "Primary shards.", example="2"),
-        heading=SERVER,
-        in_fingerprint="always",
-        kept_by_update=True,
-    )
-    settings: Mapping[str, Any] = option(
-        dict,
-        SETTINGS,
-        Flag(
-            "--settings",
+    ] = None
+    shards: Annotated[
+        int, BuildSetting("Primary shards.", heading=_SERVER, fingerprint="always", kept=True), Ge(1), Le(LARGEST)
+    ] = 1
+    settings: Annotated[
+        Mapping[str, Any],
+        BuildSetting(
             "Further index settings (JSON): analyzers, merges.",
-            default="",
-            metavar="FILE",
-            example="FILE",
-            describe=as_json,
-            compare=lambda settings: {key: as_text(value) for key, value in settings.items()},
+            "FILE",
+            heading=_SERVER,
+            convert=_settings,
+            fingerprint="always",
+            kept=True,
         ),
-        heading=SERVER,
-        in_fingerprint="always",
-        plain=dict,
-        kept_by_update=True,
-        check=check_settings,
-    )
-    mapping: Mapping[str, Any] = option(
-        dict,
-        MAPPING,
-        Flag(
-            "--mapping",
+    ] = field(default_factory=dict)
+    mapping: Annotated[
+        Mapping[str, Any],
+        BuildSetting(
             "Further mapping (JSON): your own properties are filled from the metadata of the same name.",
-            default="",
-            metavar="FILE",
-            example="FILE",
-            describe=as_json,
-            compare=dict,
+            "FILE",
+            heading=_SERVER,
+            convert=_mapping,
+            fingerprint="always",
+            kept=True,
         ),
-        heading=SERVER,
-        in_fingerprint="always",
-        plain=dict,
-        kept_by_update=True,
-        check=check_mapping,
-    )
-    keep_mapping: bool = option(
-        False,
-        SWITCH,
-        Flag(
-            "--keep-mapping",
+    ] = field(default_factory=dict)
+    keep_mapping: Annotated[
+        bool,
+        BuildSetting(
             "Take over mapping, analyzers and fields of the index that is read, so that its queries work on NAME as before.",
-            describe=lambda value: "yes" if value else "no",
-            compare=bool,
-            of_generation=lambda generation: "kept" in generation.source,
+            heading=_SERVER,
+            fingerprint="if set",
+            kept=True,
+            stored=lambda made: "kept" in made.source,
         ),
-        heading=SERVER,
-        in_fingerprint="if set",
-        kept_by_update=True,
-    )
-    skip_bad: bool = option(
-        False,
-        SWITCH,
-        Flag(
-            "--skip-bad",
+    ] = False
+    skip_bad: Annotated[
+        bool,
+        BuildSetting(
             "Leave out entries that cannot be read and the second of two documents with one id, and report them.",
-            describe=lambda value: "yes" if value else "no",
+            heading=_CONTENT,
+            fingerprint="always",
         ),
-        heading=CONTENT,
-        in_fingerprint="always",
-    )
-    passages: Window | None = option(
-        None,
-        WINDOW,
-        Flag(
-            "--passage-size",
-            "Cut longer texts into passages of whole sentences, each of at most so many words, which overlap by a quarter; 0: never. 160 suits "
-            "the shipped model.",
-            whole_number(0, example="160"),
-            metavar="WORDS",
-            example="160",
-            default="0",
-            describe=lambda window: str(window) if window else "none",
-            compare=lambda window: str(window or 0),
-            of_generation=passages_of,
+    ] = False
+    passages: Annotated[
+        Window | None,
+        BuildSetting(
+            "Cut longer texts into passages of whole sentences, each of at most so many words, which overlap by a quarter; 0: never. 160 "
+            "suits the shipped model.",
+            "WORDS",
+            "0",
+            flag="--passage-size",
+            convert=_window,
+            fingerprint="always",
+            kept=True,
+            stored=_stored_window,
             noted=True,
         ),
-        heading=FIRST,
-        optional=True,
-        in_fingerprint="always",
-        plain=lambda window: window.parameters() if window else {},
-        kept_by_update=True,
-        combine=window,
-    )
-    prune: Pruning = option(
-        lambda: pruning("0"),
-        PRUNING,
-        Flag(
-            "--prune",
+    ] = None
+    prune: Annotated[
+        Pruning,
+        BuildSetting(
             "Do not store light impacts: 0.1 (below .1 of the largest) or 30% (the lightest of each document).",
-            default="",
-            metavar="RULE",
-            example="30%",
-            of_generation=pruning_of,
+            "RULE",
+            heading=_MODELS,
+            convert=_pruning,
+            fingerprint="if set",
+            kept=True,
+            stored=_stored_pruning,
             noted=True,
         ),
-        heading=MODELS,
-        in_fingerprint="if set",
-        plain=lambda pruning: [pruning.share, pruning.below],
-        kept_by_update=True,
-    )
-    vectors: str = option(
-        "float",
-        VECTORS,
-        Flag(
-            "--vectors",
+    ] = field(default_factory=_pruning)
+    vectors: Annotated[
+        Literal["float", "byte"],
+        BuildSetting(
             "How vectors are stored: float, or byte, which takes a quarter of the room.",
-            metavar="TYPE",
-            example="byte",
-            of_generation=vectors_of,
+            heading=_MODELS,
+            fingerprint="if set",
+            kept=True,
+            stored=lambda made: "byte" if made.signals.get("dense", {}).get("byte_scale") else "float",
             noted=True,
         ),
-        heading=MODELS,
-        in_fingerprint="if set",
-        kept_by_update=True,
-        check=check_vectors,
-    )
-    replicas: int | None = option(
-        None,
-        whole_number(0, example="1"),
-        Flag("--replicas", "Copies of each shard.", default="1 with several data nodes, else 0", example="1"),
-        heading=SERVER,
-        optional=True,
-        kept_by_update=True,
-    )
-    workers: int = option(
-        4,
-        whole_number(1, 64, "4"),
-        Flag("--workers", "Connections that send at the same time.", example="4"),
-        heading=SENDING,
-    )
-    patience: float = option(
-        120.0,
-        number(0, example="60"),
-        Flag(
-            "--patience",
-            "Seconds to keep trying while the server is overloaded or away.",
-            describe=lambda seconds: f"{seconds:g}",
-            metavar="SECONDS",
-            example="60",
+    ] = "float"
+    replicas: Annotated[
+        int | None,
+        BuildSetting("Copies of each shard.", default_text="1 with several data nodes, else 0", heading=_SERVER, kept=True),
+        Ge(0),
+        Le(LARGEST),
+    ] = None
+    workers: Annotated[int, BuildSetting("Connections that send at the same time.", heading=_SENDING), Ge(1), Le(64)] = 4
+    patience: Annotated[
+        float,
+        BuildSetting("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120", _SENDING),
+        Ge(0),
+    ] = 120.0
+    loading: Annotated[
+        bool, BuildSetting("Send without refresh and replicas, and restore both at the end.", heading=_SENDING)
+    ] = True
+    allow_refused: Annotated[
+        float,
+        BuildSetting(
+            "Publish even if the server refused so many of the documents (0.1%); 100%: continue to the end even if it refuses all.",
+            "SHARE",
+            "0%",
+            _SENDING,
+            convert=share,
         ),
-        heading=SENDING,
-    )
-    loading: bool = option(
-        True,
-        SWITCH,
-        Flag("--loading/--no-loading", "Send without refresh and replicas, and restore both at the end."),
-        heading=SENDING,
-    )
-    allow_refused: float = option(
-        0.0,
-        share(),
-        Flag(
-            "--allow-refused",
-            "Publish even if the server refused so many of the documents; 100%: continue to the end even if it refuses all.",
-            describe=lambda share: f"{share:.0%}",
-            metavar="SHARE",
-            example="0.1%",
-        ),
-        heading=SENDING,
-    )
-    fresh: bool = option(False, SWITCH, Flag("--fresh", "Delete an unfinished generation instead of resuming it."), heading=FIRST)
+        Ge(0),
+        Le(1),
+    ] = 0.0
+    fresh: Annotated[bool, BuildSetting("Delete an unfinished generation instead of resuming it.")] = False
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that an option does not take."""
-        for name, declaration in DECLARED.items():
-            declaration.refuse_unless_allowed(name, getattr(self, name))
+        check(self)
 
 
-#: The table: name of an option -> its declaration.
-DECLARED: Mapping[str, BuildOption] = {made.name: declared(made) for made in fields(BuildOptions)}
-#: Name of an option -> its default.
-DEFAULTS: Mapping[str, Any] = {name: made.default for name, made in BuildOptions.__dataclass_fields__.items()}
+#: The options of a build, without the one that describes the corpus.
+BUILDING = tuple(each.name for each in fields(BuildOptions) if each.name != "skip_bad")
+#: The options that decide how texts are encoded.
+ENCODING = ("weights", "dense", "dense_query", "passages")
 
 
-def from_flags(values: Mapping[str, Any]) -> BuildOptions:
-    """Make options of what the flags of the command line gave.
+def in_words(value: object) -> str:
+    """Return the value of an option as messages and ledgers write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping) and value:
+        import orjson  # noqa: PLC0415 - not needed by `--help`
 
-    Args:
-        values: `Flag.argument` -> value, parsed; None: the flag was not given.
+        return orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
+    if isinstance(value, tuple | list):
+        return ",".join(value)
+    return "none" if value is None or value == {} else str(value)
 
-    Raises:
-        UsageError: An option does not take its value.
-    """
-    given = {}
-    for name, declaration in DECLARED.items():
-        parts = [values[flag.argument] for flag in declaration.flags]
-        if any(part is not None for part in parts):
-            given[name] = declaration.combine(*parts)
-    return BuildOptions(**given)
+
+@cache
+def build_settings() -> Mapping[str, BuildSetting]:
+    """The declared options: name -> what is to know of it, with its flag."""
+    return {name: cast("BuildSetting", replace(each.setting, flag=each.flag)) for name, each in settings_of(BuildOptions).items()}

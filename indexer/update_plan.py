@@ -40,7 +40,7 @@ class UpdateMode:
     Attributes:
         delete_missing: Delete documents that the source does not have; nothing is deleted if the source has entries that cannot be read.
         new: Change a copy of the live generation and publish that when it is verified: searches see the whole update or nothing of it.
-        given: Flags of build options that the user gave. The update is refused if the generation was built with other values.
+        given: Names of the build options that the user gave. The update is refused if the generation was built with other values.
         allow_deletions: The share of the documents, 0 to 1, that may be deleted; an update that would delete more is refused. Above
             `LARGE_DELETION` the update changes a copy, as with `new`, so that `rollback` brings the documents back.
     """

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run
-from termweave.search.options import RunOptions, check_query, given_as
+from termweave.search.options import check_query
 from termweave.search.ranking.order import order
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
-    from typing import Unpack
 
     from termweave.search.index import Index
-    from termweave.search.options import RunKeywords
+    from termweave.search.options import RunOptions
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.order import Place
     from termweave.search.ranking.rerankers import CutShort, Reranking
@@ -84,13 +83,13 @@ def ranked(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def run(index: Index, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:
+def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
     """Rank the documents for many queries, all in the generation that is open now.
 
     Args:
         index: The index.
         queries: Query id -> text.
-        **options: As `termweave.search.options.RunOptions`: mode, rerank, rerank_budget, candidates, where, k, workers, name.
+        options: How they are ranked.
 
     Returns:
         A run, best first. A query that finds nothing has an empty ranking.
@@ -98,7 +97,6 @@ def run(index: Index, queries: Mapping[str, str], **options: Unpack[RunKeywords]
     Raises:
         UsageError: As `Index.answer`.
     """
-    asked = given_as(RunOptions, options)
     if not isinstance(queries, Mapping):
         raise UsageError(f"Queries are a mapping, id -> text, not {type(queries).__name__}.", 'Write {"q1": "first query"}.')
     for query, text in queries.items():
@@ -107,8 +105,8 @@ def run(index: Index, queries: Mapping[str, str], **options: Unpack[RunKeywords]
             raise UsageError(f"The id of a query is text, not {type(query).__name__}.", f"Write {str(query)!r}.")
     pinned = copy(index)  # as `Index.pinned`, without opening the models again
     pinned.name = pinned.generation
-    mode, reranking = pinned.choose(asked.mode, asked.rerank, asked.rerank_budget)
+    mode, reranking = pinned.choose(options.mode, options.rerank, options.rerank_budget)
     records = [Query(query, text) for query, text in queries.items()]
-    rankings = ranked(pinned, records, mode, reranking, asked)
+    rankings = ranked(pinned, records, mode, reranking, options)
     scores = {query.id: {place.id: place.score for place in places} for query, places in rankings}
-    return Run(asked.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)
+    return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)

@@ -13,7 +13,7 @@ from termweave.records import Encoding
 from termweave.search import batch, paging, single_query
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
-from termweave.search.options import DEPTH, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query, given_as
+from termweave.search.options import DEPTH, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
@@ -26,7 +26,6 @@ from termweave.support.messages import readable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
-    from typing import Unpack
 
     from termweave.engine import Engine
     from termweave.learning.learned import Learned
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.catalog.profiles import Profile
-    from termweave.search.options import ExplainKeywords, RunKeywords, SearchKeywords, Where
+    from termweave.search.options import Where
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.rerankers import Need, Reranker, Reranking
     from termweave.search.results.hit_sequence import Hits
@@ -93,47 +92,46 @@ class Index:
     def __repr__(self) -> str:
         return f"<Index {self.name!r}: {self.generation}, {', '.join(self.signals)}>"
 
-    @with_options(SearchOptions)
-    def search(self, query: str = "", **options: Unpack[SearchKeywords]) -> Hits:
+    @with_options(SearchOptions, "")
+    def search(self, query: str, options: SearchOptions) -> Hits:
         """The best documents for a query, best first.
 
         Args:
             query: Text; may be empty with `like`.
-            **options: See below.
+            options: See below.
         """
-        answer = self.answer(query, **options)
+        answer = self.answer(query, **vars(options))
         answer.hits.remarks = answer.remarks
         return answer.hits
 
     @with_options(RunOptions)
-    def run(self, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:
-        """The best documents for each of many queries (query id -> text). Options: `termweave.search.options.RunOptions`."""
-        return batch.run(self, queries, **options)
+    def run(self, queries: Mapping[str, str], options: RunOptions) -> Run:
+        """The best documents for each of many queries (query id -> text)."""
+        return batch.run(self, queries, options)
 
-    @with_options(SearchOptions)
-    def answer(self, query: str = "", **options: Unpack[SearchKeywords]) -> Answer:
+    @with_options(SearchOptions, "")
+    def answer(self, query: str, options: SearchOptions) -> Answer:
         """The best documents for a query, with remarks on the answer.
 
         Args:
             query: Text; may be empty with `like`.
-            **options: See below.
+            options: See below.
         """
-        asked = given_as(SearchOptions, options)
         check_query(query)
-        return self._consistently(lambda generation, target: single_query.answer(self.engine, generation, target, query, asked))
+        return self._consistently(lambda generation, target: single_query.answer(self.engine, generation, target, query, options))
 
-    @with_options(SearchOptions)
-    async def asearch(self, query: str = "", **options: Unpack[SearchKeywords]) -> Hits:
+    @with_options(SearchOptions, "")
+    async def asearch(self, query: str, options: SearchOptions) -> Hits:
         """As `search`, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
-        return await asyncio.to_thread(self.search, query, **options)
+        return await asyncio.to_thread(self.search, query, **vars(options))
 
-    @with_options(SearchOptions)
-    async def aanswer(self, query: str = "", **options: Unpack[SearchKeywords]) -> Answer:
+    @with_options(SearchOptions, "")
+    async def aanswer(self, query: str, options: SearchOptions) -> Answer:
         """As `answer`, awaited."""
-        return await asyncio.to_thread(self.answer, query, **options)
+        return await asyncio.to_thread(self.answer, query, **vars(options))
 
     @with_options(ExplainOptions)
-    def explain(self, query: str, document: str, **options: Unpack[ExplainKeywords]) -> Hit:
+    def explain(self, query: str, document: str, options: ExplainOptions) -> Hit:
         """Explain the score of one document for a query.
 
         A document that is not among the candidates has rank 0 and the score it would have below the last of them: one signal
@@ -143,16 +141,15 @@ class Index:
         Args:
             query: Text.
             document: Id of the document.
-            **options: See below.
+            options: See below.
 
         Raises:
             UsageError: The index does not hold the document.
         """
-        asked = given_as(ExplainOptions, options)
         SearchOptions(like=[document])  # checks the id
         check_query(query)
         return self._consistently(
-            lambda generation, target: single_query.explain(self.engine, generation, target, query, document, asked)
+            lambda generation, target: single_query.explain(self.engine, generation, target, query, document, options)
         )
 
     def mode(self, text: str) -> Mode:
@@ -260,23 +257,23 @@ class Index:
         self._now = self._open()
         return True
 
-    def requests(self, query: str, **options: Unpack[SearchKeywords]) -> list[dict[str, Any]]:
+    @with_options(SearchOptions)
+    def requests(self, query: str, options: SearchOptions) -> list[dict[str, Any]]:
         """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`.
 
         The first request has "dropped" like `Answer` if the query has more terms than the server allows.
         """
-        asked = given_as(SearchOptions, options)
         generation = self._now
-        prepared = single_query.prepare(self.engine, generation, self.name, check_query(query), asked)
-        depth = next((depth for depth in paging.depths(asked.candidates) if depth >= asked.last), paging.MAX_DEPTH)
-        what = replace(prepared.retrieval, depth=depth, server_fusion=prepared.mode if asked.server_fusion else None)
+        prepared = single_query.prepare(self.engine, generation, self.name, check_query(query), options)
+        depth = next((depth for depth in paging.depths(options.candidates) if depth >= options.last), paging.MAX_DEPTH)
+        what = replace(prepared.retrieval, depth=depth, server_fusion=prepared.mode if options.server_fusion else None)
         (sent,) = execution.prepare(self.engine, generation, [prepared.query], what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in sent.bodies.values():
             lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
-        read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(asked.fields, generation).items())
+        read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(options.fields, generation).items())
         dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},

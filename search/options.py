@@ -1,25 +1,25 @@
-"""The options of a search, declared once: `Index.search`, `explain`, `run`, `requests` and the command line make these records.
-
-Each record checks its values, so that Python and the command line refuse the same values with the same sentences.
-The `...Keywords` types are the same options as keyword arguments, for editors and type checkers; a test compares the two.
-"""
+"""The options of a search, each declared once: Python's keyword arguments, the command line, checks and help read these records."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import orjson
+from annotated_types import Ge, Le
 
+from termweave.declared_settings import Setting, check
 from termweave.errors import UsageError
-from termweave.search import paging
-from termweave.search.retrieval.filter_grammar import FilterExpression, parse
-from termweave.search.retrieval.metadata_fields import check_order
-from termweave.support.arguments import check_names
+from termweave.search.paging import MAX_DEPTH
 
 if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Reranker, Reranking
+    from termweave.search.retrieval.filter_grammar import FilterExpression
+
+    Milliseconds = float
+else:  # a command reads the annotations to print its help, and must not wait for these modules; no budget is infinity
+    Reranker = Reranking = FilterExpression = Milliseconds = Any
 
 #: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
 Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
@@ -27,9 +27,114 @@ Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str,
 DEPTH = 100
 #: The stored fields of a hit unless others are named.
 FIELDS = ("title", "text", "metadata")
-_Record = TypeVar("_Record", bound="RankingOptions")
-#: The most requests that `run` sends at once.
-_MOST_WORKERS = 64
+_EXPLAIN_WORDS = Setting(
+    "Explain, with the words that the logit of a ranker depends on most. It scores each hit once without each of up to 64 words, which "
+    "takes seconds.",
+    heading="Options",
+)
+
+
+def _rerank(value: Any) -> Any:
+    """Check a reranker as far as that is possible without the index: "ranker" alone is that of the profile."""
+    from termweave.search.ranking import rerankers  # noqa: PLC0415 - not needed by `--help`
+
+    if not isinstance(value, str):
+        rerankers.choose(value)
+        return value
+    for stage in rerankers.split_chain(value):
+        if stage != "ranker":
+            rerankers.choose(stage)
+    return value
+
+
+def _milliseconds(value: Any) -> Any:
+    """Return milliseconds: "80ms" and "0.5s" are read, and "none" is infinity."""
+    if isinstance(value, str):
+        if value.strip() == "none":
+            return float("inf")
+        match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", value.strip(), re.ASCII)
+        value = float(match[1]) * (1000 if match[2] == "s" else 1) if match else value
+    if value is not None and not (isinstance(value, int | float) and value >= 0):
+        raise UsageError(
+            f"{value!r} is not a time.", "Write 80ms or 0.5s (in Python: a number of milliseconds, rerank_budget=80)."
+        )
+    return value
+
+
+def _order(value: Any) -> Any:
+    from termweave.search.retrieval.metadata_fields import check_order  # noqa: PLC0415 - not needed by `--help`
+
+    if isinstance(value, str):
+        check_order(value)
+    return value
+
+
+def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
+    """Parse filters, and refuse what cannot be a clause of the query DSL."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    from termweave.search.retrieval.filter_grammar import FilterExpression, parse  # noqa: PLC0415
+
+    given = [where] if isinstance(where, str | Mapping | FilterExpression) else _listed("where", "filters", where)
+    filters: list[Mapping[str, Any] | FilterExpression] = []
+    for each in given:
+        if isinstance(each, FilterExpression):
+            filters.append(each)
+        elif isinstance(each, str) and not each.lstrip().startswith("{"):
+            filters.append(parse(each))
+        else:
+            filters.append(_clause(each))
+    try:
+        orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise UsageError(
+            f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
+        ) from None
+    return filters
+
+
+def _clause(clause: Any) -> Mapping[str, Any]:
+    """Return a clause of the query DSL, which may be written as JSON: it has one key, and its value is an object."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    if isinstance(clause, str):
+        try:
+            clause = orjson.loads(clause)
+        except orjson.JSONDecodeError as error:
+            raise UsageError(
+                f"The filter {clause!r} is not JSON: {error}.", 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
+            ) from None
+    if not isinstance(clause, Mapping):
+        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
+    if len(clause) != 1:
+        raise UsageError(
+            f"The filter {clause!r} is not one clause of the query DSL.", 'Write {"range": {"typed.year": {"gte": 2020}}}.'
+        )
+    ((key, value),) = clause.items()
+    if not isinstance(value, Mapping):
+        shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
+        raise UsageError(
+            f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.",
+            f'As an expression it is "{shown}".',
+        )
+    return clause
+
+
+def _texts(name: str, what: str, entry: str, given: object) -> list[str]:
+    texts = _listed(name, what, given)
+    if wrong := [each for each in texts if not isinstance(each, str)]:
+        raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
+    return texts
+
+
+def _listed(name: str, what: str, given: object) -> list[Any]:
+    if given is None:
+        raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
+    if isinstance(given, str):
+        raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{name} is a list of {what}, not {type(given).__name__}.", f"Write {name}=[...].")
+    return list(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,27 +150,66 @@ class RankingOptions:
             infinity: no limit.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
         where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
-            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL as a dict. One filter alone needs no list.
+            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL as a dict or as JSON. One filter alone needs no list.
     """
 
-    mode: str | None = None
-    rerank: str | Reranker | Reranking | None = None
-    rerank_budget: float | None = None
-    candidates: int = DEPTH
-    where: Where = ()
+    heading: ClassVar[str] = "Ranking"
+
+    mode: Annotated[
+        str | None,
+        Setting(
+            "lexical, weights, term_frequency, dense, hybrid, or a weighted list (weights:0.6,dense:0.4); after @ the fusion: "
+            "adaptive, min-max, z-score, rrf or sum (hybrid@rrf). Or the name of a profile that 'termweave tune' made.",
+            default_text="the adopted profile, else hybrid",
+        ),
+    ] = None
+    rerank: Annotated[
+        str | Reranker | Reranking | None,
+        Setting(
+            "none, rnn (reciprocal nearest neighbours), rnn@dense (which mixes in the inner product, as the paper does, in place of the "
+            "fused score), ranker@FOLDER or ranker@hf:OWNER/NAME (a cross-encoder; FOLDER or hf:OWNER/NAME for short), a reranker of an "
+            "installed package, or a chain: 'rnn>NAME'.",
+            "NAME",
+            "what the profile says, else none",
+            convert=_rerank,
+        ),
+    ] = None
+    rerank_budget: Annotated[
+        Milliseconds | None,
+        Setting(
+            "Time in which a ranker scores the candidates of a query, in the order so far: 80ms or 0.5s. Documents that it cannot score in "
+            "time follow in their former order. Loading the model does not count. none: no limit.",
+            "TIME",
+            "what the profile says, else none",
+            convert=_milliseconds,
+        ),
+    ] = None
+    candidates: Annotated[
+        int,
+        Setting(
+            "How many documents each signal returns. Fused scores depend on this number; later pages ask for more.",
+            heading="Candidates",
+        ),
+        Ge(1),
+        Le(MAX_DEPTH),
+    ] = DEPTH
+    where: Annotated[
+        Where,
+        Setting(
+            'Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
+            "Operators: = != < <= > >=. Or a clause of the query DSL (JSON), for which metadata are texts in metadata.FIELD and typed "
+            "values in typed.FIELD. Given several times, all must pass.",
+            "EXPRESSION",
+            heading="Candidates",
+            flag="--filter",
+            repeatable=True,
+            convert=_filters,
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used."""
-        if not isinstance(self.mode, str | None):
-            raise UsageError(
-                f"mode is a text, not {type(self.mode).__name__}.", 'Several signals are one text: mode="weights,dense".'
-            )
-        if self.rerank_budget is not None and not (isinstance(self.rerank_budget, int | float) and self.rerank_budget >= 0):
-            raise UsageError(
-                f"rerank_budget is a number of milliseconds from 0 on, not {self.rerank_budget!r}.", "Write rerank_budget=80."
-            )
-        paging.reachable(1, 0, self.candidates)
-        _keep(self, "where", _filters(self.where))
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +220,7 @@ class ExplainOptions(RankingOptions):
         explain_words: Add the words that the logit of a ranker depends on most: it scores the text once without each word.
     """
 
-    explain_words: bool = False
+    explain_words: Annotated[bool, _EXPLAIN_WORDS] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,40 +230,89 @@ class SearchOptions(RankingOptions):
     Attributes:
         k: How many hits.
         start: How many hits to skip.
+        explain: Explain each score now, in place of when `Hit.explain` is called.
+        explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
+        like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
+        highlight: Mark the words that lexical and weights matched, and give the passage around them.
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
         facets: Fields whose values are counted among the candidates (`Answer.facets`).
         sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first.
-        like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
-        explain: Explain each score now, in place of when `Hit.explain` is called.
-        explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
-        highlight: Mark the words that lexical and weights matched, and give the passage around them.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
     """
 
-    k: int = 10
-    start: int = 0
-    fields: Sequence[str] = FIELDS
-    facets: Sequence[str] = ()
-    sort: str | None = None
-    like: Sequence[str] = ()
-    explain: bool = False
-    explain_words: bool = False
-    highlight: bool = False
-    server_fusion: bool = False
+    heading: ClassVar[str] = "Hits"
+
+    k: Annotated[
+        int, Setting("How many hits.", default_text="10; with --queries 100", heading="Options", flag="-k"), Ge(1), Le(MAX_DEPTH)
+    ] = 10
+    start: Annotated[int, Setting("How many hits to skip.", heading="Options", flag="--from"), Ge(0), Le(MAX_DEPTH)] = 0
+    explain: Annotated[
+        bool, Setting("Show the parts of each score, and shade the words that contributed to it.", heading="Options")
+    ] = False
+    explain_words: Annotated[bool, _EXPLAIN_WORDS] = False
+    like: Annotated[
+        Sequence[str],
+        Setting(
+            "Search for documents similar to this one, with or without a QUERY; repeatable.",
+            "ID",
+            heading="Options",
+            repeatable=True,
+            convert=lambda ids: _texts("like", "ids", "The id of a document", ids),
+        ),
+    ] = ()
+    highlight: Annotated[
+        bool,
+        Setting(
+            "Mark the words that lexical and weights matched, and show the passage around them.",
+            default_text="yes, but not in JSON",
+            flag="--highlight/--no-highlight",
+        ),
+    ] = False
+    fields: Annotated[
+        Sequence[str],
+        Setting(
+            "Stored fields of each hit, separated by commas; an entry of the metadata is named as in --filter, and '*' in a name stands for "
+            "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.",
+            "NAMES",
+            convert=lambda names: _texts("fields", "names", "The name of a field", names),
+        ),
+    ] = FIELDS
+    facets: Annotated[
+        Sequence[str],
+        Setting(
+            "Count the values of this metadata field among the candidates; repeatable.",
+            "FIELD",
+            flag="--facet",
+            repeatable=True,
+            convert=lambda names: _texts("facets", "names", "The name of a field", names),
+        ),
+    ] = ()
+    sort: Annotated[
+        str | None,
+        Setting(
+            "Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
+            "FIELD",
+            convert=_order,
+        ),
+    ] = None
+    server_fusion: Annotated[
+        bool,
+        Setting(
+            "Let the server fuse the signals by min-max (needs the plugin neural-search). The lowest hit of a list counts 0, so that "
+            "scores and order differ from hybrid@min-max if few documents match. Not for passages."
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
         super().__post_init__()
-        paging.reachable(self.k, self.start, self.candidates)
-        _keep(self, "fields", _texts("fields", "names", "The name of a field", self.fields))
-        _keep(self, "facets", _texts("facets", "names", "The name of a field", self.facets))
-        if self.sort is not None:
-            if not isinstance(self.sort, str):
-                raise UsageError(f"sort is the name of a field, not {type(self.sort).__name__}.", 'Write sort="year:desc".')
-            check_order(self.sort)
-        _keep(self, "like", _texts("like", "ids", "The id of a document", self.like))
-        _keep(self, "explain", self.explain or self.explain_words)
+        if self.last > MAX_DEPTH:
+            raise UsageError(
+                f"Hit {self.last:,} cannot be reached.",
+                f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from.",
+            )
+        object.__setattr__(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
             raise UsageError(
                 "With --server-fusion the server returns only the final score, which cannot be explained.",
@@ -142,65 +335,11 @@ class RunOptions(RankingOptions):
         name: Name of the run; "": the mode and the reranker.
     """
 
-    k: int = DEPTH
-    workers: int = 4
+    heading: ClassVar[str] = "Many queries"
+
+    k: Annotated[int, Setting("How many documents for each query."), Ge(1), Le(MAX_DEPTH)] = DEPTH
+    workers: Annotated[int, Setting("Requests sent at once."), Ge(1), Le(64)] = 4
     name: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a value that cannot be used."""
-        super().__post_init__()
-        paging.reachable(self.k, 0, self.candidates)
-        if not hasattr(self.workers, "__index__") or not 1 <= self.workers <= _MOST_WORKERS:
-            raise UsageError(f"workers is a whole number from 1 on, at most {_MOST_WORKERS}, not {self.workers!r}.")
-
-
-class RankingKeywords(TypedDict, total=False):
-    """`RankingOptions` as keyword arguments."""
-
-    mode: str | None
-    rerank: str | Reranker | Reranking | None
-    rerank_budget: float | None
-    candidates: int
-    where: Where
-
-
-class ExplainKeywords(RankingKeywords, total=False):
-    """`ExplainOptions` as keyword arguments."""
-
-    explain_words: bool
-
-
-class SearchKeywords(RankingKeywords, total=False):
-    """`SearchOptions` as keyword arguments."""
-
-    k: int
-    start: int
-    fields: Sequence[str]
-    facets: Sequence[str]
-    sort: str | None
-    like: Sequence[str]
-    explain: bool
-    explain_words: bool
-    highlight: bool
-    server_fusion: bool
-
-
-class RunKeywords(RankingKeywords, total=False):
-    """`RunOptions` as keyword arguments."""
-
-    k: int
-    workers: int
-    name: str
-
-
-def given_as(record: type[_Record], options: Mapping[str, Any]) -> _Record:
-    """Make an options record of keyword arguments.
-
-    Raises:
-        UsageError: An option does not exist, or has a value that cannot be used.
-    """
-    check_names(options, record, "A search has")
-    return record(**options)
 
 
 def check_query(query: object) -> str:
@@ -212,53 +351,3 @@ def check_query(query: object) -> str:
     if not isinstance(query, str):
         raise UsageError(f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`.")
     return query
-
-
-def _keep(options: RankingOptions, name: str, value: Any) -> None:
-    """Store the checked value of a field: what was given may be an iterator, which can be read only once."""
-    object.__setattr__(options, name, value)
-
-
-def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
-    given = [where] if isinstance(where, str | Mapping | FilterExpression) else _listed("where", "filters", where)
-    filters = [parse(each) if isinstance(each, str) else each for each in given]
-    if clauses := [each for each in filters if not isinstance(each, FilterExpression)]:
-        for clause in clauses:
-            _check_clause(clause)
-        try:
-            orjson.dumps(clauses, option=orjson.OPT_SERIALIZE_NUMPY)
-        except TypeError as error:
-            raise UsageError(
-                f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
-            ) from None
-    return filters
-
-
-def _check_clause(clause: Any) -> None:
-    """Refuse what cannot be a clause of the query DSL: such a clause has one key, and its value is an object."""
-    if not isinstance(clause, Mapping):
-        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
-    if wrong := next(((key, value) for key, value in clause.items() if not isinstance(value, Mapping)), None):
-        key, value = wrong
-        shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
-        raise UsageError(
-            f"The filter {clause!r} is no clause of the query DSL: there {key!r} has an object.",
-            f'As an expression it is "{shown}".',
-        )
-
-
-def _texts(name: str, what: str, entry: str, given: object) -> list[str]:
-    texts = _listed(name, what, given)
-    if wrong := [each for each in texts if not isinstance(each, str)]:
-        raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
-    return texts
-
-
-def _listed(name: str, what: str, given: object) -> list[Any]:
-    if given is None:
-        raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
-    if isinstance(given, str):
-        raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
-    if not isinstance(given, Iterable):
-        raise UsageError(f"{name} is a list of {what}, not {type(given).__name__}.", f"Write {name}=[...].")
-    return list(given)

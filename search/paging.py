@@ -6,10 +6,7 @@ search adds to the pages before it. No document is on two pages, and none is lef
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING
-
-from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,31 +15,6 @@ if TYPE_CHECKING:
 MAX_DEPTH = 10_000
 #: Passages that k-NN looks for per document, and the factor by which it looks further if they belong to too few documents.
 _SPREAD = 4
-
-
-def reachable(k: int, start: int, candidates: int) -> int:
-    """Rank of the last hit of a page.
-
-    Args:
-        k: Hits on the page.
-        start: Hits before it.
-        candidates: Documents that each signal gives.
-
-    Raises:
-        UsageError: A number is out of range, or the page reaches further than a server allows.
-    """
-    if not all(isinstance(each, Integral) for each in (k, start, candidates)):
-        raise UsageError(f"k, start and candidates are whole numbers; they are {k!r}, {start!r} and {candidates!r}.")
-    if k < 1 or start < 0 or candidates < 1:
-        raise UsageError(f"k and candidates begin at 1, start at 0; they are {k}, {candidates} and {start}.")
-    if candidates > MAX_DEPTH:
-        raise UsageError(f"A signal gives at most {MAX_DEPTH:,} candidates, not {candidates:,}.", "Lower --candidates.")
-    last = start + k
-    if last > MAX_DEPTH:
-        raise UsageError(
-            f"Hit {last:,} cannot be reached.", f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
-        )
-    return last
 
 
 def depths(candidates: int) -> Iterator[int]:

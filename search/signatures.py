@@ -1,40 +1,73 @@
-"""Signatures for notebooks: functions that take an options record show its fields, with defaults and descriptions."""
+"""Methods that take an options record are called with its fields as keyword arguments, which type checkers and notebooks know."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-import re
 from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-_Function = TypeVar("_Function", bound="Callable[..., Any]")
-_ENTRY = re.compile(r"^        (\w+): ", re.MULTILINE)
+_Fields = ParamSpec("_Fields")
+_Record_co = TypeVar("_Record_co", covariant=True)
+_Self = TypeVar("_Self")
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
+_Result = TypeVar("_Result")
 
 
-def with_options(record: type[Any]) -> Callable[[_Function], _Function]:
-    """Give a function with ``**options`` the signature and the documentation of an options record.
+class _Decorator(Protocol[_Fields, _Record_co]):
+    """Replaces the last argument of a method, a record, by keyword arguments."""
+
+    @overload
+    def __call__(
+        self, method: Callable[[_Self, _First, _Record_co], _Result]
+    ) -> Callable[Concatenate[_Self, _First, _Fields], _Result]: ...
+    @overload
+    def __call__(
+        self, method: Callable[[_Self, _First, _Second, _Record_co], _Result]
+    ) -> Callable[Concatenate[_Self, _First, _Second, _Fields], _Result]: ...
+
+
+def with_options(record: Callable[_Fields, _Record_co], default: str | None = None) -> _Decorator[_Fields, _Record_co]:
+    """Let a method whose last argument is an options record take the fields of the record as keyword arguments.
+
+    The method gets the signature and the documentation of the record, too.
 
     Args:
         record: The record, a dataclass. Its classes describe their fields under "Attributes:".
+        default: Default of the first argument; None: it has none.
     """
+    made: type[Any] = record  # type: ignore[assignment]
 
-    def decorated(function: _Function) -> _Function:
-        signature = inspect.signature(function)
-        kept = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        this, *kept, _ = inspect.signature(method).parameters.values()
+        if default is not None:
+            kept[0] = kept[0].replace(default=default)
+        names = [each.name for each in kept]
+
+        @functools.wraps(method)
+        def call(self: Any, *positional: Any, **given: Any) -> Any:
+            named = {name: given.pop(name) for name in names if name in given}
+            if default is not None and not positional:
+                named.setdefault(names[0], default)
+            check_names(given, made, "A search has", names)
+            return method(self, *positional, **named, options=made(**given))
+
         options = [
             inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-            for each in fields(record)
+            for each in fields(made)
         ]
-        vars(function)["__signature__"] = signature.replace(parameters=[*kept, *options])
-        described = "".join(_described(each) for each in reversed(record.__mro__))
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{described}"
-        return function
+        vars(call)["__signature__"] = inspect.signature(method).replace(parameters=[this, *kept, *options])
+        described = "".join(_described(each) for each in reversed(made.__mro__))
+        call.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nOptions:\n{described}"
+        return call
 
-    return decorated
+    return decorate
 
 
 def _described(record: type[Any]) -> str:

@@ -6,11 +6,12 @@
 
 The annotations of pydantic hold: `Literal` for choices, `annotated_types` for ranges, a validator of `pydantic` for everything else. A subclass
 that repeats a field without a `Setting` (``workers: int = 8``) changes its default alone. Types are needed at run time: a module of declarations
-imports them outside of ``if TYPE_CHECKING``.
+imports them outside of ``if TYPE_CHECKING``, or says there that one is `Any` and checks it in `Setting.convert`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property
 from inspect import get_annotations
@@ -21,7 +22,7 @@ from termweave.errors import UsageError
 from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pydantic import TypeAdapter
 
@@ -37,7 +38,12 @@ _MUST_BE = {
     "finite": "a number",
     "bool": "true or false",
     "string": "a text",
+    "dict": "a JSON object",
+    "tuple": "a list",
+    "too_short": "a list of at least {min_length}",
 }
+#: The largest whole number that Java, orjson and SQLite all take.
+LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,9 @@ class Setting:
         default_text: What `--help` says of a default that is computed; None: the default itself.
         heading: Heading above the setting; "": the `heading` of the class that declares it.
         flag: The flag of the command line, such as ``--loading/--no-loading``; "": made of the name.
+        convert: Makes the value of what was given, or raises `UsageError`; the type is checked afterwards. Anything that it does not know
+            it returns as it is.
+        repeatable: Whether the option is repeated on the command line for each entry of a list.
     """
 
     help: str
@@ -57,6 +66,8 @@ class Setting:
     default_text: str | None = None
     heading: str = ""
     flag: str = ""
+    convert: Callable[[Any], Any] | None = None
+    repeatable: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,12 @@ class DeclaredSetting:
     def type_name(self) -> str:
         """The name of the type: bool, int, float, str, or list."""
         kind = str if self.choices else self.types[0]
-        return "list" if get_origin(kind) is tuple else kind.__name__
+        return "list" if get_origin(kind) in (tuple, Sequence) else kind.__name__
+
+    @property
+    def flag(self) -> str:
+        """The flag of the command line, as messages name it."""
+        return (self.setting.flag or f"--{self.name.replace('_', '-')}").partition("/")[0]
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -109,21 +125,25 @@ class DeclaredSetting:
             UsageError: The value is not allowed.
         """
         if not isinstance(value, str):
-            return self.check(tuple(value) if isinstance(value, list) else value)
+            return self.check(value)
         parts = tuple(part.strip() for part in value.split(",") if part.strip())
         return self._validated(parts if self.type_name == "list" else value, strict=False)
 
     def check(self, value: object) -> Any:
-        """Return a value that has the type of the setting already.
+        """Return a value that has the type of the setting already; a list may stand for a tuple, a number of numpy for one of Python.
 
         Raises:
             UsageError: The value is not allowed.
         """
-        return self._validated(value, strict=True)
+        if getattr(value, "shape", None) == ():
+            value = value.item()  # type: ignore[attr-defined]
+        return self._validated(tuple(value) if isinstance(value, list) else value, strict=True)
 
     def _validated(self, value: object, *, strict: bool) -> Any:
         from pydantic import ValidationError  # noqa: PLC0415 - 70 ms
 
+        if self.setting.convert is not None:
+            value = self.setting.convert(value)
         try:
             return self._adapter.validate_python(value, strict=strict)
         except ValidationError as error:
@@ -152,7 +172,7 @@ def _plain(annotation: Any) -> list[Any]:
         return []
     if hasattr(annotation, "__metadata__"):
         return _plain(annotation.__origin__)
-    if get_origin(annotation) in (None, Literal, tuple):
+    if get_origin(annotation) in (None, Literal, tuple, Sequence):
         return [annotation]
     return [kind for part in get_args(annotation) for kind in _plain(part)]
 
@@ -192,10 +212,27 @@ def parse(record: type[_Record], given: Mapping[str, object], subject: str = "")
 
 
 def check(record: object) -> None:
-    """Check all settings of a record.
+    """Check all settings of a record, and keep what `Setting.convert` makes of them.
 
     Raises:
         UsageError: A value is not allowed.
     """
     for name, setting in settings_of(type(record)).items():
-        setting.check(getattr(record, name))
+        object.__setattr__(record, name, setting.check(getattr(record, name)))
+
+
+def share(value: object) -> Any:
+    """Return the share that a percentage means: 0.001 for "0.1%". Anything but a text is returned as it is.
+
+    Raises:
+        UsageError: The text is not a percentage from 0% to 100%.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        number = float(value.removesuffix("%")) / 100
+    except ValueError:
+        number = -1.0
+    if not (value.endswith("%") and 0 <= number <= 1):
+        raise UsageError(f"{value!r} is not a percentage.", "Write 0.1% or 5%.")
+    return number

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from termweave.cli.common.output_files import writable
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,27 +17,8 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.records import Query
-    from termweave.search.options import Where
+    from termweave.search.options import RunOptions
     from termweave.search.ranking.rerankers import CutShort
-
-#: Documents per query in a run, unless -k sets another number. Recall@100 needs 100.
-DEPTH = 100
-
-
-def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --queries, --run and --workers."""
-    return option_group(
-        "Many queries",
-        click.option(
-            "--queries",
-            "queries_file",
-            metavar="FILE",
-            help="Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
-            "'-' is standard input.",
-        ),
-        click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
-        click.option("--workers", type=IntRange(1, 64), default=4, show_default=True, help="Requests sent at once."),
-    )(function)
 
 
 def answer_all(
@@ -47,15 +26,8 @@ def answer_all(
     name: str,
     queries_file: str,
     run_file: str,
-    *,
+    options: RunOptions,
     models: Mapping[str, str | None],
-    mode: str | None,
-    rerank: str | None,
-    rerank_budget: float | None,
-    k: int,
-    candidates: int,
-    where: Where,
-    workers: int,
     out: Output,
 ) -> None:
     """Rank every query of a file and write the run.
@@ -66,7 +38,6 @@ def answer_all(
     from termweave.evaluation import runs, systems
     from termweave.evaluation.report import wording
     from termweave.search import Index, batch
-    from termweave.search.options import RunOptions
     from termweave.search.results import json, notices
 
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
@@ -75,14 +46,13 @@ def answer_all(
     writable(None, [None if run_file == "-" else Path(run_file)])
     queries = _queries(queries_file)
     index = Index.pinned(server, name, **models)
-    chosen, reranking = index.choose(mode, rerank, rerank_budget)
+    chosen, reranking = index.choose(options.mode, options.rerank, options.rerank_budget)
     title = systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()
     shortened: list[str] = []
     cut_short: list[CutShort] = []
     rewritten: set[str] = set()
     empty = 0
-    options = RunOptions(k=k, candidates=candidates, where=where, workers=workers)
     with _target(run_file, title, len(queries), out) as add, out.progress("Queries") as bar:
         ranked = batch.ranked(index, queries, chosen, reranking, options, shortened.append, cut_short.append)
         for number, (query, places) in enumerate(ranked, 1):

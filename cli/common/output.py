@@ -126,6 +126,12 @@ class Output:
 
             yield update
 
+    @contextmanager
+    def stages(self, label: str) -> Iterator[Callable[..., None]]:
+        """As `progress`, for work in several stages: its function is called as ``update(stage, done, total, detail="")``."""
+        with self.progress(label) as bar:
+            yield lambda stage, done, total=None, detail="": bar(done, total, stage, detail)
+
 
 def _console(**options: Any) -> Console:
     """Make a rich console that passes all text of tables and bars through `printable`, but keeps its own colours."""

@@ -88,11 +88,7 @@ def show_plan(server: Engine, source: Source, name: str, queries: list[str], opt
         statistics = statistics_drift.of_live(server, live)
     except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
         out.warn(f"The statistics of the live generation are not compared: {error.message}")
-    with out.progress("Reading") as bar:
-
-        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            bar(done, total, stage, detail)
-
+    with out.stages("Reading") as progress:
         estimate = estimate_build(source, server.capabilities, options, queries, progress, live=statistics)
     for note in estimate.notes:
         out.say(note)
@@ -107,11 +103,7 @@ def show_update_plan(server: Engine, source: Source, name: str, options: BuildOp
 
     from termweave.indexer import plan_update
 
-    with out.progress("Reading") as bar:
-
-        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            bar(done, total, stage, detail)
-
+    with out.stages("Reading") as progress:
         plan = plan_update(server, source, name, options, mode, progress)
     for note in plan.notes:
         out.say(note)

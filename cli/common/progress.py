@@ -24,7 +24,9 @@ class BuildFunction(Protocol):
         """Run the build and report its progress."""
 
 
-def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | Updated:
+def watched(
+    run: BuildFunction, out: Output, nouns: tuple[str, str], when_read: Callable[[], None] = lambda: None
+) -> Built | Updated:
     """Run a build with a progress bar.
 
     A build that is stopped prints how many documents the engine has acknowledged.
@@ -33,19 +35,24 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
         run: The build.
         out: Where messages are printed.
         nouns: What the build counts, singular and plural: ("document", "documents").
+        when_read: Called once, when the source has been read to the end: it prints what is true only if the source is accepted.
 
     Raises:
         Exit: The build was stopped, with status 130 by Ctrl-C or 143 by SIGTERM.
     """
     from termweave.indexer.pipeline.pipeline import SENDING, STOPPING
+    from termweave.indexer.preparation.corpus_pass import READING
     from termweave.support.messages import counted
 
     terminated = Event()
-    stopping = False
+    read = stopping = False
     acknowledged = ""
 
     def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        nonlocal stopping, acknowledged
+        nonlocal read, stopping, acknowledged
+        if stage != READING and not read:
+            read = True
+            when_read()
         if stage == STOPPING and not stopping:
             stopping = True  # even without a bar the user sees that the first Ctrl-C was understood
             again = "A second SIGTERM" if terminated.is_set() else "Pressing Ctrl-C again"
@@ -56,7 +63,7 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
 
     try:
         with _terminable(terminated), out.progress("Reading") as bar:
-            return run(progress=show)
+            built = run(progress=show)
     except KeyboardInterrupt:
         remark = (
             f"The engine has acknowledged {acknowledged}. Run the same command to continue from there."
@@ -65,36 +72,9 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
         )
         out.say(f"Stopped. {remark}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
-
-
-def when_read(run: BuildFunction, say: Callable[[], None]) -> Callable[..., Built | Updated]:
-    """A build that calls `say` once, when its source has been read to the end: a source that cannot be read changes nothing.
-
-    Args:
-        run: The build.
-        say: Prints what is true only if the source is accepted.
-    """
-    from termweave.indexer.preparation.corpus_pass import READING
-
-    said = False
-
-    def once() -> None:
-        nonlocal said
-        if not said:
-            said = True
-            say()
-
-    def announced(*, progress: BuildProgress) -> Built | Updated:
-        def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            if stage != READING:
-                once()
-            progress(stage, done, total, detail)
-
-        built = run(progress=show)
-        once()  # nothing was left to send
-        return built
-
-    return announced
+    if not read:  # nothing was left to send
+        when_read()
+    return built
 
 
 @contextmanager

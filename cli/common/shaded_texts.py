@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from termweave.cli.common.output_files import writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.text import Text
 
@@ -30,21 +29,19 @@ _WHITE_BEYOND = 0.82
 _WORD = re.compile(r"\S+")
 
 
-def picture_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option --html. The decorated function gets the path of the page, or None."""
+def _checked(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    writable(None, [path])
+    return path
 
-    @click.option(
-        "--html",
-        metavar="FILE",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write the shaded text as a self-contained HTML page.",
-    )
-    @functools.wraps(function)
-    def wrapped(*args: Any, html: Path | None, **kwargs: Any) -> Any:
-        writable(None, [html])
-        return function(*args, html=html, **kwargs)
 
-    return wrapped
+#: The option --html: the path of the page, or None.
+html_option = click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_checked,
+    help="Write the shaded text as a self-contained HTML page.",
+)
 
 
 def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> None:

@@ -6,9 +6,11 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from termweave.cli.options.option_groups import option_group
 from termweave.declared_settings import settings_of, written
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,7 +34,7 @@ class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  #
             UsageError: The setting does not take it.
         """
         del param, ctx
-        return self._setting.parse(value)
+        return _named(self._setting, self._setting.parse, value)
 
 
 def click_options(
@@ -53,8 +55,10 @@ def click_options(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            source = click.get_current_context().get_parameter_source
+            given = {name for name in chosen if source(f"{argument}_{name}") == ParameterSource.COMMANDLINE}
             values = {name: kwargs.pop(f"{argument}_{name}") for name in chosen}
-            return function(*args, **{argument: {name: value for name, value in values.items() if value is not None}}, **kwargs)
+            return function(*args, **{argument: {name: value for name, value in values.items() if name in given}}, **kwargs)
 
         decorated: Callable[..., Any] = wrapped
         for heading, options in reversed(headings.items()):
@@ -66,7 +70,7 @@ def click_options(
 
 def _click_option(argument: str, declared: DeclaredSetting) -> Callable[..., Any]:
     setting, switch = declared.setting, declared.type_name == "bool"
-    flag = "--" + declared.name.replace("_", "-")
+    flag = setting.flag or declared.flag
     if switch and declared.default:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     default = setting.default_text
@@ -74,6 +78,22 @@ def _click_option(argument: str, declared: DeclaredSetting) -> Callable[..., Any
         default = written(declared.default)
     text = f"{setting.help}  [default: {default}]" if default else setting.help
     if switch:
-        return click.option(setting.flag or flag, argument, is_flag=True, default=None, help=text)
+        return click.option(flag, argument, is_flag=True, default=None, help=text)
+    if setting.repeatable:
+        return click.option(flag, argument, multiple=True, metavar=setting.metavar, callback=_checked(declared), help=text)
     metavar = setting.metavar or (f"[{'|'.join(declared.choices)}]" if declared.choices else None)
-    return click.option(setting.flag or flag, argument, type=DeclaredValue(declared), metavar=metavar, help=text)
+    return click.option(flag, argument, type=DeclaredValue(declared), metavar=metavar, help=text)
+
+
+def _checked(setting: DeclaredSetting) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]:
+    """The callback of an option that may be repeated."""
+    return lambda _context, _option, values: _named(setting, setting.check, values) if values else None
+
+
+def _named(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:
+    """Read a value; an error names the option, too."""
+    try:
+        return read(value)
+    except UsageError as error:
+        error.hint = f"Option {setting.flag}: {error.hint}"
+        raise

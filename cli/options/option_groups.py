@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,16 +34,12 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(sections[heading])
 
 
-#: The decorator of a verb: ``@verb("search")``.
-verb = functools.partial(click.command, cls=GroupedCommand, context_settings=CONTEXT)
-
-
 def option_group(heading: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a command with options that `--help` lists under one heading.
 
     Groups are printed in the order of the decorators, options in the order of the arguments::
 
-        @verb("search")
+        @verb("search", connects=True)
         @click.option("-k", ...)                                 # under "Options", which comes first
         @option_group("Ranking", click.option("--mode", ...), click.option("--rerank", ...))
         def command(...): ...

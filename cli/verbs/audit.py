@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from termweave.cli.common.output import Output
     from termweave.indexer.generations.audit import AuditLine
     from termweave.settings import Settings
 
 
-@verb("audit")
+@verb("audit", connects=True)
 @click.argument("name", required=False)
 @click.option("-n", "--lines", "count", type=IntRange(1, 10_000), default=20, show_default=True, help="Number of lines.")
-@output_options
-@connection_options
 def command(*, name: str | None, count: int, settings: Settings, out: Output) -> None:
     """Show the audit trail of NAME, or of all names, newest first.
 
@@ -41,18 +37,14 @@ def command(*, name: str | None, count: int, settings: Settings, out: Output) ->
     lines = audit.read(engine.connect(settings), name, count)
     data = {"schema": "termweave.audit/1", "name": name, "lines": [asdict(each) for each in lines]}
     empty = f"The audit trail has no line{f' about {name}' if name else ''}."
-    out.emit(data, lambda: _table(lines) if lines else empty)
-
-
-def _table(lines: list[AuditLine]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table("when (UTC)", "name", "what", "who", "from", box=box.SIMPLE_HEAD, padding=0)
-    for line in lines:
-        who = f"{line.user} ({line.os_user})" if line.user else line.os_user
-        table.add_row(line.at[:19].replace("T", " "), line.name, _what(line), who, line.host)
-    return table
+    columns = {
+        "when (UTC)": [line.at[:19].replace("T", " ") for line in lines],
+        "name": [line.name for line in lines],
+        "what": [_what(line) for line in lines],
+        "who": [f"{line.user} ({line.os_user})" if line.user else line.os_user for line in lines],
+        "from": [line.host for line in lines],
+    }
+    out.emit(data, lambda: fitted_table(columns, out.console().width, kept={"name", "what"}) if lines else empty)
 
 
 def _what(line: AuditLine) -> str:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
-from termweave.cli.options.shared_options import output_options
+from termweave.cli.common.fitted_table import fitted_table
+from termweave.cli.options.option_groups import CONTEXT
+from termweave.cli.options.shared_options import verb
 from termweave.errors import UsageError
 from termweave.support.extras import install
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from termweave import answers
     from termweave.cli.common.output import Output
 
@@ -37,8 +36,7 @@ def command() -> None:
     """
 
 
-@command.command("list", cls=GroupedCommand)
-@output_options
+@verb("list", command)
 def list_(*, out: Output) -> None:
     """List the encoders that can be fetched by name.
 
@@ -48,40 +46,21 @@ def list_(*, out: Output) -> None:
     """
     from termweave.encoders import backbones
 
-    rows = [
-        {
-            "name": each.name,
-            "origin": each.origin,
-            "language": each.language,
-            "layers": each.layers,
-            "dimension": each.dimension,
-            "pooling": each.pooling,
-            "prompts": dict(each.prompts),
-            "licence": each.licence,
-            "megabytes": each.megabytes,
-            "folder": str(each.folder) if each.fetched() else None,
-        }
+    keys = ("name", "origin", "language", "layers", "dimension", "pooling", "licence", "megabytes")
+    rows: list[dict[str, Any]] = [
+        {key: getattr(each, key) for key in keys}
+        | {"prompts": dict(each.prompts), "folder": str(each.folder) if each.fetched() else None}
         for _, each in sorted(backbones.BACKBONES.items())
     ]
-    out.emit({"schema": "termweave.backbones/1", "backbones": rows}, lambda: _table(rows))
+    columns = {key: [str(row[key]) for row in rows] for key in keys} | {
+        "on this host": ["yes" if row["folder"] else "" for row in rows]
+    }
+    data = {"schema": "termweave.backbones/1", "backbones": rows}
+    out.emit(data, lambda: fitted_table(columns, out.console().width, kept={"on this host"}))
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in ("name", "model", "language", "layers", "numbers", "pooling", "licence", "download", "on this host"):
-        table.add_column(column)
-    for row in rows:
-        shown = [str(row[key]) for key in ("name", "origin", "language", "layers", "dimension", "pooling", "licence")]
-        table.add_row(*shown, f"{row['megabytes']} MB", "yes" if row["folder"] else "")
-    return table
-
-
-@command.command("fetch", cls=GroupedCommand)
+@verb("fetch", command)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@output_options
 def fetch(*, names: tuple[str, ...], out: Output) -> None:
     """Fetch encoders by name, and print their folders.
 
@@ -106,13 +85,12 @@ def fetch(*, names: tuple[str, ...], out: Output) -> None:
     out.emit(data, "\n".join(f"{name}: {folder} ({licences[name]})" for name, folder in folders.items()))
 
 
-@command.command("import", cls=GroupedCommand)
+@verb("import", command)
 @click.argument("graph", metavar="FILE.onnx", type=_FILE)
 @click.option("--name", required=True, help="The name that commands take from now on.")
 @click.option("--pooling", type=click.Choice(["mean", "cls"]), default="mean", show_default=True, help="How it makes vectors.")
 @click.option("--query-prompt", default="", metavar="TEXT", help="Text that it expects before a query.")
 @click.option("--document-prompt", default="", metavar="TEXT", help="Text that it expects before a document.")
-@output_options
 def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document_prompt: str, out: Output) -> None:
     """Make a model of FILE.onnx, the graph of a BERT encoder of your own, and of the tokenizer.json beside it.
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import output_options
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -23,7 +22,6 @@ _STARTUP = {"bash": ".bashrc", "zsh": ".zshrc"}
 @click.option(
     "--install", is_flag=True, help="Set it up for this user: write the script, and a line that loads it where the shell starts."
 )
-@output_options
 def command(*, shell: str | None, install: bool, out: Output) -> None:
     """Print the script that completes verbs and options in SHELL; with --install, set it up. SHELL is that of $SHELL by default.
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.option_groups import CONTEXT
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -26,9 +26,7 @@ def command() -> None:
     """
 
 
-@command.command("show", cls=GroupedCommand)
-@output_options
-@connection_options
+@verb("show", command, connects=True)
 def show(*, settings: Settings, out: Output) -> None:
     """Print every setting with its value and where it comes from, and the folders of data, cache and ledgers.
 

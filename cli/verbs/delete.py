@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import confirm, connection_options, output_options, yes_option
+from termweave.cli.options.shared_options import confirm, verb, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("delete")
+@verb("delete", connects=True)
 @click.argument("name")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Delete this document only; repeatable.")
 @click.option(
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     help="Delete the documents whose ids are in FILE, one per line; '-' for standard input.",
 )
 @yes_option
-@output_options
-@connection_options
 def command(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool, settings: Settings, out: Output) -> None:
     """Delete NAME: the alias, all generations, their statistics and ledgers. This cannot be undone.
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -27,9 +26,7 @@ QUERIES = (
 )
 
 
-@verb("demo")
-@output_options
-@connection_options
+@verb("demo", connects=True)
 def command(*, settings: Settings, out: Output) -> None:
     """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
 
@@ -131,11 +128,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
                 out.say(f"{index} exists: {difference.counted:,} documents, verified")
                 return
     out.say("Indexing the documentation of the Python standard library ...")
-    with out.progress("Reading") as bar:
-
-        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            bar(done, total, stage, detail)
-
+    with out.stages("Reading") as progress:
         try:
             built = build(server, source, NAME, options, progress)
         except UnfinishedBuild:  # begun with another Python or model; it is safe to delete, because only the demo uses this name

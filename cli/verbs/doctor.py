@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 Finding = dict[str, Any]
 
 
-@verb("doctor")
-@output_options
-@connection_options
+@verb("doctor", connects=True)
 def command(*, settings: Settings, out: Output) -> None:
     """Check Python, Java, memory, disk, OpenSearch, models and folders; say what is missing and how to get it.
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.build_options import encoding_options
+from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group, verb
-from termweave.cli.options.shared_options import check_together, include_option, open_source, output_options, source_options
-from termweave.cli.options.source_index import is_index
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import check_together, verb
+from termweave.cli.options.source_options import is_index, open_source, source_options
+from termweave.indexer.options import ENCODING, BuildOptions
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -31,17 +32,15 @@ SCHEMA = "termweave.encode-shards/1"
         "--on", "cluster", type=click.Choice(["ray"]), help="Encode on the Ray cluster at $RAY_ADDRESS, else on a local one."
     ),
 )
-@encoding_options
-@source_options
-@include_option
-@output_options
+@click_options(BuildOptions, "build", ENCODING)
+@source_options(folders=True)
 def command(
     *,
     source: str,
     folder: str,
     workers: int | None,
     cluster: str | None,
-    flags: dict[str, Any],
+    build: dict[str, Any],
     skip_bad: bool,
     reading: dict[str, Any],
     out: Output,
@@ -64,7 +63,6 @@ def command(
 
     from termweave import settings
     from termweave.errors import UsageError
-    from termweave.indexer.options import from_flags
     from termweave.indexer.shards.corpus_encoding import encode_corpus
     from termweave.indexer.shards.on_ray import encode_on_ray
     from termweave.indexer.shards.processes import encode_in_processes
@@ -79,14 +77,11 @@ def command(
             "Index it directly ('termweave index'), or export it to a file and encode that.",
         )
     stored = settings.load()
-    models = {"weights": flags["weights"] or stored.weights, "dense": flags["dense"] or stored.dense}
-    options = from_flags({**flags, **models, "skip_bad": skip_bad})
+    options = BuildOptions(**{"weights": stored.weights, "dense": stored.dense, **build}, skip_bad=skip_bad)
     opened = open_source(source, reading, out, skip_bad=skip_bad)
     local = partial(encode_in_processes, count=workers or max(1, (os.cpu_count() or 1) // 2))
-    with out.progress("Encoding") as bar:
-        encoded = encode_corpus(
-            opened, folder, options, encode_on_ray if cluster else local, lambda stage, done, total, *_: bar(done, total, stage)
-        )
+    with out.stages("Encoding") as progress:
+        encoded = encode_corpus(opened, folder, options, encode_on_ray if cluster else local, progress)
     held = encoded.manifest
     for warning in held.warnings:
         out.warn(warning)

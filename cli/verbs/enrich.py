@@ -6,34 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import option_group, verb
-from termweave.cli.options.shared_options import connection_options, open_source, output_options, source_options
-from termweave.cli.options.source_index import is_index, release
+from termweave.cli.options.declared_options import click_options
+from termweave.cli.options.shared_options import verb
+from termweave.cli.options.source_options import is_index, open_source, release, source_options
+from termweave.indexer.options import BuildOptions
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
 
-@verb("enrich")
+@verb("enrich", connects=True)
 @click.argument("source", metavar="INDEX")
 @click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
-@option_group(
-    "Models and signals",
-    click.option("--weights", metavar="MODEL", help="Weights model, as in 'termweave index'; 'none' for no term weights."),
-    click.option("--dense", metavar="MODEL", help="Dense model, likewise; 'none' for no vectors."),
-    click.option("--signals", metavar="LIST", help="weights, dense, or both with a comma.  [default: both]"),
-)
-@source_options
-@output_options
-@connection_options
+@click_options(BuildOptions, "build", ("weights", "dense", "signals"))
+@source_options()
 def command(
     *,
     source: str,
     remove: bool,
-    weights: str | None,
-    dense: str | None,
-    signals: str | None,
+    build: dict[str, Any],
     skip_bad: bool,
     reading: dict[str, Any],
     settings: Settings,
@@ -42,8 +34,8 @@ def command(
     """Write term weights and vectors into the existing INDEX of an application, beside its own fields.
 
     Every document gets the fields of the signals by partial updates; nothing else in it changes. A write of the application is never
-    undone: a document that it changed meanwhile is enriched again. The same command, run again, resumes, enriches what is new or
-    changed, and verifies the rest. Afterwards 'termweave search INDEX' works with the signals weights, dense and hybrid.
+    undone: a document that it changed meanwhile is enriched again. The signals are weights and dense. The same command, run again, resumes,
+    enriches what is new or changed, and verifies the rest. Afterwards 'termweave search INDEX' works with the signals weights, dense and hybrid.
 
     \b
     Examples:
@@ -51,7 +43,7 @@ def command(
       termweave enrich products --text-field description --signals weights
       termweave enrich products --remove --text-field description
     """
-    from termweave import engine, indexer
+    from termweave import engine
     from termweave.corpora.formats.index_address import PREFIX
     from termweave.engine.index_source.source import IndexSource
     from termweave.errors import UsageError
@@ -64,19 +56,10 @@ def command(
     opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad)
     if not isinstance(opened, IndexSource):
         raise TypeError
-    options = indexer.BuildOptions(
-        weights=weights or settings.weights,
-        dense=dense or settings.dense,
-        signals=None if signals is None else tuple(each.strip() for each in signals.split(",")),
-        skip_bad=skip_bad,
-    )
+    options = BuildOptions(**{"weights": settings.weights, "dense": settings.dense, **build}, skip_bad=skip_bad)
     server = engine.connect(settings).patient(options.patience, out.say)
     try:
-        with out.progress("Reading") as bar:
-
-            def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-                bar(done, total, stage, detail)
-
+        with out.stages("Reading") as progress:
             if remove:
                 count = enrichment.remove(server, opened, progress)
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}

@@ -10,9 +10,8 @@ import click
 
 from termweave.cli.common.output_files import writable
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group, verb
-from termweave.cli.options.search_options import check_reranker
-from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import check_rerankers, model_options, models_to_open, verb
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("evaluate")
+@verb("evaluate", connects=True)
 @click.argument("name")
 @click.argument("dataset")
 @click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     "rerankers",
     multiple=True,
     metavar="NAME",
-    callback=check_reranker,
+    callback=check_rerankers,
     help="Combine every mode with this reranker, as in 'termweave search' (rnn@dense: the similarity of the paper; "
     "ranker@FOLDER: a cross-encoder); repeatable.  "
     "[default: none]",
@@ -74,8 +73,6 @@ if TYPE_CHECKING:
     ),
 )
 @model_options
-@output_options
-@connection_options
 def command(
     *,
     name: str,

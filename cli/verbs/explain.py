@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli.common import shaded_texts
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.search_options import candidate_options, rank_options, words_option
-from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
-from termweave.cli.verbs.search import check_words, from_input, where
+from termweave.cli.options.declared_options import click_options
+from termweave.cli.options.shared_options import model_options, models_to_open, verb
+from termweave.cli.verbs.search import check_words, from_input
+from termweave.search.options import ExplainOptions
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
@@ -20,28 +20,19 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("explain")
+@verb("explain", connects=True)
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
-@words_option
-@rank_options
-@candidate_options
+@click_options(ExplainOptions, "given")
 @model_options
-@shaded_texts.picture_options
-@output_options
-@connection_options
+@shaded_texts.html_option
 def command(
     *,
     name: str,
     query: str,
     document: str,
-    mode: str | None,
-    rerank: str | None,
-    rerank_budget: float | None,
-    candidates: int,
-    explain_words: bool,
-    filters: tuple[str, ...],
+    given: dict[str, Any],
     models: dict[str, str | None],
     html: Path | None,
     settings: Settings,
@@ -67,17 +58,7 @@ def command(
     query = from_input(query)
     check_words(query)
     index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
-    clauses = where(filters)
-    hit = index.explain(
-        query,
-        document,
-        mode=mode,
-        rerank=rerank,
-        rerank_budget=rerank_budget,
-        candidates=candidates,
-        where=clauses,
-        explain_words=explain_words,
-    )
+    hit = index.explain(query, document, **given)
     if html:
         shaded_texts.write(html, query, pictures.of_hit(hit), out)
 

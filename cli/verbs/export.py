@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import output_options
+from termweave.cli.options.shared_options import verb
 from termweave.errors import UsageError
 from termweave.support.extras import install
 from termweave.support.messages import sized
@@ -46,7 +45,6 @@ _LABELS = {
     metavar="DATASET",
     help="Measure what int8 costs on a sample of this corpus: nDCG@10 if it has judged queries, else how many of the ten best documents stay.",
 )
-@output_options
 def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Output) -> None:
     """Write MODEL as ONNX graphs: fp32, int8, and int8's weights in fp32 for GPUs.
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli.common.fitted_table import fitted_table
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("generations")
+@verb("generations", connects=True)
 @click.argument("name", required=False)
-@output_options
-@connection_options
 def command(*, name: str | None, settings: Settings, out: Output) -> None:
     """List the generations of NAME, newest first; without NAME those of all names.
 

@@ -10,34 +10,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.common.plan_table import queries_of, show_plan, show_update_plan
-from termweave.cli.common.progress import watched, when_read
-from termweave.cli.options.build_options import build_options
+from termweave.cli.common.progress import watched
+from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.option_groups import option_group, verb
-from termweave.cli.options.shared_options import (
-    check_together,
-    confirm,
-    connection_options,
-    include_option,
-    open_source,
-    output_options,
-    source_options,
-)
-from termweave.cli.options.source_index import for_build, is_index, released_unless_stopped, source_index_options
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import check_together, confirm, verb
+from termweave.cli.options.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
+from termweave.indexer.options import BUILDING, BuildOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from termweave.cli.common.output import Output
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
-    from termweave.indexer import BuildOptions, Built, LargeDeletion, Updated
+    from termweave.indexer import Built, LargeDeletion, Updated
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.settings import Settings
 
 
-@verb("index")
+@verb("index", connects=True)
 @click.argument("source")
 @click.argument("name")
 @click.option(
@@ -79,19 +72,14 @@ if TYPE_CHECKING:
         "paired difference must exclude a larger loss.",
     ),
 )
-@build_options
-@source_options
-@include_option
-@output_options
-@connection_options
-@source_index_options
+@click_options(BuildOptions, "build", BUILDING)
+@source_options(folders=True, index=True)
 def command(
     *,
     source: str,
     name: str,
     only_plan: bool,
-    flags: dict[str, Any],
-    given: list[str],
+    build: dict[str, Any],
     update: bool,
     delete_missing: bool,
     new: bool,
@@ -139,11 +127,10 @@ def command(
     from termweave import engine, indexer
     from termweave.cli.common.build_report import report
     from termweave.indexer.generations import generations
-    from termweave.indexer.options import from_flags
     from termweave.indexer.preparation import incremental
 
     check_together(
-        ("--fresh begins a build anew: leave out --fresh or --update", bool(flags["fresh"] and update)),
+        ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
         (
             "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
@@ -155,10 +142,9 @@ def command(
             bool(dataset and not (required or within is not None or only_plan)),
         ),
     )
-    models = {"weights": flags["weights"] or settings.weights, "dense": flags["dense"] or settings.dense}
-    options = from_flags({**flags, **models, "skip_bad": skip_bad})
-    reading = for_build(reading, "" if only_plan or update else name, whole=bool(flags["keep_mapping"]))
-    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
+    options = BuildOptions(**{"weights": settings.weights, "dense": settings.dense, **build}, skip_bad=skip_bad)
+    reading = for_build(reading, "" if only_plan or update else name, whole=options.keep_mapping)
+    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     updating = update and _has_live_generation(server, name, out)
@@ -166,7 +152,7 @@ def command(
         opened, remarks = incremental.changed_since(server, name, opened, since)
         for remark in remarks:
             out.say(remark)
-    mode = indexer.UpdateMode(delete_missing, new, given, 1.0 if yes else indexer.LARGE_DELETION)
+    mode = indexer.UpdateMode(delete_missing, new, tuple(build), 1.0 if yes else indexer.LARGE_DELETION)
     if only_plan:
         if updating:
             show_update_plan(server, opened, name, options, mode, out)
@@ -175,6 +161,7 @@ def command(
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
     run: Callable[..., Built | Updated]
+    live = None
     if updating:
         run = partial(
             indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None
@@ -182,13 +169,12 @@ def command(
         nouns = ("document or passage", "documents and passages")
     else:
         live = generations.find_live(server, name)
-        replaced = partial(_compare_with_live, name, live, opened, options, given, out)
-        run = when_read(partial(indexer.build, server, opened, name, options, gate=gate, live=live), replaced)
+        run = partial(indexer.build, server, opened, name, options, gate=gate, live=live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     try:
         with released_unless_stopped(opened):
             try:
-                built = watched(run, out, nouns)
+                built = watched(run, out, nouns, lambda: _compare_with_live(name, live, opened, options, build, out))
             except indexer.LargeDeletion as large:
                 _ask(large, name)
                 built = watched(partial(run, mode=replace(mode, allow_deletions=large.share)), out, nouns)
@@ -244,7 +230,7 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
 
 
 def _compare_with_live(
-    name: str, live: LiveGeneration | None, source: Source, options: BuildOptions, given: list[str], out: Output
+    name: str, live: LiveGeneration | None, source: Source, options: BuildOptions, given: Collection[str], out: Output
 ) -> None:
     """Report the differences from the live generation, which a build replaces, that a user may not want."""
     from termweave.indexer.generations import option_compatibility

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
+from termweave.cli.options.shared_options import model_options, models_to_open, verb
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -23,7 +22,7 @@ SCHEMA = "termweave.learn/1"
 _CONNECTIONS = 6
 
 
-@verb("learn")
+@verb("learn", connects=True)
 @click.argument("name")
 @click.argument("questions", required=False)
 @click.option("--minutes", type=FloatRange(1), default=20.0, show_default=True, help="Time for training, building and measuring.")
@@ -33,8 +32,6 @@ _CONNECTIONS = 6
 )
 @click.option("--promote", is_flag=True, help="Make the new generation live without asking, if its gain is confirmed.")
 @model_options
-@output_options
-@connection_options
 def command(
     *,
     name: str,

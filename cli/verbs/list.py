@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from termweave.cli.common.fitted_table import fitted_table
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
-@verb("list")
-@output_options
-@connection_options
+@verb("list", connects=True)
 def command(*, settings: Settings, out: Output) -> None:
     """List the indices that termweave made, with the generation that is live, its size, documents, signals, models and age.
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import output_options
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,6 @@ SCHEMA = "termweave.methods/1"
 
 @verb("methods")
 @click.argument("name", metavar="[METHOD]", required=False)
-@output_options
 def command(*, name: str | None, out: Output) -> None:
     """List the methods of `termweave train`. With a METHOD, print its paper, equations and all parameters.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
-from termweave.cli.options.shared_options import confirm, output_options, yes_option
+from termweave.cli.options.option_groups import CONTEXT
+from termweave.cli.options.shared_options import confirm, verb, yes_option
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def command() -> None:
     """
 
 
-@command.command("start", cls=GroupedCommand)
-@click.option("--nodes", type=int, help="Number of processes of the cluster.  [default: as before, else 1]")
+@verb("start", command)
 @click.option("--port", type=IntRange(1, 65535), help="HTTP port.  [default: as before, else a free one]")
 @click.option(
     "--heap",
@@ -39,8 +38,7 @@ def command() -> None:
     metavar="MB",
     help="Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]",
 )
-@output_options
-def start(*, nodes: int | None, port: int | None, heap: int | None, out: Output) -> None:
+def start(*, port: int | None, heap: int | None, out: Output) -> None:
     """Start the embedded OpenSearch, or print its address if it runs.
 
     The first start downloads the server (180 MB) and, if there is no JDK 21 or newer, a JDK.
@@ -49,16 +47,14 @@ def start(*, nodes: int | None, port: int | None, heap: int | None, out: Output)
     Examples:
       termweave node start
       termweave node start --port 9200 --heap 2048
-      termweave node start --nodes 3
     """
     from termweave.engine.embedded import node
 
-    state = node.start(nodes=nodes, port=port, heap=heap, say=out.say)
+    state = node.start(port=port, heap=heap, say=out.say)
     out.emit(state.as_dict(), state.url)
 
 
-@command.command("stop", cls=GroupedCommand)
-@output_options
+@verb("stop", command)
 def stop(*, out: Output) -> None:
     """Stop the embedded OpenSearch and keep its data.
 
@@ -74,8 +70,7 @@ def stop(*, out: Output) -> None:
     out.emit(_summary(now), "Stopped; its data are kept." if stopped else "It was not running.")
 
 
-@command.command("status", cls=GroupedCommand)
-@output_options
+@verb("status", command)
 def status(*, out: Output) -> None:
     """Show the address and state of the embedded OpenSearch.
 
@@ -92,10 +87,9 @@ def status(*, out: Output) -> None:
     out.emit(_summary(state), _sentence(state))
 
 
-@command.command("logs", cls=GroupedCommand)
+@verb("logs", command)
 @click.argument("name", metavar="[NODE]", default="node-1")
 @click.option("-n", "--lines", type=IntRange(1), default=100, show_default=True, help="Number of lines, from the end of the log.")
-@output_options
 def logs(*, lines: int, name: str, out: Output) -> None:
     """Print the end of the log of the embedded OpenSearch: of its process node-1, or of NODE.
 
@@ -110,9 +104,8 @@ def logs(*, lines: int, name: str, out: Output) -> None:
     out.emit({"schema": "termweave.node-logs/1", "node": name, "lines": text.splitlines()}, text)
 
 
-@command.command("wipe", cls=GroupedCommand)
+@verb("wipe", command)
 @yes_option
-@output_options
 def wipe(*, yes: bool, out: Output) -> None:
     """Stop the embedded OpenSearch and remove its data.
 

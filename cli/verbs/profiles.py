@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.common.fitted_table import fitted_table
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("profiles")
+@verb("profiles", connects=True)
 @click.argument("name")
 @click.option("--use", metavar="PROFILE", help="Let searches use this profile from now on; 'hybrid' stands for no profile.")
 @click.option("--drop", metavar="PROFILE", help="Delete this profile. If searches use it, they use no profile from now on.")
-@output_options
-@connection_options
 def command(*, name: str, use: str | None, drop: str | None, settings: Settings, out: Output) -> None:
     """List the profiles that 'termweave tune' stored with NAME, and what they gained; choose one, or delete one.
 
@@ -56,29 +54,30 @@ def command(*, name: str, use: str | None, drop: str | None, settings: Settings,
         "profiles": [asdict(profile) for profile in stored],
     }
     out.emit(
-        data, lambda: _table(stored, record) if stored else f"{name} has no profiles. Make one: termweave tune {name} DATASET."
+        data,
+        lambda: (
+            _table(stored, record, out.console().width)
+            if stored
+            else f"{name} has no profiles. Make one: termweave tune {name} DATASET."
+        ),
     )
 
 
-def _table(stored: list[Profile], record: Lineage) -> Table:
-    from rich import box
-    from rich.table import Table
+def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
+    def held_out(name: str) -> list[str]:
+        figures = [profile.fitted.get("held_out", {}).get(name) for profile in stored]
+        return ["" if figure is None else f"{figure:.4f}" for figure in figures]
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in ("profile", "fusion", "reranking", "fitted on", "held out: tuned", "default", ""):
-        table.add_column(column)
-    for profile in stored:
-        signals = ", ".join(f"{name} {share:.2f}" for name, share in profile.weights.items())
-        held_out = profile.fitted.get("held_out", {})
-        figures = [f"{held_out[name]:.4f}" if name in held_out else "" for name in ("tuned", "default")]
-        reranking = profile.rerank.name if profile.rerank else "none"
-        fitted = f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}"
-        table.add_row(
-            profile.name,
-            f"{profile.fusion}: {signals}",
-            reranking,
-            fitted,
-            *figures,
-            "in force" if profile.name == record.profile else "",
-        )
-    return table
+    columns = {
+        "profile": [profile.name for profile in stored],
+        "state": ["in force" if profile.name == record.profile else "" for profile in stored],
+        "fusion": [
+            f"{profile.fusion}: {', '.join(f'{name} {share:.2f}' for name, share in profile.weights.items())}"
+            for profile in stored
+        ],
+        "reranking": [profile.rerank.name if profile.rerank else "none" for profile in stored],
+        "fitted on": [f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}" for profile in stored],
+        "held out: tuned": held_out("tuned"),
+        "default": held_out("default"),
+    }
+    return fitted_table(columns, width, kept={"state"})

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -15,11 +14,9 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("promote")
+@verb("promote", connects=True)
 @click.argument("name")
 @click.argument("generation")
-@output_options
-@connection_options
 def command(*, name: str, generation: str, settings: Settings, out: Output) -> None:
     """Make GENERATION live: point the alias NAME at it, in one atomic step. A generation that its gate refused is accepted, too.
 

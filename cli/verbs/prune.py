@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import confirm, connection_options, output_options, yes_option
+from termweave.cli.options.shared_options import confirm, verb, yes_option
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("prune")
+@verb("prune", connects=True)
 @click.argument("name")
 @click.option(
     "--keep",
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 )
 @click.option("--unfinished", is_flag=True, help="Also delete unfinished generations; no build of NAME may be running.")
 @yes_option
-@output_options
-@connection_options
 def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Settings, out: Output) -> None:
     """Delete generations of NAME that are neither live nor among the newest, and those that their gates refused.
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import connection_options, output_options
+from termweave.cli.options.shared_options import verb
 from termweave.cli.verbs.promote import report
 
 if TYPE_CHECKING:
@@ -15,10 +14,8 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("rollback")
+@verb("rollback", connects=True)
 @click.argument("name")
-@output_options
-@connection_options
 def command(*, name: str, settings: Settings, out: Output) -> None:
     """Make the previous generation live: the newest finished generation of NAME that is older than the live one.
 

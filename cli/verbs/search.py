@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli.common import shaded_texts
-from termweave.cli.common.batch_search import DEPTH, answer_all, batch_options
+from termweave.cli.common.batch_search import answer_all
 from termweave.cli.common.hit_list import show, show_facets
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group, verb
-from termweave.cli.options.search_options import candidate_options, rank_options, words_option
-from termweave.cli.options.shared_options import check_together, connection_options, model_options, models_to_open, output_options
+from termweave.cli.options.declared_options import click_options
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
+from termweave.search.options import RunOptions, SearchOptions
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -23,83 +24,37 @@ if TYPE_CHECKING:
 
     from termweave.cli.common.output import Output
     from termweave.search import Index
-    from termweave.search.results.hits import Answer
     from termweave.settings import Settings
 
 
-@verb("search")
+@verb("search", connects=True)
 @click.argument("name")
 @click.argument("query", required=False)
-@click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
-@click.option("--from", "start", type=IntRange(0, 10_000), default=0, show_default=True, help="How many hits to skip.")
-@click.option("--explain", is_flag=True, help="Show the parts of each score, and shade the words that contributed to it.")
-@words_option
-@click.option(
-    "--like", multiple=True, metavar="ID", help="Search for documents similar to this one, with or without a QUERY; repeatable."
-)
-@rank_options
-@candidate_options
+@click_options(SearchOptions, "given")
+@option_group("Hits", click.option("--show-query", is_flag=True, help="Print the requests instead of sending them."))
 @option_group(
-    "Hits",
+    "Many queries",
     click.option(
-        "--highlight/--no-highlight",
-        default=None,
-        help="Mark the words that lexical and weights matched, and show the passage around them.  [default: yes, but not in JSON]",
+        "--queries",
+        "queries_file",
+        metavar="FILE",
+        help="Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
+        "'-' is standard input.",
     ),
-    click.option(
-        "--fields",
-        metavar="NAMES",
-        help="Stored fields of each hit, separated by commas; an entry of the metadata is named as in --filter, and '*' in a name stands for "
-        "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.  [default: title,text,metadata]",
-    ),
-    click.option(
-        "--facet",
-        "facets",
-        multiple=True,
-        metavar="FIELD",
-        help="Count the values of this metadata field among the candidates; repeatable.",
-    ),
-    click.option(
-        "--sort",
-        metavar="FIELD",
-        help="Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
-    ),
-    click.option("--show-query", is_flag=True, help="Print the requests instead of sending them."),
-    click.option(
-        "--server-fusion",
-        is_flag=True,
-        help="Let the server fuse the signals by min-max (needs the plugin neural-search). The lowest hit of a list counts 0, so that "
-        "scores and order differ from hybrid@min-max if few documents match. Not for passages.",
-    ),
+    click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
 )
-@batch_options
+@click_options(RunOptions, "sending", ("workers",))
 @model_options
-@shaded_texts.picture_options
-@output_options
-@connection_options
+@shaded_texts.html_option
 def command(
     *,
     name: str,
     query: str | None,
-    mode: str | None,
-    rerank: str | None,
-    rerank_budget: float | None,
-    like: tuple[str, ...],
-    k: int | None,
-    candidates: int,
-    start: int,
-    fields: str | None,
-    filters: tuple[str, ...],
-    facets: tuple[str, ...],
-    sort: str | None,
-    explain: bool,
-    explain_words: bool,
+    given: dict[str, Any],
     show_query: bool,
-    highlight: bool | None,
-    server_fusion: bool,
     queries_file: str | None,
     run_file: str | None,
-    workers: int,
+    sending: dict[str, Any],
     models: dict[str, str | None],
     html: Path | None,
     settings: Settings,
@@ -123,76 +78,41 @@ def command(
     """
     from termweave import engine
     from termweave.search import Index
-    from termweave.search.options import FIELDS
     from termweave.search.results import json
 
-    kept = where(filters)
-    many = queries_file is not None
-    drawn = bool(explain or explain_words or html)
-    shown = drawn or bool(show_query or start or highlight or fields)
-    single = shown or query is not None or bool(like or server_fusion)
+    one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
+    not_sent = bool(given.keys() & {"facets", "sort", "explain", "explain_words", "like"} or html)
     check_together(
-        ("--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing", many and single),
-        ("--queries needs --run OUT, the file for the answers; '-' prints them", many and run_file is None),
-        ("--run goes with --queries FILE", not many and run_file is not None),
-        ("--facet and --sort go with one QUERY, not with --queries FILE", many and bool(facets or sort)),
-        ("--show-query sends no search, so there is nothing to count or sort", show_query and bool(facets or sort)),
-        ("--show-query sends no search, so there is nothing to explain or draw", show_query and drawn),
-        ("--show-query does not go with --like: that query is made of what the index holds", show_query and bool(like)),
+        (
+            "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing",
+            queries_file is not None and one_query,
+        ),
+        ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
+        ("--show-query sends no search: leave out --facet, --sort, --explain, --html and --like", show_query and not_sent),
     )
     if queries_file is not None and run_file is not None:
-        answer_all(
-            engine.connect(settings, pool_maxsize=max(8, workers)),
-            name,
-            queries_file,
-            run_file,
-            models=models_to_open(models, settings),
-            mode=mode,
-            rerank=rerank,
-            rerank_budget=rerank_budget,
-            k=k or DEPTH,
-            candidates=candidates,
-            where=kept,
-            workers=workers,
-            out=out,
-        )
+        many = RunOptions(**given, **sending)
+        server = engine.connect(settings, pool_maxsize=max(8, many.workers))
+        answer_all(server, name, queries_file, run_file, many, models_to_open(models, settings), out)
         return
-    text = _text(query, like)
+    text = _text(query, given.get("like", ()))
+    options = SearchOptions(**{"highlight": not out.json, **given, "explain": html is not None or given.get("explain", False)})
     index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
-    options: dict[str, Any] = {
-        "k": k or 10,
-        "candidates": candidates,
-        "mode": mode,
-        "rerank": rerank,
-        "rerank_budget": rerank_budget,
-        "start": start,
-        "fields": FIELDS if fields is None else tuple(each.strip() for each in fields.split(",") if each.strip()),
-        "where": kept,
-        "sort": sort,
-        "server_fusion": server_fusion,
-    }
     if show_query:
-        requests = index.requests(text, **options)
+        requests = index.requests(text, **vars(options))
         _warn(requests[0].get("dropped", {}), out)
         out.emit(json.requests(requests), lambda: _as_console(requests))
         return
-    options |= {
-        "like": like,
-        "facets": facets,
-        "explain": explain or html is not None,
-        "explain_words": explain_words,
-        "highlight": not out.json if highlight is None else highlight,
-    }
-    _answer(index, text, options, html, out, others=fields is not None)
+    _answer(index, text, options, html, out, others="fields" in given)
 
 
-def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None, out: Output, *, others: bool) -> None:
+def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, out: Output, *, others: bool) -> None:
     """Answer one query and show the hits.
 
     Args:
         index: The index that is searched.
         text: The query.
-        options: As `SearchOptions`.
+        options: What is searched.
         html: Where to write a page of the explained hits; None: nowhere.
         out: Where results and messages go.
         others: Show the fields besides title and text on a line below each hit.
@@ -201,24 +121,22 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
     from termweave.search.results import json
 
     began = time.perf_counter()
-    answer = index.answer(text, **options)
+    answer = index.answer(text, **vars(options))
     took = (time.perf_counter() - began) * 1000
     _warn(answer.dropped, out, answer.remarks)
     for cut in answer.cut_short:
         out.warn(f"{cut}.")
     if html:
         shaded_texts.write(html, text, [each for hit in answer.hits for each in pictures.of_hit(hit)], out)
-    out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others, start=options["start"]))
 
-
-def _show(answer: Answer, out: Output, *, others: bool, start: int) -> str | None:
-    """Print the hits, and below them the counts of facets."""
-    if not answer.hits:
-        return "No hits on this page." if start else "Nothing found."
-    show(answer.hits, out, others=others)
-    if answer.facets:
+    def show_answer() -> str | None:
+        if not answer.hits:
+            return "No hits on this page." if options.start else "Nothing found."
+        show(answer.hits, out, others=others)
         show_facets(answer.facets, out)
-    return None
+        return None
+
+    out.emit(json.search(text, answer, took), show_answer)
 
 
 def _text(query: str | None, like: Sequence[str]) -> str:
@@ -254,25 +172,6 @@ def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[s
             f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
             f"{few(terms)}"
         )
-
-
-def where(filters: Sequence[str]) -> list[str | dict[str, Any]]:
-    """The filters of the command line: expressions, and clauses of the query DSL, which are JSON objects."""
-    return [_clause(text) if text.lstrip().startswith("{") else text for text in filters]
-
-
-def _clause(text: str) -> dict[str, Any]:
-    import orjson
-
-    try:
-        clause: dict[str, Any] = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise click.UsageError(f"--filter {text!r} is not JSON: {error}.") from None
-    if len(clause) != 1:
-        raise click.UsageError(
-            '--filter takes one clause of the query DSL, for example \'{"range": {"typed.year": {"gte": 2020}}}\'.'
-        )
-    return clause
 
 
 def _as_console(requests: Sequence[dict[str, Any]]) -> str:

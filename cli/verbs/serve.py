@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group, verb
-from termweave.cli.options.search_options import check_reranker
-from termweave.cli.options.shared_options import (
-    connection_options,
-    model_options,
-    models_to_open,
-    output_options,
-)
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import check_rerankers, model_options, models_to_open, verb
 from termweave.errors import UsageError
 from termweave.support import extras
 
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
 _CONNECTIONS = 32
 
 
-@verb("serve")
+@verb("serve", connects=True)
 @click.argument("index", required=False)
 @click.option("--port", type=IntRange(0, 65_535), default=8321, show_default=True, help="Port to listen on; 0: a free one.")
 @click.option("--read-only", is_flag=True, help="Refuse every change: no grades, no profiles, no promotion.")
@@ -36,7 +30,7 @@ _CONNECTIONS = 32
     "rerankers",
     multiple=True,
     metavar="NAME",
-    callback=check_reranker,
+    callback=check_rerankers,
     help="A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
 )
 @click.option(
@@ -72,8 +66,6 @@ _CONNECTIONS = 32
     ),
 )
 @model_options
-@output_options
-@connection_options
 def command(
     *,
     index: str | None,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import output_options, source_options
+from termweave.cli.options.shared_options import verb
+from termweave.cli.options.source_options import source_options
 from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
@@ -44,8 +44,7 @@ SCHEMA = "termweave.train/1"
 )
 @click.option("--resume", is_flag=True, help="Resume the run in DIR; it ends with the same model.")
 @click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
-@source_options
-@output_options
+@source_options()
 def command(
     *,
     method: str,

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.search_options import milliseconds
-from termweave.cli.options.shared_options import (
-    check_together,
-    connection_options,
-    model_options,
-    models_to_open,
-    output_options,
-    percentage,
-)
+from termweave.cli.options.declared_options import DeclaredValue
+from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
+from termweave.declared_settings import settings_of, share
+from termweave.search.options import RankingOptions
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -31,15 +25,13 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
     """Read a percentage above 0."""
     from termweave.errors import UsageError
 
-    if text is None:
-        return None
-    value = percentage(text)
-    if not value:
+    value: float | None = share(text)
+    if value == 0.0:
         raise UsageError(f"{text!r} is not a share of nDCG@10 to keep.", "Write --prune 99%.")
     return value
 
 
-@verb("tune")
+@verb("tune", connects=True)
 @click.argument("name")
 @click.argument("dataset")
 @click.option(
@@ -55,7 +47,7 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option(
     "--rerank-budget",
     metavar="TIME",
-    callback=milliseconds,
+    type=DeclaredValue(settings_of(RankingOptions)["rerank_budget"]),
     help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
 )
 @click.option(
@@ -66,8 +58,6 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
 )
 @click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
 @model_options
-@output_options
-@connection_options
 def command(
     *,
     name: str,
@@ -118,14 +108,14 @@ def command(
         _find_pruning(index, corpora.open_dataset(dataset), prune, out)
         return
     profiles.check_name(profile, index.signals)
-    with out.progress("Tuning") as progress:
+    with out.stages("Tuning") as progress:
         report = tuning.tune(
             index,
             corpora.open_dataset(dataset),
             name=profile,
             measure=measure,
             ranker=_ranker(rerank, rerank_budget),
-            progress=lambda stage, done, total: progress(done, total, stage),
+            progress=progress,
         )
     adopted = report.better and not dry_run
     if adopted:
@@ -160,8 +150,8 @@ def _find_pruning(index: Index, dataset: Dataset, target: float, out: Output) ->
     from termweave.evaluation.report.wording import queries
     from termweave.evaluation.tuning import pruning
 
-    with out.progress("Pruning") as progress:
-        report = pruning.find(index, dataset, target=target, progress=lambda stage, done, total: progress(done, total, stage))
+    with out.stages("Pruning") as progress:
+        report = pruning.find(index, dataset, target=target, progress=progress)
     text = (
         f"--prune {report.rule} keeps {report.postings:.0%} of the impacts.\n"
         f"On {queries(report.held_out, 'held-out')} the weights keep {report.kept:.1%} of nDCG@10 {report.ndcg:.4f}; "

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import GroupedCommand, verb
-from termweave.cli.options.shared_options import (
-    check_together,
-    connection_options,
-    include_option,
-    output_options,
-    share,
-    source_options,
-)
-from termweave.cli.options.source_index import for_build, source_index_options
+from termweave.cli.options.option_groups import GroupedCommand
+from termweave.cli.options.shared_options import check_together, verb
+from termweave.cli.options.source_options import for_build, source_options
+from termweave.declared_settings import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,20 +37,16 @@ class _Command(GroupedCommand):
         return super().parse_args(ctx, args)
 
 
-@verb("verify", cls=_Command)
+@verb("verify", cls=_Command, connects=True)
 @click.argument("name")
 @click.argument("source", required=False)
 @click.option(
     "--deep",
-    callback=share,
+    callback=lambda _context, _option, text: share(text),
     metavar="[SHARE]",
     help="Also read text, weights and vectors back and check their digests; '--deep 5%' does so for a random sample.",
 )
-@source_options
-@include_option
-@output_options
-@connection_options
-@source_index_options
+@source_options(folders=True, index=True)
 def command(
     *,
     name: str,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from termweave.cli.common import shaded_texts
-from termweave.cli.options.option_groups import verb
-from termweave.cli.options.shared_options import output_options
+from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +38,7 @@ SCHEMA = "termweave.weights/1"
     show_default=True,
     help="Weigh as a document (impacts) or as a query (factors).",
 )
-@shaded_texts.picture_options
-@output_options
+@shaded_texts.html_option
 def command(*, text: str, model: str | None, kind: Literal["document", "query"], html: Path | None, out: Output) -> None:
     """Show which words of TEXT matter ('-' reads it from standard input).
 

@@ -6,70 +6,68 @@ and says which options of the live generation it does not have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave.errors import UsageError
-from termweave.indexer.option_values import as_text, vectors_of
-from termweave.indexer.options import DECLARED, BuildOptions
-from termweave.indexer.preparation.passages import Window
-from termweave.signals.pruning import Pruning
+from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
-    from termweave.indexer.option_declaration import Flag
     from termweave.search.catalog.lineage import Lineage
 
 
-def check(engine: Engine, live: LiveGeneration, options: BuildOptions, flags: Collection[str]) -> None:
+def check(engine: Engine, live: LiveGeneration, options: BuildOptions, given: Collection[str]) -> None:
     """Refuse an update whose options would have made another generation.
 
     Args:
         engine: The server.
         live: The generation to update.
         options: The options of the command.
-        flags: The flags that were given, "--shards" for example; all other options are as the generation has them.
+        given: Names of the options that were given; all others are as the generation has them.
 
     Raises:
-        UsageError: A flag has another value than the generation; the message names both.
+        UsageError: An option has another value than the generation; the message names both.
     """
-    for name, option in DECLARED.items():
-        for flag in option.flags:
-            if not option.kept_by_update or flag.name not in flags:
-                continue
-            asked = flag.compare(getattr(options, name))
-            stored = flag.of_generation(live.lineage) if flag.of_generation else _of_index(engine, live.index, flag, asked)
-            if stored != asked:
-                raise UsageError(
-                    f"An update cannot change {flag.name}: the live generation was built with {_shown(stored)}, not {_shown(asked)}.",
-                    f"To update, remove {flag.name}; to build anew, remove --update.",
-                )
+    for name, setting in build_settings().items():
+        if not setting.kept or name not in given:
+            continue
+        asked = getattr(options, name)
+        stored = setting.stored(live.lineage) if setting.stored else _stored_in_index(engine, live.index, name, asked)
+        if stored != asked:
+            if isinstance(asked, Mapping):  # of a file only what differs
+                keys = [key for key in asked if _as_text(stored[key]) != _as_text(asked[key])]
+                stored, asked = ({key: each[key] for key in keys} for each in (stored, asked))
+            raise UsageError(
+                f"An update cannot change {setting.flag}: the live generation was built with {clipped(in_words(stored))}, "
+                f"not {clipped(in_words(asked))}.",
+                f"To update, remove {setting.flag}; to build anew, remove --update.",
+            )
 
 
-def left_out(made: Lineage, options: BuildOptions, flags: Collection[str]) -> list[str]:
+def left_out(made: Lineage, options: BuildOptions, given: Collection[str]) -> list[str]:
     """The options of the live generation that a build does not have and does not mention, as flags: "--shards 2".
 
     Args:
         made: The lineage of the live generation.
         options: The options of the build.
-        flags: The flags that were given, with whatever value.
+        given: Names of the options that were given, with whatever value.
     """
-    missing = []
-    for name, option in DECLARED.items():
-        for flag in option.flags:
-            if flag.noted and flag.name not in flags and flag.of_generation is not None:
-                stored = flag.of_generation(made)
-                if stored != flag.compare(getattr(options, name)):
-                    missing.append(f"{flag.name} {_shown(stored)}")
-    return missing
+    return [
+        f"{setting.flag} {in_words(stored)}"
+        for name, setting in build_settings().items()
+        if setting.noted and name not in given and setting.stored
+        if (stored := setting.stored(made)) != getattr(options, name)
+    ]
 
 
-def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) -> BuildOptions:
+def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:
     """The options of a build that makes such a generation again with other models.
 
     Args:
@@ -91,24 +89,14 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) 
             f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
             "Train with 'termweave train', and build with that command and --weights MODEL.",
         )
-    pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
-    return BuildOptions(
-        weights=models.get("weights"),
-        dense=models.get("dense"),
-        dense_query=models.get("dense_query"),
-        signals=tuple(made.signals),
-        analyzer=made.signals.get("lexical", {}).get("analyzer"),
-        shards=int(settings["index.number_of_shards"]),
-        replicas=int(settings["index.number_of_replicas"]),
-        passages=Window.from_lineage({name: made.passages[name] for name in ("size", "stride")} if made.passages else {}),
-        prune=Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0)),
-        vectors=vectors_of(made),
-    )
+    values: dict[str, Any] = {name: setting.stored(made) for name, setting in build_settings().items() if setting.stored}
+    values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}
+    return BuildOptions(**values, **models)
 
 
-def _of_index(engine: Engine, index: str, flag: Flag, asked: Any) -> Any:
-    """The value that the index stores for a flag; if the flag names a file, only the keys that are in the file."""
-    if flag.name == "--mapping":
+def _stored_in_index(engine: Engine, index: str, name: str, asked: Any) -> Any:
+    """The value of an option that the index has: of settings and a mapping only the keys that are asked for; `asked` if they agree."""
+    if name == "mapping":
         mapping = engine.request(
             "GET", f"/{index}/_mapping", params={"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}
         )
@@ -117,9 +105,10 @@ def _of_index(engine: Engine, index: str, flag: Flag, asked: Any) -> Any:
         fields = {name: field["mapping"][name.rpartition(".")[2]] for name, field in answer.items() if field["mapping"]}
         return asked if _contains(mapping, asked, fields) else {key: mapping.get(key) for key in asked}
     settings = engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
-    if flag.name == "--settings":
-        return {key: settings.get(key) for key in asked}
-    return settings[f"index.number_of_{flag.argument}"]
+    if name != "settings":
+        return int(settings[f"index.number_of_{name}"])
+    stored = {key: settings.get(key) for key in asked}
+    return asked if stored == {key: _as_text(value) for key, value in asked.items()} else stored
 
 
 def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = "") -> bool:
@@ -132,7 +121,7 @@ def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = ""
         path: Names of the objects around the properties, each with a dot behind it.
     """
     if not (isinstance(stored, dict) and isinstance(asked, dict)):
-        return bool(as_text(stored) == as_text(asked))
+        return bool(_as_text(stored) == _as_text(asked))
     for key, value in asked.items():
         if key == "properties":
             inner = stored.get(key, {})
@@ -146,6 +135,8 @@ def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = ""
     return True
 
 
-def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else ",".join(value) if isinstance(value, list) else orjson.dumps(value).decode()
-    return clipped(text)
+def _as_text(value: Any) -> Any:
+    """A setting as OpenSearch returns it: every value is a string."""
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

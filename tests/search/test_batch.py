@@ -257,8 +257,8 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
     ("arguments", "said"),
     [
         ([], "Give a QUERY"),
-        (["x", "--run", "out"], "goes with --queries"),
-        (["--queries", "q.tsv"], "needs --run OUT"),
+        (["x", "--run", "out"], "belong together"),
+        (["--queries", "q.tsv"], "belong together"),
         (["x", "--queries", "q.tsv", "--run", "out"], "takes no QUERY"),
         (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),
         (["--queries", "no-such-file", "--run", "out"], "file of queries"),
@@ -281,6 +281,6 @@ def test_many_queries_from_python_are_a_run(index):
         assert list(run.scores[query].values()) == pytest.approx([hit.score for hit in alone])
     assert index.name != index.generation
     assert index.run({}, name="mine").scores == {}
-    for wrong, said in (({"q": None}, "A query is text"), ({"q": "x"}, "whole numbers")):
+    for wrong, said in (({"q": None}, "A query is text"), ({"q": "x"}, "whole number")):
         with pytest.raises(UsageError, match=said):
-            index.run(wrong, k=1.5 if said == "whole numbers" else 1)
+            index.run(wrong, k=1.5 if said == "whole number" else 1)

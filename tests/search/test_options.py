@@ -1,46 +1,47 @@
-"""The options of a search are declared once: records, keyword arguments and their checks."""
+"""The options of a search are declared once: records, keyword arguments, the command line and their checks."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
-from typing import get_type_hints
 
 import pytest
 
 from termweave.errors import UsageError
-from termweave.search import options
-from termweave.search.options import (
-    RankingKeywords,
-    RankingOptions,
-    RunKeywords,
-    RunOptions,
-    SearchKeywords,
-    SearchOptions,
-)
-from termweave.search.ranking.rerankers import Reranker, Reranking
+from termweave.search import Index
+from termweave.search.options import ExplainOptions, RunOptions, SearchOptions
+from termweave.search.retrieval.filter_grammar import parse
 
 
 @pytest.mark.parametrize(
-    ("record", "keywords"),
-    [(RankingOptions, RankingKeywords), (SearchOptions, SearchKeywords), (RunOptions, RunKeywords)],
+    ("method", "record"),
+    [(Index.search, SearchOptions), (Index.asearch, SearchOptions), (Index.explain, ExplainOptions), (Index.run, RunOptions)],
 )
-def test_keyword_arguments_are_the_fields_of_the_record(record, keywords, monkeypatch):
-    for kind in (Reranker, Reranking):  # imported for type checkers only
-        monkeypatch.setattr(options, kind.__name__, kind, raising=False)
-    hints = get_type_hints(record)
-    assert {each.name: hints[each.name] for each in fields(record)} == get_type_hints(keywords)
+def test_a_method_shows_the_fields_of_its_record(method, record):
+    parameters = inspect.signature(method).parameters
+    for each in fields(record):
+        assert parameters[each.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"\n    {each.name}: " in method.__doc__
+    assert "options" not in parameters
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"k": 0}, "k and candidates begin at 1"),
-        ({"candidates": 20_000}, "at most 10,000 candidates, not 20,000"),
+        ({"k": 0}, "k must be at least 1, not 0"),
+        ({"k": 1.5}, "k must be a whole number, not 1.5"),
+        ({"candidates": 20_000}, "candidates must be at most 10,000, not 20000"),
         ({"k": 10_000, "start": 1}, "Hit 10,001 cannot be reached"),
         ({"server_fusion": True, "explain": True}, "which cannot be explained"),
         ({"where": {"kind": "class"}}, 'As an expression it is "kind=class"'),
+        ({"where": '{"term": '}, "is not JSON"),
+        ({"where": "{}"}, "is not one clause of the query DSL"),
         ({"like": "a"}, "like is a list of ids"),
-        ({"mode": 3}, "mode is a text, not int"),
+        ({"mode": 3}, "mode must be a text, not 3"),
+        ({"rerank": "magic"}, "no reranker 'magic'"),
+        ({"rerank_budget": -1}, "-1 is not a time"),
+        ({"rerank_budget": "80"}, "'80' is not a time"),
+        ({"sort": ":desc"}, "names no field"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(given, said):
@@ -50,7 +51,7 @@ def test_values_that_cannot_be_used_are_refused(given, said):
 
 @pytest.mark.parametrize("workers", [0, 65, "2", 1.5])
 def test_workers_out_of_range_are_refused(workers):
-    with pytest.raises(UsageError, match="workers is a whole number from 1 on, at most 64"):
+    with pytest.raises(UsageError, match="workers must be"):
         RunOptions(workers=workers)
 
 
@@ -58,3 +59,10 @@ def test_what_can_be_read_only_once_is_kept_as_a_list():
     assert SearchOptions(where={"term": {"id": "a"}}).where == [{"term": {"id": "a"}}]  # one filter needs no list
     kept = SearchOptions(where=iter([{"term": {"id": "a"}}]), like=iter(["a"]), fields=iter(["title"]))
     assert (kept.where, kept.like, kept.fields) == ([{"term": {"id": "a"}}], ["a"], ["title"])
+    assert SearchOptions(**vars(kept)) == kept
+
+
+def test_texts_are_read_as_on_the_command_line():
+    options = SearchOptions(where=["year>=2020", '{"term": {"id": "a"}}'], rerank_budget="0.5s")
+    assert options.where == [parse("year>=2020"), {"term": {"id": "a"}}]
+    assert (options.rerank_budget, SearchOptions(rerank_budget="none").rerank_budget) == (500.0, float("inf"))

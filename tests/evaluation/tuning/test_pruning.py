@@ -95,7 +95,7 @@ def test_a_rule_is_found_printed_and_keeps_what_it_says(opensearch_engine, folde
         assert run([*arguments, "90%"]) == 0
         assert f"--prune {report.rule} keeps" in capsys.readouterr().out
         assert run([*arguments, "90"]) == UsageError.exit_status
-        assert "'90' is not a share of nDCG@10 to keep." in capsys.readouterr().err
+        assert "'90' is not a percentage." in capsys.readouterr().err
 
         # An index that is built with the rule has as many impacts as it says, and is not measured again.
         whole = engine.request("POST", f"/{name}/_search", body=TERMS)["aggregations"]["sum"]["value"]

@@ -1,0 +1,199 @@
+"""Options of the verbs that read a corpus, which may be a file, a folder or an existing index, and how they open it."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import option_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from termweave.cli.common.output import Output
+    from termweave.corpora import OpenedSource
+    from termweave.settings import Settings
+
+_READING = option_group(
+    "Reading the corpus",
+    click.option("--id-field", metavar="NAME", help="Key or column of the id.  [default: _id, id, docid, doc_id]"),
+    click.option("--title-field", metavar="NAME", help="Key or column of the title.  [default: title]"),
+    click.option(
+        "--text-field",
+        "text_fields",
+        multiple=True,
+        metavar="NAME",
+        help="Key or column of the text; repeat it to join several.  [default: text, contents, body, content]",
+    ),
+    click.option(
+        "--skip-bad",
+        is_flag=True,
+        help="Leave out entries that cannot be read, and the second of two with the same id, and report them.",
+    ),
+)
+_FOLDERS = option_group(
+    "Reading the corpus",
+    click.option(
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
+        "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
+    ),
+    click.option("--follow-links", is_flag=True, help="In a folder, read links to files outside it, too."),
+)
+_INDEX = option_group(
+    "Reading an index (SOURCE is opensearch:INDEX or https://HOST:9200/INDEX)",
+    click.option(
+        "--source-query",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
+        "('-' asks) and so on are the credentials of another server: see docs/existing-index.md.",
+    ),
+    click.option(
+        "--source-rate",
+        type=FloatRange(min=0, min_open=True),
+        metavar="DOCUMENTS",
+        help="Read at most so many documents per second.  [default: no limit]",
+    ),
+)
+
+
+def source_options(*, folders: bool = False, index: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a verb with the options that describe a corpus.
+
+    The function receives `skip_bad`, and the rest as `reading`: keyword arguments of `corpora.open_source`.
+
+    Args:
+        folders: Whether to add those of a folder: --include and --follow-links.
+        index: Whether to add those of an index: --source-query and --source-rate. The verb has `source` and `settings`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            names = ("id_field", "title_field", "text_fields", *(("include", "follow_links") if folders else ()))
+            reading = {name: kwargs.pop(name) for name in names}
+            if index:
+                reading |= _index_reading(
+                    kwargs["source"], kwargs["settings"], kwargs.pop("source_query"), kwargs.pop("source_rate")
+                )
+            return function(*args, reading=reading, **kwargs)
+
+        decorated = _INDEX(wrapped) if index else wrapped
+        return _READING(_FOLDERS(decorated) if folders else decorated)
+
+    return decorate
+
+
+def _index_reading(source: str | None, settings: Settings, query: Path | None, rate: float | None) -> dict[str, Any]:
+    """How an index is read, under the name "index"; nothing for another source.
+
+    Raises:
+        UsageError: There are options for an index, and the source is not one.
+    """
+    if not is_index(source):
+        if query is not None or rate is not None:
+            raise click.UsageError(
+                "--source-query and --source-rate describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX."
+            )
+        return {}
+    from termweave import source_settings
+    from termweave.corpora import IndexReading
+
+    clause = None if query is None else _query(query)
+    return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: source_settings.load(url, settings))}
+
+
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
+    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
+
+    Args:
+        source: The SOURCE argument.
+        reading: Keyword arguments of `corpora.open_source`.
+        out: Where remarks are printed.
+        skip_bad: Skip entries that cannot be read.
+        fresh: Forget the snapshot of an index that an earlier build left.
+    """
+    from termweave import corpora
+    from termweave.corpora.formats import download
+
+    if download.is_address(source):
+        out.say(f"Downloading {download.shown(source)}.")
+    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    if fresh:
+        release(opened)
+    for remark in opened.remarks:
+        out.say(remark)
+    return opened
+
+
+def is_index(source: str | None) -> bool:
+    """Whether a SOURCE argument is the address of an index."""
+    from termweave.corpora.formats.index_address import is_address
+
+    return source is not None and is_address(source)
+
+
+def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, Any]:
+    """The same options for a build, which keeps its snapshot of the index until it is finished.
+
+    Args:
+        reading: Keyword arguments of `corpora.open_source`.
+        name: What is built; "": nothing, the source is only read.
+        whole: Whether the mapping of the index is taken over.
+    """
+    return {**reading, "index": replace(reading["index"], build=name, whole=whole)} if "index" in reading else reading
+
+
+def release(opened: OpenedSource) -> None:
+    """Delete the snapshot that a source keeps for a build that is resumed, if it keeps one."""
+    if (own := getattr(opened, "release", None)) is not None:
+        own()
+
+
+@contextmanager
+def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
+    """Delete the snapshot of an index when a build has ended.
+
+    It is kept if the build was stopped, or if a server did not answer: then the same command goes on with it. After any other error the
+    user corrects something, perhaps in the index, and the same command reads the index anew.
+    """
+    from termweave.errors import EngineError
+
+    try:
+        yield
+    except (EngineError, KeyboardInterrupt, click.exceptions.Exit):
+        raise
+    except Exception:
+        release(opened)
+        raise
+    release(opened)
+
+
+def _query(path: Path) -> dict[str, Any]:
+    """Read a query.
+
+    Raises:
+        UsageError: The file holds no JSON object.
+    """
+    import orjson
+
+    from termweave.errors import UsageError
+
+    try:
+        clause = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.", "Name a file that holds one JSON object.") from None
+    if isinstance(clause, dict) and set(clause) == {"query"}:
+        clause = clause["query"]
+    if not isinstance(clause, dict) or not clause:
+        raise UsageError(f"{path} is not a clause of the query DSL.", 'Write {"term": {"lang": "en"}}, for example.')
+    return clause
