@@ -207,8 +207,8 @@ class Dense(Signal):
         vector: NDArray[Any] = query.vector
         scale = 1.0
         if self.byte_scale:
-            own = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
-            vector, scale = _as_bytes(vector, own), own * self.byte_scale
+            step = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
+            vector, scale = _as_bytes(vector, step), step * self.byte_scale
         return Clause(dialect_of(capabilities).vector_query("vector", vector, reach, where), scale, reach=reach)
 
     def score(self, engine_score: float, clause: Clause) -> float:

@@ -84,13 +84,13 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
     expressions = [each for each in where if isinstance(each, filter_grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(engine, index, layout, expressions)
-    own = _of_the_index(engine, index, list(unknown.values()))
-    if own:
+    columns = _of_the_index(engine, index, list(unknown.values()))
+    if columns:
         yield (
-            f"Filter expressions read metadata, and this index has {few([repr(name) for name in own])} as {'a field' if len(own) == 1 else 'fields'} "
+            f"Filter expressions read metadata, and this index has {few([repr(name) for name in columns])} as {'a field' if len(columns) == 1 else 'fields'} "
             'beside it: write a clause of the query DSL, such as {"match": {FIELD: VALUE}} or {"range": {FIELD: {"gte": 1}}}.'
         )
-    yield from (_nowhere(name, layout) for name in unknown.values() if name not in own)
+    yield from (_nowhere(name, layout) for name in unknown.values() if name not in columns)
     missing = list(unknown)
     if empty and where:
         nowhere, unmatched = filters.unmet(engine, index, clauses)

@@ -41,9 +41,9 @@ def routes() -> list[Route]:
 def _show(request: Request) -> Response:
     workspace = workspace_of(request)
     index = workspace.index(workspace.chosen(request.query_params.get("index")))
-    own = [Parameter(f"{_WEIGHT}{name}", f"Weight of {name}.", "number", None, 0, 1) for name in index.signals]
+    weights = [Parameter(f"{_WEIGHT}{name}", f"Weight of {name}.", "number", None, 0, 1) for name in index.signals]
     fused = Parameter("fusion", "Fusion method.")
-    values = parameters.read(request.query_params, (*parameters.CANDIDATES_PAGE, fused, *own))
+    values = parameters.read(request.query_params, (*parameters.CANDIDATES_PAGE, fused, *weights))
     setting = _changed(kept_candidates.setting_of(index, values["mode"]), index, values)
     book = book_of(request, index.lineage.name)
     kept = kept_candidates.keep(index, values["q"], book, values["filter"])
