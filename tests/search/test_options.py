@@ -41,7 +41,7 @@ def test_a_method_shows_the_fields_of_its_record(method, record):
         ({"rerank": "magic"}, "no reranker 'magic'"),
         ({"rerank_budget": -1}, "-1 is not a time"),
         ({"rerank_budget": "80"}, "'80' is not a time"),
-        ({"sort": ":desc"}, "names no field"),
+        ({"sort": ":desc"}, "does not name a field"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(given, said):

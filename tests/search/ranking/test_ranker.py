@@ -141,7 +141,7 @@ def test_names(tmp_path, monkeypatch):
         ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
         ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
         ("./nowhere", r"no model folder './nowhere'"),
-        ("hf:team", r"names no model on the hub"),
+        ("hf:team", r"is not the name of a model on the hub"),
         ("rankr", r"no reranker 'rankr'. Known: none, ranker, rnn, or the folder of a cross-encoder"),
     ],
 )
