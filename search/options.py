@@ -35,14 +35,14 @@ _EXPLAIN_WORDS = Setting(
 
 
 def _rerank(value: Any) -> Any:
-    """Check a reranker as far as that is possible without the index: "ranker" alone is that of the profile."""
+    """Check a reranker as far as that is possible without the index: a "ranker" may be that of the profile."""
     from termweave.search.ranking import rerankers  # noqa: PLC0415 - not needed by `--help`
 
     if not isinstance(value, str):
         rerankers.choose(value)
         return value
     for stage in rerankers.split_chain(value):
-        if stage != "ranker":
+        if stage.partition("@")[0] != "ranker":
             rerankers.choose(stage)
     return value
 
