@@ -7,9 +7,11 @@ the trial generation; `learning.choice` measures that one through the server.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.manifest import GRAPHS, MANIFEST
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import GRAPHS, MANIFEST, write_manifest
 from termweave.errors import InputError, ModelError, UsageError
 from termweave.learning.candidates import TrainedCandidate
 from termweave.training import run
@@ -122,8 +124,7 @@ def _described(candidate: Candidate, steps: int, seconds: float, result: Trainin
     change = figures.get("change")
     precise = change is not None and change < -_INT8_LOSS
     if precise:
-        for graph in result.folder.rglob(GRAPHS["int8"]):
-            graph.unlink()
+        _remove_int8(result.folder)
     return TrainedCandidate(
         candidate,
         steps,
@@ -135,3 +136,13 @@ def _described(candidate: Candidate, steps: int, seconds: float, result: Trainin
         int8=change,
         precision="fp32" if precise else "int8",
     )
+
+
+def _remove_int8(folder: Path) -> None:
+    """Leave a model folder, and those of its towers, with the fp32 graph, which is then the one that is used."""
+    for file in folder.rglob(MANIFEST):
+        manifest = read_folder(file.parent).manifest
+        kept = {name: digest for name, digest in manifest.files.items() if not name.endswith(GRAPHS["int8"])}
+        write_manifest(file.parent, replace(manifest, files=kept))
+    for graph in folder.rglob(GRAPHS["int8"]):
+        graph.unlink()

@@ -76,6 +76,7 @@ def brief(monkeypatch):
     ]
     monkeypatch.setattr(learning, "candidates", lambda *_: tried)
     monkeypatch.setattr(training_rounds, "_LONGEST", 2)
+    monkeypatch.setattr(training_rounds, "_INT8_LOSS", -1.0)  # as if int8 cost too much: models are used in fp32
 
 
 @pytest.mark.slow
@@ -88,6 +89,7 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert [each.candidate.method for each in learned.tried][:2] == ["fectek", "dtr"]
     assert "dense" in learned.used
     assert learned.confirmed
+    assert {each.precision for each in learned.tried} == {"fp32"}
     assert learned.generation in {each.index for each in generations.list_generations(opensearch_engine, built)}
     # The figures are those of the searches that users get, on questions that no model has seen.
     test = corpora.open_dataset(f"{learned.folder / 'data'}:test")

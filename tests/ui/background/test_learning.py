@@ -75,7 +75,7 @@ def serving(opensearch_engine, topics, own_places):
     line = [sys.executable, "-m", "termweave", "serve", topics, "--port", "0", "--json"]
     started = []
 
-    def start():
+    def begin():
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         started.append(process)
         text = ""
@@ -83,10 +83,15 @@ def serving(opensearch_engine, topics, own_places):
             text += process.stdout.readline()
         return process, json.loads(text)["url"].rstrip("/")
 
-    yield start
+    yield begin
     for process in started:
         process.kill()
         process.communicate()
+
+
+def start(url, name):
+    """Press the button, with the header that browsers send."""
+    return requests.post(f"{url}/learn/start", data={"index": name}, headers={"Origin": url}, timeout=60, allow_redirects=False)
 
 
 def first_job(url):
@@ -97,16 +102,16 @@ def first_job(url):
 def test_a_run_that_is_stopped_with_its_server_goes_on_where_it_was(serving, topics, trains, own_places):
     """Ctrl-C on the server, as a user presses it; then a kill of the server, which takes the process that learns with it."""
     first, url = serving()
-    started = requests.post(f"{url}/learn/start", data={"index": topics}, timeout=60, allow_redirects=False)
+    started = start(url, topics)
     assert started.status_code == 303, started.text
-    again = requests.post(f"{url}/learn/start", data={"index": topics}, timeout=60)
+    again = start(url, topics)
     assert (again.status_code, "is running" in again.text) == (400, True)
     until(lambda: "Training" in first_job(url)["stage"])
     first.send_signal(signal.SIGINT)
     assert first.wait(120) == 0
     assert "Traceback" not in first.stderr.read()
     second, url = serving()
-    assert requests.post(f"{url}/learn/start", data={"index": topics}, timeout=60, allow_redirects=False).status_code == 303
+    assert start(url, topics).status_code == 303
     until(lambda: "Training" in first_job(url)["stage"])
     home = own_places / "xdg-state" / "termweave" / "learned" / topics
     lock = home / ".lock"
