@@ -219,22 +219,6 @@ def test_a_port_in_use_is_a_sentence(serving, opensearch_engine, capsys, attacke
     assert "cannot be used" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--corpus", "no-such-corpus"], "no-such-corpus"),
-        (["--corpus", "-"], "can be read only once"),
-        (["--id-field", "sku"], "add --corpus SOURCE"),
-        (["--corpus", "opensearch:no-such-index"], "no-such-index"),
-    ],
-)
-def test_a_corpus_that_cannot_be_read_is_said_before_the_server_starts(opensearch_engine, attacked, capsys, arguments, said):
-    assert run(["serve", attacked, "--url", opensearch_engine.url, *arguments]) == 2
-    assert said in capsys.readouterr().err
-    assert run(["serve", "--corpus", "demo", "--url", opensearch_engine.url]) == 2
-    assert "name INDEX, too" in capsys.readouterr().err
-
-
 def test_an_index_that_does_not_exist_is_a_sentence(opensearch_engine, capsys):
     assert run(["serve", "no-such-index", "--url", opensearch_engine.url]) == 2
     assert "no index named" in capsys.readouterr().err
