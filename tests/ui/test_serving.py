@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import shutil
 import signal
 import socket
@@ -182,14 +181,10 @@ def test_only_a_proxy_that_is_named_may_say_for_whom_it_asks(listening, monkeypa
 
 
 def test_the_examples_of_the_page_run(serving, tmp_path):
-    """Every example of docs/serving.md that asks the API, as a reader would paste it."""
+    """Every example of docs/api.md, as a reader would paste it."""
     _, said = serving()
-    blocks = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8").split("```\n")[1::2]
+    blocks = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8").split("```\n")[1::2]
     blocks = [block.replace("http://127.0.0.1:8321/", said["url"]) for block in blocks]
-    (python,) = [block for block in blocks if block.startswith("import json")]
-    done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"1 \S+\n2 \S+\n3 \S+\nparse json \d+\nread csv \d+\n", done.stdout), done.stdout
     lines = [line for block in blocks if block.startswith("curl") for line in block.splitlines()]
     assert len(lines) == 4
     if not all(map(shutil.which, ("curl", "jq", "bash"))):
