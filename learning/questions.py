@@ -240,9 +240,9 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
         elif len(known) == 1:
             parts[known.pop()] += alike
         else:
-            for query in alike:
-                if earlier and text[query] in earlier:
-                    parts[earlier[text[query]]].append(query)
+            for identity in alike:
+                if earlier and text[identity] in earlier:
+                    parts[earlier[text[identity]]].append(identity)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
     sizes = {TEST: min(_TEST[1], round(_TEST[0] * count)), HELD_OUT: min(_HELD_OUT[1], round(_HELD_OUT[0] * count))}
     for alike in shuffled:

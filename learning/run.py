@@ -345,11 +345,11 @@ class Learning:
             "after": report.cost(self.server, self.task.name, generation, {}, asked),
         }
         self.reports.progress(0, None, "Measuring what was forgotten")
-        known = encoder.models
+        folders = {output: model.folder for output, model in encoder.models.items()}
         forgot = tuple(
-            forgetting(part, Path(known[part].folder), each.folder)
+            forgetting(part, before, each.folder)
             for part, each in best.items()
-            if each.folder and part in known and known[part].folder
+            if each.folder and (before := folders.get(part)) is not None
         )
         gained, lost = report.gained_terms(best["weights"], self.folder / _DATA) if "weights" in best else ([], [])
         about = {"index": self.task.name, "questions": self.questions.name}

@@ -28,6 +28,7 @@ from termweave.cli.options.shared_options import verb
 from termweave.cli.verbs import demo, generations, search
 from termweave.indexer.generations.generations import Generation
 from termweave.records import Hit
+from termweave.ui.api.endpoints import ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +56,7 @@ def test_every_output_has_its_schema():
         for folder in ("cli", "encoders", "engine", "evaluation", "indexer", "search", "training", "ui")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
-    }
+    } | {f"{endpoint.schema or name}/1" for name, endpoint in ENDPOINTS.items()}
     assert emitted == {file.stem.replace(".", "/") for file in (ROOT / "docs" / "schemas").glob("*.json")}
 
 
