@@ -48,9 +48,13 @@ def default_systems(index: Index) -> list[System]:
     systems.append(default_search(signals))
     if "dense" in signals:
         systems.append(default_search(signals, rerankers.choose("rnn")))
-    if profile := profiles.find(index.lineage, None):
-        systems.append(system_of(profile.name, profile.rerank, index))
-    return list(dict.fromkeys(systems))
+    return list(dict.fromkeys((*systems, default_system(index))))
+
+
+def default_system(index: Index) -> System:
+    """Return the system that `search` uses without a mode: the adopted profile, else hybrid, or the only signal."""
+    profile = profiles.find(index.lineage, None)
+    return system_of(profile.name, profile.rerank, index) if profile else default_search(index.signals)
 
 
 def default_search(signals: Sequence[str], reranking: Reranking | None = None) -> System:
@@ -70,8 +74,7 @@ def default_of(systems: Sequence[System], index: Index) -> str | None:
     Returns:
         None if the table has several systems, and the default search is not among them.
     """
-    profile = profiles.find(index.lineage, None)
-    wanted = profile.name if profile else default_search(index.signals).name
+    wanted = default_system(index).name
     names = [system.name for system in systems]
     return wanted if wanted in names else names[0] if len(names) == 1 else None
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from termweave.errors import InputError
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.significance import randomisation_test
@@ -106,11 +105,8 @@ def confirm(index: Index, test: Dataset, live_run: str, progress: Callable[[int,
         live_run: Path of the TREC run of the live search on them.
         progress: Called with (questions done, total).
     """
-    compared = systems.default_systems(index)
-    experiment = evaluate(index, test, compared, progress, _DEPTH, baseline=live_run)
-    new = systems.default_of(compared, index)
-    if new is None:
-        raise InputError(f"The index {index.name!r} has no default search.")
+    experiment = evaluate(index, test, None, progress, _DEPTH, baseline=live_run)
+    new = systems.default_system(index).name
     before, after = (experiment.values[name][_MEASURE] for name in (experiment.baseline, new))
     difference = after - before
     gain, spread = float(difference.mean()), float(difference.std(ddof=1))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from math import log
 from typing import TYPE_CHECKING
+
+from termweave.evaluation.book.reader import folded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +87,7 @@ def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) ->
 
 def _words(text: str) -> frozenset[str]:
     """The words of a text without case and accents; a text without words is its own word."""
-    plain = "".join(each for each in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(each))
+    plain = folded(text)
     words = set(_WORD.findall(_UNSPACED.sub(" ", plain)))
     for part in _UNSPACED.findall(plain):
         words.update(part[place : place + 2] for place in range(max(1, len(part) - 1)))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.language_guess import guess_of
-from termweave.indexer.generations import generations
 from termweave.learning.candidates import candidates
+from termweave.learning.report import bytes_of
 from termweave.learning.training_folder import MOST_DOCUMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.learning.run import Learning
 
-#: Texts whose language is guessed.
+#: Questions whose language is guessed.
 _SAMPLE = 200
 
 
@@ -61,22 +60,13 @@ class LearningPlan:
 _MEMORY, _MODEL = 2_000_000_000, 250_000_000
 
 
-def plan(learning: Learning, texts: Sequence[str]) -> LearningPlan:
-    """Plan a run.
-
-    Args:
-        learning: The run, prepared.
-        texts: Some texts of the index.
-    """
+def plan(learning: Learning) -> LearningPlan:
+    """Plan a run that is prepared."""
     asked, split = learning.questions, learning.split
-    counts: dict[str, int] = {}
-    for grades in asked.qrels.values():
-        for document, grade in grades.items():
-            if grade > 0:
-                counts[document] = counts.get(document, 0) + 1
+    counts = Counter(document for grades in asked.qrels.values() for document, grade in grades.items() if grade > 0)
     languages = {
         "questions": guess_of(" ".join(query.text for query in asked.queries[:_SAMPLE])) or "english",
-        "documents": guess_of(" ".join(text[:500] for text in texts[:_SAMPLE])) or "english",
+        "documents": guess_of(" ".join(text[:500] for text in learning.texts)) or "english",
     }
     notes = [*asked.notes, *filter(None, [learning.drift()])]
     if languages["questions"] != languages["documents"]:
@@ -85,7 +75,7 @@ def plan(learning: Learning, texts: Sequence[str]) -> LearningPlan:
             "the models that come with termweave know one language each."
         )
     tried = candidates(None, "")
-    bytes_now = next(each.bytes for each in generations.list_generations(learning.server, learning.task.name) if each.live) or 0
+    bytes_now = bytes_of(learning.server, learning.task.name, learning.live.index)
     return LearningPlan(
         name=learning.task.name,
         questions=asked.name,

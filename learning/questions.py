@@ -87,7 +87,7 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
     """
     opened = _dataset(spec)
     if opened is None:
-        return _answered(spec, *_clicked(Path(spec)), documents, ())
+        return _answered(spec, *_clicked(Path(spec)), documents, [])
     return _answered(f"{opened.name}:{opened.split}", opened.queries(), opened.qrels(), documents, opened.notes)
 
 
@@ -112,8 +112,9 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
     if spec is not None:
         return read(spec, documents)
     parts: list[JudgedQuestions] = []
-    if JudgementBook(server, name).qrels():
-        parts.append(_answered(f"book:{name}", *_judged(BookDataset(f"book:{name}", JudgementBook(server, name))), documents, []))
+    if (book := JudgementBook(server, name)).qrels():
+        opened = BookDataset(f"book:{name}", book)
+        parts.append(_answered(opened.name, opened.queries(), opened.qrels(), documents, []))
     if all(lineage.exists(server, index) for index in (ubi.QUERIES, ubi.EVENTS)):
         with suppress(InputError):  # a log without clicks on documents of this index
             parts.append(read("ubi:opensearch", documents))
@@ -123,10 +124,6 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
             "Name some: a BEIR folder, a click log or ubi:FOLDER; or judge questions ('termweave serve', page Judge).",
         )
     return joined(parts)
-
-
-def _judged(dataset: corpora.Dataset) -> tuple[list[Query], Qrels]:
-    return dataset.queries(), dataset.qrels()
 
 
 def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
@@ -172,9 +169,7 @@ def _clicked(path: Path) -> tuple[list[Query], Qrels]:
     return [Query(text, text) for text in qrels], qrels
 
 
-def _answered(
-    name: str, queries: list[Query], qrels: Qrels, documents: Collection[str], notes: list[str] | tuple[()]
-) -> JudgedQuestions:
+def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collection[str], notes: Sequence[str]) -> JudgedQuestions:
     """Keep the questions that have text and an answer in the index.
 
     Raises:

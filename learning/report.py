@@ -89,11 +89,13 @@ def cost(server: Engine, name: str, generation: str, models: Mapping[str, Any], 
         questions: Texts.
     """
     index = Index.open(server, generation, **models)
-    available = systems.default_systems(index)
-    default = systems.default_of(available, index)
-    timed = latency.measure(index, [each for each in available if each.name == default], questions[:_TIMED])
-    sizes = {each.index: each.bytes or 0 for each in generations.list_generations(server, name)}
-    return SearchCost(next((each.median for each in timed.values()), 0.0), sizes.get(generation, 0))
+    timed = latency.measure(index, [systems.default_system(index)], questions[:_TIMED])
+    return SearchCost(next((each.median for each in timed.values()), 0.0), bytes_of(server, name, generation))
+
+
+def bytes_of(server: Engine, name: str, generation: str) -> int:
+    """Size of a generation on disk; 0 where it is not known."""
+    return next((each.bytes or 0 for each in generations.list_generations(server, name) if each.index == generation), 0)
 
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -132,7 +134,7 @@ def page(
         "<h2>Questions that moved most, with the best documents before and after</h2><p class=dim>Bold: judged as an answer.</p>"
         f"<div class=wide><table>{shown}</table></div>"
     )
-    return html(confirmation.experiment, test, about=about).replace("</body>", f"{more}</body>")
+    return html(confirmation.experiment, test, about=about, more=more)
 
 
 def _ids(documents: Sequence[str], answers: Sequence[str]) -> str:

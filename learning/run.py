@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from termweave.records import Query, Run
     from termweave.search.catalog.profiles import Profile
 
+#: Connections to the server: a build sends over four, renews its lease and asks for other things.
+CONNECTIONS = 6
 _DATA, _RUNS, _RESULT, REPORT = "data", "runs", "result.json", "report.html"
 #: Share of the budget that training may take; the rest is for building and measuring.
 _TRAINING = 0.7
@@ -259,9 +261,7 @@ class Learning:
     def _found(self, queries: Sequence[Query], stage: str) -> Run:
         """What the live search finds, as users get it."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
-        available = systems.default_systems(index)
-        name = systems.default_of(available, index)
-        (system,) = (each for each in available if each.name == name)
+        system = systems.default_system(index)
         found, _ = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
         return found[system.name]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.learning.questions import HELD_OUT, TRAIN
+from termweave.support import atomic_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,10 +40,9 @@ def documents_to_keep(questions: JudgedQuestions, split: QuestionSplit, live: Ru
         kept.update(list(live.scores.get(query, {}))[:_HARDEST])
     generator = random.Random(0)  # noqa: S311 - a draw, not a secret
     answers = {document for query in split.parts[TRAIN] for document, grade in questions.qrels[query].items() if grade > 0}
-    for part in (sorted(answers - kept), sorted(set(every) - answers - kept)):
-        kept.update(generator.sample(part, max(0, min(len(part), MOST_DOCUMENTS * 3 // 4 - len(kept)))))
-    rest = sorted(set(every) - kept)
-    kept.update(generator.sample(rest, max(0, MOST_DOCUMENTS - len(kept))))
+    for part, most in ((answers, MOST_DOCUMENTS * 3 // 4), (set(every), MOST_DOCUMENTS)):
+        rest = sorted(part - kept)
+        kept.update(generator.sample(rest, max(0, min(len(rest), most - len(kept)))))
     return kept
 
 
@@ -72,4 +72,5 @@ def write(folder: Path, questions: JudgedQuestions, split: QuestionSplit, docume
             for document, grade in questions.qrels[query].items()
             if document in kept or part not in {TRAIN, HELD_OUT}
         ]
-        (folder / "qrels" / f"{part}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
+        judged = "".join(["query-id\tcorpus-id\tscore\n", *rows])
+        atomic_files.write(folder / "qrels" / f"{part}.tsv", judged.encode("utf-8"))  # the last one says that the folder is whole

@@ -14,6 +14,7 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, write_manifest
 from termweave.errors import InputError, ModelError, UsageError
 from termweave.learning.candidates import TrainedCandidate
+from termweave.support import atomic_files
 from termweave.training import run
 from termweave.training.methods import base
 from termweave.training.plan import plan
@@ -31,6 +32,8 @@ _FEWEST_STEPS = 10
 _LOOKS = 3
 #: A loss of nDCG@10 by int8 from which on the model is used in fp32.
 _INT8_LOSS = 0.005
+#: Files of a run: the steps that the budget allows, and the seconds that it took once it has ended.
+_STEPS, _SECONDS = "steps.txt", "seconds.txt"
 #: Most steps of a long run, for each step of the short one.
 _LONGEST = 8
 
@@ -79,12 +82,11 @@ class TrainingRounds:
         """Train one candidate with as many steps as the budget allows."""
         method = base.get(candidate.method)
         folder = self._home / f"{candidate.method}-{steps}"
-        finished = folder / "learned.txt"
+        finished = folder / _SECONDS
         started = time.monotonic()
         try:
-            if not folder.is_dir():
-                settings = method.settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
-                minutes = plan(method, str(self._data), settings, lambda _: None).minutes
+            if not (folder / _STEPS).is_file():
+                minutes = plan(method, str(self._data), _settings(candidate, steps), lambda _: None).minutes
                 if minutes is not None and minutes * 60 > budget:
                     steps = int(steps * budget / (minutes * 60))
                     if steps < _FEWEST_STEPS:
@@ -94,27 +96,30 @@ class TrainingRounds:
                             time.monotonic() - started,
                             dropped=f"{_FEWEST_STEPS} steps take more than its share of the time",
                         )
-                    settings = method.settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
-                folder.mkdir(parents=True)
-                (folder / "settings.txt").write_text(str(steps), encoding="utf-8")
-            steps = int((folder / "settings.txt").read_text(encoding="utf-8"))
-            settings = method.settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
+                folder.mkdir(parents=True, exist_ok=True)
+                atomic_files.write(folder / _STEPS, str(steps).encode())
+            steps = int((folder / _STEPS).read_text(encoding="utf-8"))
             model = folder / "model"
             self._say(f"Training {candidate.method} for {steps} steps")
             result = run.train(
                 method,
                 str(self._data),
-                settings,
+                _settings(candidate, steps),
                 model,
                 resume=(model / run.RUN).is_file() or (model / MANIFEST).is_file(),
                 say=self._say,
                 progress=lambda done, total=None, stage="": self._progress(done, total, f"{candidate.method}: {stage}"),
             )
             if not finished.is_file():
-                finished.write_text(str(time.monotonic() - started), encoding="utf-8")
+                atomic_files.write(finished, str(time.monotonic() - started).encode())
         except (InputError, ModelError, UsageError) as error:
             return TrainedCandidate(candidate, steps, time.monotonic() - started, dropped=error.message)
         return _described(candidate, steps, float(finished.read_text(encoding="utf-8")), result)
+
+
+def _settings(candidate: Candidate, steps: int) -> dict[str, Any]:
+    """All settings of a run of so many steps."""
+    return base.get(candidate.method).settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
 
 
 def _described(candidate: Candidate, steps: int, seconds: float, result: TrainingResult) -> TrainedCandidate:

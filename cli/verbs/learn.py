@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 SCHEMA = "termweave.learn/1"
-#: Connections to the server: a build sends over four, renews its lease and asks for other things.
-_CONNECTIONS = 6
 
 
 @verb("learn", connects=True)
@@ -48,10 +45,10 @@ def command(
 
     QUESTIONS are judged questions or clicks: a BEIR folder (its split 'train', or PATH:SPLIT), book:NAME, ubi:FOLDER, ubi:opensearch,
     or a click log with lines of query, document id and count; without QUESTIONS those of the index's book and of the server's log of
-    user behaviour. They are split into three parts, near duplicates in the same part. On
-    the first part term weights and vectors are trained by several methods, first briefly, then the best ones for longer. The second
-    part chooses among them, and how they are searched together. The third part compares the result once with the search that is
-    live. Only a gain with p < .05 is offered to be made live; 'termweave rollback NAME' brings the earlier generation back.
+    user behaviour. They are split into three parts, near duplicates in the same part. On the first part term weights and vectors are
+    trained by several methods, first briefly, then the best ones for longer. The second part chooses among them, and how they are
+    searched together. The third part compares the result once with the search that is live. Only a gain with p < .05 is offered to
+    be made live; 'termweave rollback NAME' brings the earlier generation back.
 
     Repeat the command after Ctrl-C or a crash: it goes on where it stopped.
 
@@ -64,21 +61,19 @@ def command(
       termweave learn docs --update --promote --quiet
     """
     from termweave import engine
-    from termweave.errors import GateNotMet, UsageError
-    from termweave.support.extras import install
+    from termweave.errors import GateNotMet
+    from termweave.training import needs
 
-    missing = [each for each in ("torch", "onnx", "transformers", "accelerate") if find_spec(each) is None]
-    if missing:
-        raise UsageError(f"Learning needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
+    needs.check_packages("Learning")
     from termweave.learning.plan import lines, plan
-    from termweave.learning.run import LearningTask, Reports, prepare
+    from termweave.learning.run import CONNECTIONS, LearningTask, Reports, prepare
     from termweave.learning.run import promote as make_live
 
-    server = engine.connect(settings, pool_maxsize=_CONNECTIONS)
+    server = engine.connect(settings, pool_maxsize=CONNECTIONS)
     task = LearningTask(name, questions, minutes, models_to_open(models, settings), update)
     with out.progress("Learning") as bar:
         learning = prepare(server, task, Reports(bar, out.say))
-        planned = plan(learning, learning.texts)
+        planned = plan(learning)
         shown = "\n".join(f"{what:<9} {value}" for what, value in lines(planned))
         if only_plan:
             out.emit({"schema": "termweave.learn-plan/1", **asdict(planned)}, "\n".join([shown, *planned.notes]))

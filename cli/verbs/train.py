@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ import click
 
 from termweave.cli.options.shared_options import verb
 from termweave.cli.options.source_options import source_options
-from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ def command(
       termweave index ./docs.jsonl docs --weights runs/mine --dense runs/mine
       termweave train coder ./my-beir-folder --out runs/dense
     """
-    from termweave.errors import UsageError
+    from termweave.training import needs
     from termweave.training.methods import base
 
     chosen = base.get(method)
@@ -93,9 +91,7 @@ def command(
         "text_field": ",".join(reading["text_fields"]),
     }
     settings = chosen.settings(base.given(assignments, None) | {name: value for name, value in flags.items() if value})
-    missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"Training needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
+    needs.check_packages("Training")
     from termweave.training import run
     from termweave.training.plan import plan
 

@@ -98,8 +98,12 @@ class BookDataset(JudgementSource):
         return queries, qrels
 
 
+def folded(text: str) -> str:
+    """A text without case and accents: spellings of one query become equal."""
+    return "".join(each for each in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(each))
+
+
 def half_of(text: str) -> str:
     """The half of a query: the same for the same words, whatever their order, case, accents, spaces and punctuation."""
-    plain = "".join(each for each in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(each))
-    words = " ".join(sorted(set(re.findall(r"\w+", plain)))) or text.strip()
+    words = " ".join(sorted(set(re.findall(r"\w+", folded(text))))) or text.strip()
     return TRAIN if sha256(words.encode("utf-8", "surrogatepass")).digest()[0] % 2 else HELD_OUT

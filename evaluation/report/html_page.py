@@ -35,7 +35,9 @@ tr.base td{background:#222}.dim,small{color:#aaa}td.up,.met{color:#81c784}td.dow
 """
 
 
-def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], verdicts: Sequence[Verdict] = ()) -> str:
+def html(
+    experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], verdicts: Sequence[Verdict] = (), more: str = ""
+) -> str:
     """Make the report.
 
     Args:
@@ -43,6 +45,7 @@ def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], 
         dataset: The data set, whose judgements the recall curves need.
         about: Facts about what was measured: index, server, models.
         verdicts: Verdicts of the gates.
+        more: HTML that follows at the end.
 
     Returns:
         A complete page without scripts that loads nothing from elsewhere.
@@ -64,6 +67,7 @@ def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], 
         "<h2>Queries that moved most</h2>",
         "".join(_moved(experiment, row) for row in experiment.rows if row.system != experiment.baseline)
         or f"<p class=dim>Every query has the same {LEADING} as with {escape(experiment.baseline)}.</p>",
+        more,
     ]
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
     return (

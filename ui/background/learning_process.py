@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 #: How much less often than other processes it gets a processor: searches come first.
 _NICE = 10
 _RESUMED = "'Learn' on the page Learn goes on from where it was."
-#: Connections to the server: a build sends over four, renews its lease and asks for other things.
-_CONNECTIONS = 6
 
 
 @dataclass(frozen=True)
@@ -135,12 +133,12 @@ def main() -> None:
 
 def _learn(task: LearningJob, out: TextIO) -> dict[str, Any]:
     from termweave import engine  # noqa: PLC0415 - takes seconds
-    from termweave.learning.run import LearningTask, Reports, learn  # noqa: PLC0415 - likewise
+    from termweave.learning.run import CONNECTIONS, LearningTask, Reports, learn  # noqa: PLC0415 - likewise
 
     def update(done: int, total: int | None = None, stage: str = "", _detail: str = "") -> None:
         _tell(out, done=done, total=total, stage=stage)
 
-    with engine.connect(task.settings, pool_maxsize=_CONNECTIONS) as server:
+    with engine.connect(task.settings, pool_maxsize=CONNECTIONS) as server:
         reports = Reports(update, lambda line: _tell(out, say=line))
         return asdict(learn(server, LearningTask(task.name, models=task.models), reports))
 
