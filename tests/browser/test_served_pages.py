@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
 import uvicorn
 
+from termweave import settings
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
@@ -44,7 +45,7 @@ class Address:
 def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
     """The address of a server on the index of attacks."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = application.create(opensearch_engine, ServeOptions(index=attacked))
+    app = application.create(opensearch_engine, ServeOptions(index=attacked, settings=settings.load(url=opensearch_engine.url)))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -81,7 +81,7 @@ def test_the_command_line_takes_the_name(served, tmp_path):
         "termweave",
         "weights",
         "the boundary layer of a flat plate",
-        "--model",
+        "--weights",
         "hf:team/model",
         "--json",
     ]
