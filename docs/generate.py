@@ -116,6 +116,10 @@ def schema_of(kind: Any) -> dict[str, Any]:
             return [placed(each) for each in part]
         if not isinstance(part, dict):
             return part
+        if "prefixItems" in part:  # tools that read OpenAPI 3.0, too, know no places of their own: pairs have one type
+            first, *others = part["prefixItems"]
+            assert all(each == first for each in others)
+            return {**{key: value for key, value in part.items() if key != "prefixItems"}, "items": placed(first)}
         if "$ref" in part:
             return placed(records[part["$ref"].rpartition("/")[2]])
         title = part.get("title")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -82,6 +83,9 @@ def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engin
     reading = corpus.documents()
     first = [next(reading) for _ in range(5)]
     reading.close()
+    # A request under way would open the point in time again before the write below.
+    for thread in [each for each in threading.enumerate() if each.name == "termweave-source"]:
+        thread.join()
     opensearch_engine.request("DELETE", "/_search/point_in_time", body={"pit_id": [view.pit for view in corpus._views]})
     # p399 was not read yet and leaves the range that is read; p0 was read already.
     write(opensearch_engine, index, {"p399": {"description": "changed"}, "p0": {"description": "changed"}})
