@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds.base import KindSettings, OpenModel
-from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, apply, pool, unit
+from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, pool, unit
 from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.parity import cosines, sample_texts
 from termweave.encoders.onnx.runtime import GraphInput
@@ -36,6 +36,7 @@ STATES = "last_hidden_state"
 _STATES_NAMES = (STATES, "token_embeddings", "hidden_states")
 #: What `DenseSettings.query` holds.
 _TOWER = {"hash", "max_length", "pooling", "settings", "files"}
+_OTHER_MODEL = "The graph belongs to another model: export it again with `termweave export`."
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,10 @@ class DenseModel(OpenModel):
         self.settings = DenseSettings.from_manifest(self.manifest)
         self.tokenizer = ModelTokenizer(folder.path / self.settings.transformer / TOKENIZER, lower=self.settings.lower)
         self._layers = [
-            DenseLayer.read(folder.path / layer["file"], layer["activation"], residual=bool(layer.get("residual")))
+            (
+                layer["file"],
+                DenseLayer.read(folder.path / layer["file"], layer["activation"], residual=bool(layer.get("residual"))),
+            )
             for layer in self.settings.layers
         ]
         self._prompt_tokens: dict[str, int] = {}
@@ -152,19 +156,23 @@ class DenseModel(OpenModel):
 
     def _vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
         """The unit vector of one text: states ``(n, d)`` -> ``(dimension,)``."""
-        vector = apply(self._layers, pool(states, self.manifest.pooling, prompt)) if self._fits(states) else states[0]
+        vector = pool(states, self.manifest.pooling, prompt)
+        for name, layer in self._layers:
+            if len(vector) != layer.weight.shape[1]:
+                raise ModelError(
+                    f"The dense layer {name} of {self.manifest.name!r} takes vectors of {layer.weight.shape[1]} numbers, "
+                    f"and what comes before it gives {len(vector)}.",
+                    _OTHER_MODEL,
+                )
+            vector = layer(vector)
         vector = vector[: self.settings.truncated or None]
         if len(vector) != self.manifest.dimension:
             raise ModelError(
-                f"The graph of {self.manifest.name!r} gives vectors of {states.shape[-1]} numbers, "
+                f"The graph of {self.manifest.name!r} gives vectors of {len(vector)} numbers, "
                 f"but its description says {self.manifest.dimension}.",
-                "The graph belongs to another model: export it again with `termweave export`.",
+                _OTHER_MODEL,
             )
         return unit(vector)
-
-    def _fits(self, states: NDArray[np.float32]) -> bool:
-        """Whether the first dense layer reads vectors of the length that the pooling makes."""
-        return not self._layers or self._layers[0].weight.shape[1] == states.shape[1] * len(self.manifest.pooling.split("+"))
 
     def _tokens_of(self, prompt: str) -> int:
         """Tokens of a prompt with the special tokens before it; the special token behind it does not count."""

@@ -12,7 +12,7 @@ from termweave.encoders.kinds.safetensors import read_safetensors
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -128,10 +128,3 @@ class DenseLayer:
         """``(in,) -> (out,)``."""
         result: NDArray[np.float32] = ACTIVATIONS[self.activation](self.weight @ vector + self.bias)
         return result if self.residual is None else result + self.residual @ vector
-
-
-def apply(layers: Sequence[DenseLayer], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Apply layers one after the other."""
-    for layer in layers:
-        vector = layer(vector)
-    return vector

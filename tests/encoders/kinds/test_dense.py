@@ -45,6 +45,15 @@ def test_dense_layers(made, texts):
     assert difference(path, reference, texts) < 1e-4
 
 
+def test_a_dense_layer_that_does_not_fit_is_refused(made, tmp_path):
+    path, _ = made(dense=[(32, torch.nn.Tanh())])
+    export(path, tmp_path / "edited")
+    manifest = read_folder(tmp_path / "edited").manifest
+    write_manifest(tmp_path / "edited", replace(manifest, pooling="mean+max"))
+    with pytest.raises(ModelError, match="takes vectors of 32 numbers, and what comes before it gives 64"):
+        DenseEncoder.load(tmp_path / "edited").encode(["a text"], kind="document")
+
+
 @pytest.mark.parametrize("include_prompt", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_prompts(made, texts, pooling, include_prompt):
