@@ -6,12 +6,12 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test exhaustive check site figures docs model backbone browser nginx clean help
+.PHONY: demo test nightly check site figures docs model backbone browser nginx clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
 	@echo "make test    set everything up, then run the tests (FAST=1: without the slow ones)"
-	@echo "make exhaustive  the tests that take long and rarely break: crashes at many instants, every benchmark"
+	@echo "make nightly the tests that take long and rarely break: crashes at many instants, every benchmark"
 	@echo "make check   ruff, mypy --strict, import rules, the site"
 	@echo "make site    the pages of docs/ as a site with search, in build/site"
 	@echo "make figures every figure of README and docs again, on ../shared/data (hours; what is done stays done)"
@@ -36,16 +36,16 @@ endef
 
 test: $(STAMPS)/test
 ifdef ARGS
-	$(PYTEST) -m "not exhaustive$(if $(FAST), and not slow)" $(ARGS)
+	$(PYTEST) -m "not nightly$(if $(FAST), and not slow)" $(ARGS)
 else
-	$(call in_halves,$(PYTEST) -m "not exhaustive$(if $(FAST), and not slow)")
+	$(call in_halves,$(PYTEST) -m "not nightly$(if $(FAST), and not slow)")
 endif
 
-exhaustive: $(STAMPS)/test
+nightly: $(STAMPS)/test
 ifdef ARGS
-	$(PYTEST) -m exhaustive $(ARGS)
+	$(PYTEST) -m nightly $(ARGS)
 else
-	$(call in_halves,$(PYTEST) -m exhaustive)
+	$(call in_halves,$(PYTEST) -m nightly)
 endif
 
 check: $(STAMPS)/check

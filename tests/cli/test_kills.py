@@ -19,7 +19,7 @@ from termweave.search import Index
 from termweave.search.catalog import profiles
 from tests.indexer.builds import check, numbered
 
-pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 #: `termweave`, killed when so many requests have been carried out that write.
 KILLED = """
 import os, signal, sys

@@ -101,7 +101,7 @@ def world(opensearch_engine, name, tmp_path, monkeypatch):
     opensearch_engine.request("DELETE", f"/{name}*", params={"ignore_unavailable": True})
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_lie_is_a_sentence_about_the_server(line, world, capsys, monkeypatch):
     command, proxy = world

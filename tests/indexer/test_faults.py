@@ -19,7 +19,7 @@ from .proxy import Proxy
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_killed_at_any_step(bench):
     steps = two_generations(bench, 1200)
     with bench.searching("first second"):
@@ -30,7 +30,7 @@ def test_killed_at_any_step(bench):
             bench.whole()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_line_that_drops_delays_and_cuts(bench):
     two_generations(bench, 1200)
     with Proxy(int(bench.url.rpartition(":")[2]), seed=5, refuse=0.1, cut=0.1, lose=0.02, delay=0.02) as proxy:
@@ -116,7 +116,7 @@ Ledger.acknowledge = filled
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_full_disk_under_the_ledger(bench, tmp_path):
     state = tmp_path / "state"
     state.mkdir()
@@ -197,7 +197,7 @@ def narrow_node():
         yield state
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp_path):
     """429 from the indexing pressure, 413 from http.max_content_length, and documents that neither ever takes."""
     bench = Bench(tmp_path, narrow_node.url, "narrow")

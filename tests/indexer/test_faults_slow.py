@@ -19,7 +19,7 @@ from termweave.settings import load
 
 from .conftest import HOLD, Bench, killed_at, own_node, two_generations, until
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]
 
 #: Instants at which a build is killed.
 INSTANTS = int(os.environ.get("TERMWEAVE_FAULTS", "3"))

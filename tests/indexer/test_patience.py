@@ -22,7 +22,7 @@ from tests.indexer.proxy import Proxy
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("status", [429, pytest.param(503, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("status", [429, pytest.param(503, marks=pytest.mark.nightly)])
 def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch_engine, name, corpus, status):
     """Seven of ten such builds failed: on a lease, a HEAD, a refresh, a settings change."""
     with BusyProxy(opensearch_engine.url, share=0.2, seed=status, status=status, surely="termweave-leases/_doc") as proxy:
@@ -73,7 +73,7 @@ def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
     bench.whole()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
     with own_node() as state:
         bench = Bench(tmp_path, state.url, "paused").write(1200)

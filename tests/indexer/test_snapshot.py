@@ -22,7 +22,7 @@ from tests.fixtures.stored_indices import QUERIES, answers, documents
 
 from .conftest import own_node
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]
 NAME = "docs"
 
 

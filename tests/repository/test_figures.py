@@ -49,7 +49,7 @@ def test_every_table_of_gains_says_which_sets_chose_the_settings():
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_every_command_of_the_list_parses_its_help(tmp_path):
     commands = {tuple(each.arguments(tmp_path, tmp_path)[1:2]) for each in FIGURES if ".py" in each.command}
     running = [

@@ -1,4 +1,4 @@
-"""`make test` and `make exhaustive` run in two halves at the same time: no folder is left out, and no failure is lost."""
+"""`make test` and `make nightly` run in two halves at the same time: no folder is left out, and no failure is lost."""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +17,7 @@ def make(target, folder, failing=""):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("target", ["test", "exhaustive"])
+@pytest.mark.parametrize("target", ["test", "nightly"])
 def test_both_halves_run_and_are_shown(target, tmp_path):
     done = make(target, tmp_path)
     halves = [line.split() for line in done.stdout.splitlines() if line.startswith("given:")]
@@ -28,7 +28,7 @@ def test_both_halves_run_and_are_shown(target, tmp_path):
 
 
 @pytest.mark.parametrize("failing", ["tests/indexer", "tests/repository"])
-@pytest.mark.parametrize("target", ["test", "exhaustive"])
+@pytest.mark.parametrize("target", ["test", "nightly"])
 def test_a_failure_of_either_half_is_a_failure(target, failing, tmp_path):
     done = make(target, tmp_path, failing)
     assert done.returncode != 0

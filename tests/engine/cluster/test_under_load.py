@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_no_answer_is_wrong_while_nodes_go_and_come():
     command = [sys.executable, "-m", "tests.engine.cluster.under_load", "--quick"]
     ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False, timeout=1500)

@@ -12,7 +12,7 @@ from termweave.settings import load
 from tests.engine.elasticsearch import server
 
 
-@pytest.fixture(scope="session", params=[pytest.param("8.19.0", marks=pytest.mark.exhaustive), "9.2.0"])
+@pytest.fixture(scope="session", params=[pytest.param("8.19.0", marks=pytest.mark.nightly), "9.2.0"])
 def elasticsearch_node(request):
     """Address of an Elasticsearch. The tests with one version run before the server of the next one starts."""
     if url := os.environ.get("ELASTICSEARCH_URL"):

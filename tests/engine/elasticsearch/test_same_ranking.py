@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]
 ROOT = Path(__file__).parents[3]
 
 

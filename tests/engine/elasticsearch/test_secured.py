@@ -21,7 +21,7 @@ from termweave.settings import load
 from tests.engine.certificates import Authority
 from tests.engine.elasticsearch import server
 
-pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 PASSWORD = "Vogelflug-8812-Zaun"
 _PAGE = (Path(__file__).parents[3] / "docs" / "engines.md").read_text(encoding="utf-8")
 SEARCH, BUILD = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE.replace("NAME", "docs"), re.DOTALL))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]
 ROOT = Path(__file__).parents[3]
 FILES = (
     "tests/cli/test_main_path.py",

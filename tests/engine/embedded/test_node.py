@@ -109,7 +109,7 @@ def document(url):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, two_starts):
     _, home = world
     state = node.running(home)
@@ -128,7 +128,7 @@ def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, t
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_stop_keeps_the_data_and_a_taken_port_is_left_for_another(world, two_starts):
     import socket
 
@@ -159,7 +159,7 @@ def test_wipe_asks_and_then_removes_everything(world, two_starts):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_three_processes_are_a_cluster_that_survives_a_loss(open_tmp):
     home = open_tmp / "node"
     try:
@@ -191,7 +191,7 @@ def test_three_processes_are_a_cluster_that_survives_a_loss(open_tmp):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_cluster_that_is_still_reading_its_state_has_lost_no_index(open_tmp, monkeypatch):
     home = open_tmp / "node"
     try:

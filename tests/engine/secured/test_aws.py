@@ -66,7 +66,7 @@ def _signed(proxy, url=None):
 
 
 @pytest.mark.parametrize(
-    "token", [pytest.param(None, marks=pytest.mark.exhaustive), "token/of+the=session"], ids=["long-term", "session"]
+    "token", [pytest.param(None, marks=pytest.mark.nightly), "token/of+the=session"], ids=["long-term", "session"]
 )
 def test_an_index_is_built_updated_and_searched_with_signed_requests(opensearch_engine, name, corpus, proxy, monkeypatch, token):
     _use(monkeypatch, proxy, "AKIAKEY", token)

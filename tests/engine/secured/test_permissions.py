@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8")
 SEARCH, BUILD, LOCK, *_ = (
     json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE.replace("NAME", "docs"), re.DOTALL)

@@ -35,7 +35,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("killed", [False, True])
 def test_shards_have_the_same_bytes_on_a_cluster(write, encode, tmp_path, monkeypatch, killed):
     monkeypatch.undo()

@@ -100,7 +100,7 @@ for sizes in sys.argv[1:]:  # each in a process of its own, which has imported t
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is read from Linux's /proc")
 def test_a_batch_of_512_fits_where_32_did():
     command = [sys.executable, "-W", "ignore", "-c", _PEAKS, "32:0", "512:32", "512:0"]

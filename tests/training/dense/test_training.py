@@ -106,9 +106,9 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        pytest.param("coder", CODER, marks=pytest.mark.exhaustive),
+        pytest.param("coder", CODER, marks=pytest.mark.nightly),
         ("le-bs", (*SMALL, "labels=distill", "alpha=0.5")),
-        pytest.param("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3"), marks=pytest.mark.exhaustive),
+        pytest.param("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3"), marks=pytest.mark.nightly),
     ],
     ids=["one-fit", "two-fits", "negatives-mined-again"],
 )
@@ -146,7 +146,7 @@ def test_alpha_is_chosen_on_the_development_questions(capsys, folder, base, tmp_
     assert (chosen["history"], chosen["dev"]) == (single[best]["history"], single[best]["dev"])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_killed_run_ends_with_the_same_model(capsys, folder, base, tmp_path):
     """kill -9 between two checkpoints, in a process of its own."""
     settings = (*CODER, "steps=40", "every=4", "patience=100", "labels=hard")
