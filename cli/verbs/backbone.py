@@ -32,7 +32,7 @@ def command() -> None:
     Examples:
       termweave backbone list
       termweave index ./docs docs --dense bge-small-en
-      termweave train fectek DATA --out runs/zh --set backbone=bge-small-zh --set outputs=weights
+      termweave train fectek DATA --out runs/zh --set backbone=bge-small-zh
     """
 
 

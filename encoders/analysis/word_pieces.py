@@ -27,8 +27,9 @@ class Pieces:
 
     Attributes:
         ids: int64 ``(n,)``.
-        words: int64 ``(n,)``: the index of the tokeniser's word of each piece, -1 for [CLS] and [SEP] (`Words.of`: of the analysis's).
-        starts: int64 ``(n,)``: the offset of each piece in the clean text, -1 for [CLS] and [SEP].
+        words: int64 ``(n,)``: the index of the tokeniser's word of each piece (`Words.of`: of the analysis's); -1 for [CLS], [SEP] and
+            the pieces of a prompt.
+        starts: int64 ``(n,)``: the offset of each piece in the clean text, -1 for the same pieces.
     """
 
     ids: NDArray[np.int64]
@@ -50,29 +51,47 @@ class PieceTokenizer:
         self._last = self.tokenizer.token_to_id("[SEP]")
         if self._first is None or self._last is None:
             raise ModelError(f"{file} has no [CLS] or no [SEP].", "Term weights of whole words need a BERT-like model.")
+        self._prompts: dict[str, list[int]] = {"": []}
 
-    def encode(self, texts: Sequence[str], max_length: int, *, ends: Sequence[NDArray[np.int64]] | None = None) -> list[Pieces]:
+    def encode(
+        self, texts: Sequence[str], max_length: int, *, ends: Sequence[NDArray[np.int64]] | None = None, prompt: str = ""
+    ) -> list[Pieces]:
         """Split texts into pieces, in parallel; of a long text only as much as is kept.
 
         Args:
             texts: Clean texts (`words.cleaned`).
-            max_length: The most pieces to keep, [CLS] and [SEP] included.
+            max_length: The most pieces to keep, [CLS], [SEP] and the prompt included.
             ends: Where the words of each text end, if that is known: a word is at least one piece. None: growing parts of the text
                 are tried.
+            prompt: Text that is put before each text; its pieces belong to no word.
+
+        Raises:
+            ModelError: The prompt leaves no room for a text.
         """
-        room = max_length - 2
+        before = self._pieces_of_prompt(prompt)
+        room = max_length - 2 - len(before)
+        if before and room < 1:
+            raise ModelError(
+                f"The model reads {max_length} tokens, and its prompt {prompt!r} has {len(before)}.",
+                "Train it with a longer max_length.",
+            )
         if ends is not None:
             heads = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
             encodings = self.tokenizer.encode_batch(heads, add_special_tokens=False)
         else:
             encodings = encodings_of_beginnings(self.tokenizer, texts, room)
-        return [self._pieces(encoding, room) for encoding in encodings]
+        return [self._pieces(encoding, before, room) for encoding in encodings]
 
-    def _pieces(self, encoding: Any, room: int) -> Pieces:
-        kept = encoding.ids[:room]
-        ids = np.array([self._first, *kept, self._last], dtype=np.int64)
-        words = np.array([-1, *encoding.word_ids[: len(kept)], -1], dtype=np.int64)
-        starts = np.array([-1, *(start for start, _ in encoding.offsets[: len(kept)]), -1], dtype=np.int64)
+    def _pieces_of_prompt(self, prompt: str) -> list[int]:
+        if prompt not in self._prompts:
+            self._prompts[prompt] = self.tokenizer.encode(prompt, add_special_tokens=False).ids
+        return self._prompts[prompt]
+
+    def _pieces(self, encoding: Any, before: list[int], room: int) -> Pieces:
+        kept, none = encoding.ids[:room], [-1] * (1 + len(before))
+        ids = np.array([self._first, *before, *kept, self._last], dtype=np.int64)
+        words = np.array([*none, *encoding.word_ids[: len(kept)], -1], dtype=np.int64)
+        starts = np.array([*none, *(start for start, _ in encoding.offsets[: len(kept)]), -1], dtype=np.int64)
         return Pieces(ids, words, starts)
 
 

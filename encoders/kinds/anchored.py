@@ -1,6 +1,7 @@
-"""The kind "anchored": learned multipliers on BM25 for whole words, and a mean-pooled vector, from one graph and one pass.
+"""The kind "anchored": learned multipliers on BM25 for whole words, and a vector, from one graph and one pass.
 
 The graph (`encoders.models.joint_model`) gives a logit per word-piece; `encoders.term_weighting` makes word weights of them.
+The pieces of a prompt are read before the text, but belong to no word: they have no weight.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
-from termweave.encoders.kinds.base import OpenModel
+from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import unit
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.onnx.parity import cosines, rank_correlation, sample_texts
@@ -44,6 +45,7 @@ class AnchoredModel(OpenModel):
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
         super().__init__(folder, threads, precision)
+        self.settings = PromptSettings.from_manifest(self.manifest)
         self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
         if "weights" in self.manifest.outputs:
             self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
@@ -53,9 +55,10 @@ class AnchoredModel(OpenModel):
         self.tagged = bool(self.manifest.heads.get("tags"))
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Word-pieces of each text, [CLS] and [SEP] included, however many of them the model reads."""
-        cleans = [cleaned(text)[0] for text in texts]
-        return [len(pieces.ids) for pieces in self.tokenizer.encode(cleans, max(map(len, cleans), default=0) + 2)]
+        """Word-pieces of each document, with [CLS], [SEP] and the prompt of documents, however many of them the model reads."""
+        cleans, prompt = [cleaned(text)[0] for text in texts], self.settings.prompt("document")
+        most = max(map(len, cleans), default=0) + len(prompt) + 2
+        return [len(pieces.ids) for pieces in self.tokenizer.encode(cleans, most, prompt=prompt)]
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
@@ -93,6 +96,7 @@ class AnchoredModel(OpenModel):
                 [text_words.clean for text_words in words],
                 self.manifest.max_length,
                 ends=[text_words.clean_ends for text_words in words],
+                prompt=self.settings.prompt(kind),
             )
             word_of_piece = [text_words.word_of_piece(text_pieces) for text_words, text_pieces in zip(words, pieces, strict=True)]
             inputs = [
@@ -104,11 +108,11 @@ class AnchoredModel(OpenModel):
             yield from zip(words, anchors, word_of_piece, finish(), strict=True)
 
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
-        """The vector of each text; queries and documents are read alike."""
-        del kind
-        started = []
+        """The vector of each text."""
+        started, prompt = [], self.settings.prompt(kind)
         for block in self.blocks(texts):
-            pieces = self.tokenizer.encode([cleaned(text)[0] for text in block], self.manifest.max_length)
+            cleans = [cleaned(text)[0] for text in block]
+            pieces = self.tokenizer.encode(cleans, self.manifest.max_length, prompt=prompt)
             inputs = [GraphInput(text_pieces.ids, np.zeros((len(text_pieces.ids), 2), np.float32)) for text_pieces in pieces]
             started.append(self.graph.start(inputs, ["dense"]))
         return [unit(result[0]) for finish in started for result in finish()]
@@ -124,11 +128,13 @@ class AnchoredModel(OpenModel):
         return load(self.folder.path)[0]
 
     def parity_sample(self) -> list[GraphInput]:
-        """Prose with random features: what the features mean does not matter for the comparison."""
+        """Prose with random features: what the features mean does not matter for the comparison. Every other text is read as a query."""
         generator = np.random.default_rng(0)
+        kinds: tuple[Kind, ...] = ("document", "query")
         return [
             self._input(pieces, generator.uniform(0, 1, (len(pieces.ids), 2)).astype(np.float32), pieces.words)
-            for pieces in self.tokenizer.encode(sample_texts(), self.manifest.max_length)
+            for number, text in enumerate(sample_texts())
+            for pieces in self.tokenizer.encode([text], self.manifest.max_length, prompt=self.settings.prompt(kinds[number % 2]))
         ]
 
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from termweave import plugins
@@ -77,6 +77,26 @@ class KindSettings:
     def as_dict(self) -> dict[str, Any]:
         """The table for `Manifest.settings`."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class PromptSettings(KindSettings):
+    """Settings of models that may have prompts.
+
+    Attributes:
+        prompts: "query" and "document" -> the text that is put before every text of that sort.
+    """
+
+    prompts: dict[str, str] = field(default_factory=dict)
+
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with the prompts; "" if nothing is."""
+        del manifest
+        return "" if all(isinstance(text, str) for text in self.prompts.values()) else "prompts are texts"
+
+    def prompt(self, kind: Kind) -> str:
+        """The text that is put before a query or a document."""
+        return self.prompts.get(kind, "")
 
 
 class OpenModel(ABC):

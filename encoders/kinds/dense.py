@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.kinds.base import KindSettings, OpenModel
+from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, pool, unit
 from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.parity import cosines, sample_texts
@@ -40,11 +40,10 @@ _OTHER_MODEL = "The graph belongs to another model: export it again with `termwe
 
 
 @dataclass(frozen=True)
-class DenseSettings(KindSettings):
+class DenseSettings(PromptSettings):
     """How a dense model reads texts and makes vectors: `Manifest.settings` of the kind.
 
     Attributes:
-        prompts: "query" and "document" -> the text that is put before every text of that sort.
         include_prompt: Whether the tokens of the prompt take part in the pooling.
         layers: Dense layers after the pooling, in order: ``{"file": ..., "activation": ..., "residual": ...}``.
         truncated: How many numbers of a vector are kept, before it gets length 1 (Matryoshka); 0: all.
@@ -53,7 +52,6 @@ class DenseSettings(KindSettings):
             "pooling", "settings", "files"}``; empty for one encoder.
     """
 
-    prompts: dict[str, str] = field(default_factory=dict)
     include_prompt: bool = True
     layers: list[dict[str, Any]] = field(default_factory=list)
     truncated: int = 0
@@ -62,8 +60,8 @@ class DenseSettings(KindSettings):
 
     def problem(self, manifest: Manifest) -> str:
         """What is wrong with prompts, pooling or layers; "" if nothing is."""
-        if not all(isinstance(text, str) for text in self.prompts.values()):
-            return "prompts are texts"
+        if problem := super().problem(manifest):
+            return problem
         if not all(isinstance(getattr(self, name), sort) for name, sort in (("truncated", int), ("query", dict))):
             return "truncated is a number, and query a table"
         if self.query and not (self.query.keys() == _TOWER and is_hash(self.query["hash"])):
@@ -78,10 +76,6 @@ class DenseSettings(KindSettings):
         """The files and subfolders that the settings name."""
         query = [self.query_folder] if self.query_folder else []
         return [*super().names(), *query, *(layer["file"] for layer in self.layers)]
-
-    def prompt(self, kind: Kind) -> str:
-        """The text that is put before a query or a document."""
-        return self.prompts.get(kind, "")
 
 
 class DenseModel(OpenModel):

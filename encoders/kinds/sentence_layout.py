@@ -93,12 +93,12 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
         _check_similarity(name, about, normalised=modules.normalised and not truncated)
         dimension = truncated or dimension
         settings = DenseSettings(
-            **shared, prompts=_prompts(about), include_prompt=modules.include_prompt, layers=layers, truncated=truncated
+            **shared, prompts=prompts_of(about), include_prompt=modules.include_prompt, layers=layers, truncated=truncated
         ).as_dict()
         manifest = replace(manifest, outputs=("dense",), dimension=dimension, pooling=modules.pooling, settings=settings)
     elif manifest.kind == "sparse":
         table = _query_table(path, modules.query) if modules.query else {}
-        settings = SparseSettings(**shared, prompts=_prompts(about), twice=modules.twice, **table).as_dict()
+        settings = SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table).as_dict()
         analysis = PIECE_TERMS if _has_word_pieces(home / TOKENIZER) else VOCABULARY_TERMS
         manifest = replace(
             manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
@@ -277,7 +277,7 @@ def _width(file: Path, config: Mapping[str, Any]) -> int:
     return width
 
 
-def _prompts(about: Mapping[str, Any]) -> dict[str, str]:
+def prompts_of(about: Mapping[str, Any]) -> dict[str, str]:
     """The prompts for queries and documents, chosen as `encode_query` and `encode_document` choose them."""
     prompts = {key: text for key, text in (about.get("prompts") or {}).items() if isinstance(text, str)}
     default = prompts.get(str(about.get("default_prompt_name")), "")

@@ -8,12 +8,12 @@ by a table without any inference (`query_table`). The pooling is part of the gra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.registry import analysis_of
-from termweave.encoders.kinds.base import KindSettings, OpenModel
+from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.query_table import QueryTable, Vocabulary
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
@@ -38,25 +38,25 @@ POOLINGS = ("max", "sum")
 
 
 @dataclass(frozen=True)
-class SparseSettings(KindSettings):
+class SparseSettings(PromptSettings):
     """How a sparse model reads texts: `Manifest.settings` of the kind.
 
     Attributes:
-        prompts: "query" and "document" -> the text that is put before every text of that sort.
         twice: Whether the logarithm is applied twice (`log1p_relu`).
         query_table: The file of query weights of an inference-free model (`query_table`); "" where queries are encoded as documents.
         query_tokenizer: Subfolder of the tokeniser of queries; "" for the folder itself.
         query_length: The most tokens of a query that is weighed by the table; 0: no limit.
     """
 
-    prompts: dict[str, str] = field(default_factory=dict)
     twice: bool = False
     query_table: str = ""
     query_tokenizer: str = ""
     query_length: int = 0
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with the pooling or the table; "" if nothing is."""
+        """What is wrong with prompts, pooling or the table; "" if nothing is."""
+        if problem := super().problem(manifest):
+            return problem
         if not all(isinstance(getattr(self, name), int) for name in ("query_length",)):
             return "query_length is a number"
         return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
@@ -96,7 +96,7 @@ class SparseModel(OpenModel):
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text. The statistics are not needed: the model knows no corpus."""
         del statistics, vectors
-        prompt = self.settings.prompts.get(kind, "")
+        prompt = self.settings.prompt(kind)
         if kind == "query" and self._table is not None:
             return self._table.weigh([prompt + text for text in texts], self.settings.query_length), []
         started = []

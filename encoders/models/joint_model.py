@@ -5,7 +5,7 @@ What it computes:
     s_i   = [h_i^(l) ; h_i^(L)]                        states of piece i after layer l and after the last layer L
     z_i   = w2 . gelu(W1 [s_i ; idf_i/10 ; bm25_i/10] + b1) + b2     one such head for documents, one for queries
             (hidden = 0, lower = 0, features = 0: z_i = w . h_i + b, FecTek's Eq. 1 and LE-BS's Eq. 3; gate: s_i * g first)
-    v     = normalise(mean over the mask of h_i^(L))                 the dense vector, as sentence-transformers pools it
+    v     = normalise(mean over the mask of h_i^(L)), or h_1^(L)     the dense vector, pooled as the backbone was trained
 
 The weight of a word is made of its pieces' ``z`` outside the graph (`termweave.encoders.term_weighting.anchored_terms`), because words,
 occurrences and corpus statistics are not tensors:
@@ -26,6 +26,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+#: How the last states become a vector: their mean, or the state of the first token, [CLS].
+POOLING = ("mean", "cls")
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,17 @@ class Heads(nn.Module):
 class JointModel(nn.Module):
     """Backbone, both heads and the pooled vector, which are exported as one graph."""
 
-    def __init__(self, backbone: Any, shape: HeadShape | None = None) -> None:
+    def __init__(self, backbone: Any, shape: HeadShape | None = None, pooling: str = "mean") -> None:
         """Put heads on a backbone.
 
         Args:
             backbone: A BERT-like encoder in transformers' layout.
             shape: Of the heads.
+            pooling: One of `POOLING`.
         """
         super().__init__()
         self.shape = shape or HeadShape()
+        self.pooling = pooling
         self.backbone = backbone
         self.heads = Heads(int(backbone.config.hidden_size), self.shape)
 
@@ -168,7 +173,7 @@ class JointModel(nn.Module):
         both = torch.cat((lower, last), dim=-1) if self.shape.lower else last
         mean = masked_mean(both, attention_mask).unsqueeze(1)
         document, query = (self.heads.head(kind)(both, features, mean) for kind in ("document", "query"))
-        return document, query, pooled(last, attention_mask)
+        return document, query, pooled(last, attention_mask, self.pooling)
 
 
 class StatesOnly(nn.Module):
@@ -189,6 +194,7 @@ def masked_mean(states: Tensor, attention_mask: Tensor) -> Tensor:
     return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
 
 
-def pooled(last: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean of the last states over the mask, scaled to length 1: ``(B, n, d), (B, n) -> (B, d)``."""
-    return nn.functional.normalize(masked_mean(last, attention_mask), dim=-1)
+def pooled(last: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
+    """The last states pooled (one of `POOLING`) and scaled to length 1: ``(B, n, d), (B, n) -> (B, d)``."""
+    one = last[:, 0] if pooling == "cls" else masked_mean(last, attention_mask)
+    return nn.functional.normalize(one, dim=-1)

@@ -95,7 +95,10 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
     for name in (BACKBONE, HEADS):
         (path / name).chmod(0o644)  # safetensors writes for the owner alone
     written = replace(
-        manifest, hash=_hash(model, path, manifest), heads=model.shape.as_dict(), dimension=int(model.backbone.config.hidden_size)
+        manifest,
+        hash=_hash(model, path, manifest),
+        heads=model.shape.as_dict(),
+        dimension=int(model.backbone.config.hidden_size),
     )
     write_manifest(path, written)
     return written
@@ -108,7 +111,10 @@ def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
         state.update(name.encode())
         state.update(tensor.detach().cpu().float().numpy().tobytes())
     state.update(digest(path / TOKENIZER).encode())
-    state.update(repr((manifest.analysis, manifest.anchor, manifest.max_length, manifest.pooling)).encode())
+    prompts = (
+        [sorted(table.items())] if (table := manifest.settings.get("prompts")) else []
+    )  # models without prompts keep their hashes
+    state.update(repr((manifest.analysis, manifest.anchor, manifest.max_length, manifest.pooling, *prompts)).encode())
     return state.hexdigest()
 
 
@@ -125,7 +131,7 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
             "Give the folder that training wrote; a shipped one holds only the graph.",
         )
     try:
-        model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads))
+        model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads), folder.manifest.pooling)
         model.heads.load_state_dict(load_file(path / HEADS))
     except (SafetensorError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
         raise ModelError(

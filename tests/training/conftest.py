@@ -127,9 +127,9 @@ def texts(toy, base):
     statistics = count([documents], analysis)
     asked = [f"{one} {two} about {one} xyzzy" for one, two in zip(questions[:6], questions[6:12], strict=True)]
 
-    def prepared(form):
+    def prepared(form, prompt=""):
         common = (analysis, tokenizer, statistics, BM25())
-        return prepare(documents[:12], *common, "document", 64, form), prepare(asked, *common, "query", 64, form)
+        return prepare(documents[:12], *common, "document", 64, form), prepare(asked, *common, "query", 64, form, prompt)
 
     return prepared
 

@@ -22,7 +22,7 @@ from termweave.training.data.pairs import Collection
 from termweave.training.model_folder.retrieval_figures import Pool, measure
 from termweave.training.recipes import shipped_model
 from termweave.training.recipes.shipped_model import RecipeData, ship
-from tests.training.conftest import SMALL, train
+from tests.training.conftest import SMALL, train, with_special_tokens
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -225,6 +225,42 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
     assert load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0].weights is not None
     assert shipped_model.main([*given, "--without", "other"]) == 0
     assert "CC0" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp_path):
+    """The vector of a query is the backbone's own, pooled by the first token behind the prompt; the prompt's words weigh nothing."""
+    backbone, prompt = tmp_path / "backbone", "about vexino: "
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in (("", "Transformer"), ("1_Pooling", "Pooling"))
+    ]
+    with_special_tokens(base, backbone, "BertTokenizer")
+    (backbone / "1_Pooling").mkdir()
+    for name, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", {"pooling_mode": "cls"}),
+        ("config_sentence_transformers.json", {"prompts": {"query": prompt}}),
+    ):
+        (backbone / name).write_text(json.dumps(content), encoding="utf-8")
+    sets = (*SMALL, "steps=40", "teacher=minmax")
+    data = train(capsys, folder, backbone, tmp_path / "out", settings=sets)
+    assert data["dev"] > data["bm25"] + 0.2
+    manifest = read_folder(tmp_path / "out").manifest
+    assert (manifest.pooling, manifest.settings) == ("cls", {"prompts": {"query": prompt}})
+
+    ours = load(tmp_path / "out", tmp_path / "out", precision="fp32")
+    text = "mortar about granada"
+    query, document = (ours.encode([text], kind=kind)[0] for kind in ("query", "document"))
+    for kind, given in (("query", query), ("document", document)):
+        theirs = load("none", backbone, precision="fp32").encode([text], kind=kind)[0].vector
+        np.testing.assert_allclose(given.vector, theirs, atol=1e-5)
+        np.testing.assert_allclose(
+            load("none", tmp_path / "out", precision="fp32").encode([text], kind=kind)[0].vector, theirs, atol=1e-5
+        )
+    assert "vexino" not in query.weights.terms
+    assert not np.allclose(query.vector, document.vector, atol=5e-5)  # a random backbone looks little around
+    assert [text[word.start : word.end] for word in ours.shade(text, kind="query")] == text.split()
+    assert exporting.export(tmp_path / "out").fp32_difference <= TOLERANCE  # what was saved is pooled alike
 
 
 def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tmp_path):

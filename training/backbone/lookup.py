@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from termweave.encoders import model_lookup
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.errors import ModelError, UsageError
+from termweave.training.backbone.reading import reading_of
 from termweave.training.methods.parameters import FROM_SCRATCH
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
         settings: Of the method.
 
     Raises:
-        UsageError: The folder holds no such model, or one that pools its vectors otherwise.
+        UsageError: The folder holds no such model, or one whose vectors a joint model cannot make.
         ModelError: The default backbone is not installed.
     """
     if given == FROM_SCRATCH:
@@ -46,8 +46,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
                 f"{given} is no model in transformers' layout: {TOKENIZER} is missing.",
                 "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave backbone list`.",
             )
-        if "dense" in settings.get("outputs", ""):
-            _check_pooling(given, folder)
+        reading_of(folder, settings)  # refuses a backbone whose vectors cannot be made
         return folder
     spec = importlib.util.find_spec(BASE_PACKAGE)
     for home in (spec.submodule_search_locations or ()) if spec else ():
@@ -57,28 +56,3 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
         "The weights of all-MiniLM-L6-v2 are not installed.",
         "Fetch them: --set backbone=all-minilm-l6; or name another backbone: --set backbone=DIR.",
     )
-
-
-def _check_pooling(given: str, folder: Path) -> None:
-    """Refuse a backbone that was not trained with mean pooling: our mean-pooled vectors would not be the ones it learned."""
-    for file in folder.glob("*_Pooling/config.json"):
-        try:
-            pooling = json.loads(file.read_bytes())
-        except ValueError as error:
-            raise ModelError(f"{file} cannot be read: {error}.", "Copy the folder again.") from error
-        named = (
-            [pooling["pooling_mode"]]
-            if "pooling_mode" in pooling
-            else [mode for mode, chosen in pooling.items() if chosen is True]
-        )
-        modes = [
-            str(mode).removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
-            for mode in named
-            if mode != "include_prompt"
-        ]
-        if modes != ["mean"]:
-            raise UsageError(
-                f"{given} was trained with {' and '.join(modes) or 'another'} pooling. termweave uses mean pooling, which would give other "
-                "vectors.",
-                "Train weights alone (--set outputs=weights), or take a backbone with mean pooling.",
-            )

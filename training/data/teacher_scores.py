@@ -136,8 +136,8 @@ def made(
     spec: str,
     setup: RunSetup,
     bm25: BM25,
-    document_means: NDArray[np.float32],
-    question_means: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    questions: NDArray[np.float32],
 ) -> Teacher:
     """A teacher that is made of the backbone's vectors.
 
@@ -145,10 +145,10 @@ def made(
         spec: One of `MADE`.
         setup: The data set.
         bm25: What "minmax" and "zscore" add to the vectors.
-        document_means: Mean state of the last layer of each document, float32 ``(N, d)``.
-        question_means: The same of each training question.
+        documents: The pooled states of the last layer of each document, float32 ``(N, d)``; they need not have length 1.
+        questions: The same of each training question.
     """
-    vectors = Vectors(units(document_means), units(question_means))
+    vectors = Vectors(units(documents), units(questions))
     if spec == "dense":
         return vectors
     common = (setup.analysis, setup.statistics, bm25)

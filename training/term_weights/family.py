@@ -8,6 +8,7 @@ from termweave.encoders.manifest import digest, weight_files
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.training.backbone import loading
+from termweave.training.backbone.reading import reading_of
 from termweave.training.data import negatives, teacher_scores
 from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.families import CardText, PreparedData
@@ -77,9 +78,10 @@ class TermWeightFamily:
         length = loading.length(model.backbone, int(settings["training_length"]))
         identity = "".join(digest(file) for file in weight_files(setup.backbone))
         common = (setup.analysis, setup.tokenizer, setup.statistics, bm25)
-        documents = inputs.prepare(texts, *common, "document", length, form)
-        train = inputs.prepare(setup.train.questions, *common, "query", length, form)
-        dev = inputs.prepare(setup.dev.questions, *common, "query", length, form)
+        prompt = reading_of(setup.backbone, settings).prompt
+        documents = inputs.prepare(texts, *common, "document", length, form, prompt("document"))
+        train = inputs.prepare(setup.train.questions, *common, "query", length, form, prompt("query"))
+        dev = inputs.prepare(setup.dev.questions, *common, "query", length, form, prompt("query"))
         live = settings["top_layers"] != 0
         original = not live or settings.get("joint", 0) > 0 or wanted in teacher_scores.MADE
 
@@ -100,8 +102,8 @@ class TermWeightFamily:
         if wanted in teacher_scores.MADE:
             assert document_states is not None
             assert train_states is not None
-            means = (document_states.means[:, -width:], train_states.means[:, -width:])
-            teacher = teacher_scores.made(wanted, setup, bm25, *means)
+            vectors = (each.pooled(model.pooling)[:, -width:] for each in (document_states, train_states))
+            teacher = teacher_scores.made(wanted, setup, bm25, *vectors)
         if not model.shape.lower:
             document_states, train_states, dev_states = (
                 None if each is None else evaluation.last_layer(each, width)

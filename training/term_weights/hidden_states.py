@@ -61,6 +61,10 @@ class States:
             ]
         )
 
+    def pooled(self, pooling: str) -> NDArray[np.float32]:
+        """Pooled states of each text (`joint_model.POOLING`), not scaled: float32 ``(texts, width)``."""
+        return self.means if pooling == "mean" else self.values[self.starts[:-1]].astype(np.float32)
+
 
 def states(
     model: JointModel,

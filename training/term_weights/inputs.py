@@ -79,9 +79,13 @@ def prepare(
     kind: Kind,
     max_length: int,
     form: Form | None = None,
+    prompt: str = "",
 ) -> Prepared:
-    """Analyse texts and cut them into word-pieces; `Pieces.words` of the result are indices of the analysis's words."""
+    """Analyse texts and cut them into word-pieces; `Pieces.words` of the result are indices of the analysis's words.
+
+    The pieces of a prompt before the texts belong to no word.
+    """
     words = analysis.words(texts)
-    cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
+    cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words], prompt=prompt)
     pieces = [replace(piece, words=each.word_of_piece(piece)) for piece, each in zip(cut, words, strict=True)]
     return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)

@@ -18,6 +18,7 @@ from termweave.encoders.models.store import HEADS
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError, UsageError
 from termweave.training.backbone import loading
+from termweave.training.backbone.reading import reading_of
 from termweave.training.term_weights.declaration import ANCHOR, TermWeightMethod
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def build(method: TrainingMethod, settings: Mapping[str, Any], folder: Path) -> 
     torch.manual_seed(int(settings["seed"]))  # the first layers of the heads are random
     backbone = loading.load(folder, settings)
     form = form_of(method, settings)
-    model = JointModel(backbone, _shape(settings, int(backbone.config.num_hidden_layers)))
+    shape = _shape(settings, int(backbone.config.num_hidden_layers))
+    model = JointModel(backbone, shape, reading_of(folder, settings).pooling)
     if form.activation == "log":
         for head in {model.heads.head("document"), model.heads.head("query")}:
             torch.nn.init.constant_(head.outer.bias, 0.5)  # a ReLU that starts at 0 or below may never get a gradient
@@ -111,6 +113,7 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
 def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -> None:
     """Write the weights and the manifest of a model."""
     settings = contents.settings
+    prompts = dict(reading_of(contents.setup.backbone, settings).prompts)
     store.save(
         model,
         folder,
@@ -120,9 +123,11 @@ def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -
             outputs=tuple(str(settings["outputs"]).split(",")),
             hash="",
             max_length=loading.length(model.backbone, int(settings["max_length"])),
+            pooling=model.pooling,
             terms=str(settings["terms"]),
             analysis=contents.setup.analysis.id,
             anchor={**asdict(form_of(contents.method, settings)), "k1": settings["k1"], "b": settings["b"]},
+            settings={"prompts": prompts} if prompts else {},
             training={**contents.training, "backbone_hash": loading.fingerprint(model.backbone)},
         ),
     )

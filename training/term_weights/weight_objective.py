@@ -88,7 +88,7 @@ class TermWeightObjective(Objective):
         """Compute the mean cosine distance between vectors and the vectors of the backbone before training."""
         states = self.inputs[batch.collection].states(side.kind)
         assert states is not None
-        original = torch.from_numpy(states.means[side.texts, -vectors.shape[1] :]).to(vectors)
+        original = torch.from_numpy(states.pooled(self.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
         return (1.0 - (vectors * nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
 
     def _dropped(self, features: Tensor) -> Tensor:
@@ -100,4 +100,4 @@ class TermWeightObjective(Objective):
             lower, last = self.model.states(ids, mask, features)
         lower, last = lower.float(), last.float()
         both = torch.cat((lower, last), dim=-1) if self.model.shape.lower else last
-        return side.live(both, masked_mean(both, mask)), pooled(last, mask)
+        return side.live(both, masked_mean(both, mask)), pooled(last, mask, self.model.pooling)

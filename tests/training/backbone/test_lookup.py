@@ -1,4 +1,4 @@
-"""Which folder may be a backbone: one whose vectors are what termweave makes of its states."""
+"""Which folder may be a backbone: one whose vectors termweave makes of its states as it was trained to."""
 
 import json
 import shutil
@@ -19,9 +19,13 @@ from termweave.training.backbone import loading
 def plan(base, tmp_path, capsys):
     """Plan a run over a copy of the backbone that says how it pools."""
 
-    def planned(pooling, *settings):
+    def planned(pooling, *settings, more=(), prompts=None):
         copy = tmp_path / "pooled"
         shutil.copytree(base, copy)
+        modules = (("", "Transformer"), ("1_Pooling", "Pooling"), *more)
+        described = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+        (copy / "modules.json").write_text(json.dumps(described))
+        (copy / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts or {}}))
         (copy / "1_Pooling").mkdir()
         (copy / "1_Pooling" / "config.json").write_text(pooling if isinstance(pooling, str) else json.dumps(pooling))
         corpus = tmp_path / "corpus.jsonl"
@@ -37,24 +41,33 @@ def plan(base, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "pooling",
-    [{"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "include_prompt": True}, {"pooling_mode": "mean"}],
+    [
+        {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "include_prompt": True},
+        {"pooling_mode": "mean"},
+        {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
+    ],
 )
-def test_means_are_what_termweave_makes(plan, pooling):
-    assert plan(pooling)[0] == 0
+def test_vectors_that_termweave_makes(plan, pooling):
+    assert plan(pooling, prompts={"query": "about: "})[0] == 0
 
 
 @pytest.mark.parametrize(
-    "pooling", [{"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}, {"pooling_mode": "cls"}]
+    ("pooling", "more", "problem"),
+    [
+        ({"pooling_mode": ["mean", "max"]}, (), "mean+max pooling"),
+        ({"pooling_mode": "mean"}, [("2_Dense", "Dense")], "dense layers behind its pooling"),
+        ({"pooling_mode": "mean", "include_prompt": False}, (), "prompts that its pooling leaves out"),
+    ],
 )
-def test_vectors_made_otherwise_are_refused(plan, pooling):
-    status, said = plan(pooling)
+def test_vectors_made_otherwise_are_refused(plan, pooling, more, problem):
+    status, said = plan(pooling, more=more, prompts={"query": "about: "})
     assert status == 2
-    assert "was trained with cls pooling" in said
+    assert f"was trained with {problem}" in said
     assert "--set outputs=weights" in said
 
 
 def test_weights_alone_need_no_vectors(plan):
-    assert plan({"pooling_mode_cls_token": True}, "outputs=weights")[0] == 0
+    assert plan({"pooling_mode": "max"}, "outputs=weights")[0] == 0
 
 
 def test_a_damaged_description_is_named(plan):

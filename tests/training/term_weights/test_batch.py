@@ -11,6 +11,7 @@ from termweave.encoders.models.store import load_backbone
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form, place_tags
 from termweave.training.data.pairs import count
+from termweave.training.data.teacher_scores import units
 from termweave.training.term_weights.batch import BatchSide, vocabulary_of
 from termweave.training.term_weights.evaluation import weigh
 from termweave.training.term_weights.hidden_states import states
@@ -36,12 +37,16 @@ def randomised(model):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("shape", [HeadShape(1, 16), HeadShape(1, 0, 0, gate=1, shared=1)], ids=["deep", "linear-gated"])
-def test_a_batch_scores_as_the_encoder_weighs(form, shape, texts, base, tmp_path):
+@pytest.mark.parametrize(
+    ("shape", "pooling", "prompt"),
+    [(HeadShape(1, 16), "mean", ""), (HeadShape(1, 0, 0, gate=1, shared=1), "cls", "about granada: ")],
+    ids=["deep", "linear-gated-prompt"],
+)
+def test_a_batch_scores_as_the_encoder_weighs(form, shape, pooling, prompt, texts, base, tmp_path):
     """Torch, vectorised, against numpy, text by text; cached states against whole passes."""
     torch.manual_seed(0)
-    model = randomised(JointModel(load_backbone(base), shape))
-    documents, questions = texts(form)
+    model = randomised(JointModel(load_backbone(base), shape, pooling))
+    documents, questions = texts(form, prompt)
     vocabulary = vocabulary_of(questions, np.arange(6))
     sides = [BatchSide(questions, np.arange(6), vocabulary, "query"), BatchSide(documents, np.arange(12), vocabulary, "document")]
     found = []
@@ -57,6 +62,14 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, texts, base, tmp_path
     expected = np.array([[dot(query, document) for document in given] for query in asked])
     assert scores == pytest.approx(expected, abs=1e-3, rel=1e-4)
     kept = states(model, "toy", documents.pieces, home=tmp_path)
+    width = model.backbone.config.hidden_size
+    with torch.no_grad():
+        made = model(*sides[1].padded())[2].numpy()
+    own, other = (
+        float((units(kept.pooled(each)[:, -width:]) * made).sum(axis=1).mean())
+        for each in (pooling, "mean" if pooling == "cls" else "cls")
+    )
+    assert own > max(0.9, other + 0.05)
     pairs = [
         (weight, other.as_dict().get(term, 0.0))
         for one, other in zip(given, weigh(model, documents, kept, "document"), strict=True)

@@ -1,0 +1,39 @@
+"""Word-pieces of a text behind a prompt: the model reads the prompt, and it is no part of the text."""
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.words import Analysis
+from termweave.errors import ModelError
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", ":", "the", "cat", "##s", "sat"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    made = Tokenizer(models.WordPiece({token: place for place, token in enumerate(TOKENS)}, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    file = tmp_path_factory.mktemp("pieces") / "tokenizer.json"
+    made.save(str(file))
+    return PieceTokenizer(file)
+
+
+def tokens(pieces):
+    return [TOKENS[number] for number in pieces.ids]
+
+
+def test_a_prompt_is_read_before_the_text_and_belongs_to_no_word(tokenizer):
+    alone, behind = (tokenizer.encode(["the cats sat"], 20, prompt=prompt)[0] for prompt in ("", "query: "))
+    assert tokens(behind) == ["[CLS]", "query", ":", *tokens(alone)[1:]]
+    assert behind.words.tolist() == [-1, -1, -1, 0, 1, 1, 2, -1]
+    assert behind.starts.tolist() == [-1, -1, -1, 0, 4, 7, 9, -1]
+
+
+def test_the_prompt_takes_room_of_the_text(tokenizer):
+    (words,) = Analysis(tokenizer.tokenizer).words(["the cats sat"])
+    for ends in (None, [words.clean_ends]):
+        (cut,) = tokenizer.encode(["the cats sat"], 6, ends=ends, prompt="query: ")
+        assert tokens(cut) == ["[CLS]", "query", ":", "the", "cat", "[SEP]"]
+    with pytest.raises(ModelError, match="reads 4 tokens, and its prompt 'query: ' has 2"):
+        tokenizer.encode(["the cats sat"], 4, prompt="query: ")

@@ -1,0 +1,71 @@
+"""How a backbone reads texts and makes vectors, as it was trained: its pooling and its prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.kinds.sentence_layout import prompts_of
+from termweave.encoders.kinds.sentence_modules import read_json, read_modules
+from termweave.encoders.manifest import MANIFEST, ModelFolder
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: The poolings of a joint model (`encoders.models.joint_model.POOLING`, which needs torch).
+_POOLING = ("mean", "cls")
+
+
+@dataclass(frozen=True)
+class BackboneReading:
+    """How texts are read and states are pooled.
+
+    Attributes:
+        pooling: "mean" or "cls" (the state of the first token).
+        prompts: "query" and "document" -> text before a query or a document.
+    """
+
+    pooling: str = "mean"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+
+    def prompt(self, kind: str) -> str:
+        """The text before a query or a document; "" for none."""
+        return self.prompts.get(kind, "")
+
+
+def reading_of(folder: Path, settings: Mapping[str, Any]) -> BackboneReading:
+    """How a joint model on this backbone reads. Weights alone need neither the pooling nor a prompt.
+
+    Args:
+        folder: Of the backbone.
+        settings: Of the method.
+
+    Raises:
+        UsageError: The backbone makes its vectors in a way that a joint model cannot.
+        ModelError: A description in the folder is damaged.
+    """
+    if "dense" not in settings.get("outputs", ""):
+        return BackboneReading()
+    if (folder / MANIFEST).is_file():
+        manifest = ModelFolder.read(folder, check=False).manifest
+        pooling, prompts = manifest.pooling, dict(manifest.settings.get("prompts", {}))
+        layers, included = manifest.settings.get("layers"), manifest.settings.get("include_prompt", True)
+    else:
+        modules = read_modules(folder)
+        pooling, prompts = modules.pooling, prompts_of(read_json(folder / "config_sentence_transformers.json", missing={}))
+        layers, included = modules.dense, modules.include_prompt
+    problem = ""
+    if pooling not in _POOLING:
+        problem = f"{pooling} pooling"
+    elif layers:
+        problem = "dense layers behind its pooling"
+    elif prompts and not included:
+        problem = "prompts that its pooling leaves out"
+    if problem:
+        raise UsageError(
+            f"{folder.name} was trained with {problem}. A model of weights and vectors would make other vectors of its states.",
+            f"Train weights alone (--set outputs=weights), or take a backbone with {' or '.join(_POOLING)} pooling.",
+        )
+    return BackboneReading(pooling, prompts)
