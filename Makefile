@@ -36,9 +36,9 @@ endef
 
 test: $(STAMPS)/test
 ifdef ARGS
-	$(PYTEST) -m "not nightly$(if $(FAST), and not slow)" $(ARGS)
+	$(PYTEST) $(if $(FAST),-m "not nightly and not slow") $(ARGS)
 else
-	$(call in_halves,$(PYTEST) -m "not nightly$(if $(FAST), and not slow)")
+	$(call in_halves,$(PYTEST) $(if $(FAST),-m "not nightly and not slow"))
 endif
 
 nightly: $(STAMPS)/test
