@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
@@ -49,6 +52,23 @@ def check(engine: Engine, live: LiveGeneration, options: BuildOptions, given: Co
                 f"not {clipped(in_words(asked))}.",
                 f"To update, remove {setting.flag}; to build anew, remove --update.",
             )
+    for output in ("weights", "dense"):
+        if flag := next((f"--{name}" for name in (output, "model") if name in given), ""):
+            _check_model(live.lineage, output, getattr(options, output), flag)
+
+
+def _check_model(made: Lineage, output: str, asked: str | Path | None, flag: str) -> None:
+    """Refuse another model than that of the generation, which an update could not use."""
+    stored = made.models.get(output)
+    name = "none" if asked in NONE else str(asked or DEFAULT)
+    opened = None if asked in NONE else read_folder(resolve(name), check=False, name=name).manifest
+    if (stored.hash if stored else None) != (opened.hash if opened else None):
+        built = f"with {stored.name!r} ({stored.hash})" if stored else f"without a model for --{output}"
+        wanted = f"with {name!r} ({opened.hash})" if opened else "without one"
+        raise UsageError(
+            f"An update cannot change {flag}: the live generation was built {built}, not {wanted}.",
+            f"To update, remove {flag}; to build anew with this model, remove --update.",
+        )
 
 
 def left_out(made: Lineage, options: BuildOptions, given: Collection[str]) -> list[str]:

@@ -39,6 +39,19 @@ def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path)
 
 
 @pytest.mark.engine
+def test_an_update_takes_the_models_of_its_build_and_no_others(index):
+    """Another model, one that the index has no signal for, and none where there is one; a plan says the same."""
+    same = ("--weights", "fast", "--dense", "none")
+    index(numbered(2), *same)
+    assert "1 new" in index(numbered(3), "--update", *same).out
+    for flag, value in (("--weights", "bm25-german"), ("--dense", "fast"), ("--weights", "none")):
+        for plan in ([], ["--plan"]):
+            told = index(numbered(4), "--update", *same, flag, value, *plan, status=2).err
+            assert f"An update cannot change {flag}: the live generation was built with" in told
+            assert f"remove {flag}; to build anew with this model, remove --update" in told
+
+
+@pytest.mark.engine
 def test_an_update_knows_its_mapping_again_however_the_engine_tells_it(index, tmp_path):
     mapping = tmp_path / "mapping.json"
 
