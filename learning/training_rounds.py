@@ -7,16 +7,15 @@ the trial generation; `learning.choice` measures that one through the server.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.layouts import read_folder
-from termweave.encoders.manifest import GRAPHS, MANIFEST, write_manifest
+from termweave.encoders.manifest import MANIFEST
 from termweave.errors import InputError, ModelError, UsageError
 from termweave.learning.candidates import TrainedCandidate
 from termweave.support import atomic_files
 from termweave.training import run
 from termweave.training.methods import base
+from termweave.training.model_folder.precision import loses_too_much
 from termweave.training.plan import plan
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 _FEWEST_STEPS = 10
 #: Looks at the held-out questions in a run, besides that of step 0.
 _LOOKS = 3
-#: A loss of nDCG@10 by int8 from which on the model is used in fp32.
-_INT8_LOSS = 0.005
 #: Files of a run: the steps that the budget allows, and the seconds that it took once it has ended.
 _STEPS, _SECONDS = "steps.txt", "seconds.txt"
 #: Most steps of a long run, for each step of the short one.
@@ -123,13 +120,9 @@ def _settings(candidate: Candidate, steps: int) -> dict[str, Any]:
 
 
 def _described(candidate: Candidate, steps: int, seconds: float, result: TrainingResult) -> TrainedCandidate:
-    """The result of a run. A model that loses too much by int8 is left with its fp32 graph alone."""
+    """The result of a run."""
     values, best = result.history["values"], result.history["best"]
     figures: dict[str, Any] = result.ndcg.get(candidate.part, {})
-    change = figures.get("change")
-    precise = change is not None and change < -_INT8_LOSS
-    if precise:
-        _remove_int8(result.folder)
     return TrainedCandidate(
         candidate,
         steps,
@@ -138,16 +131,6 @@ def _described(candidate: Candidate, steps: int, seconds: float, result: Trainin
         before=values[0],
         after=values[best],
         best=result.history["steps"][best],
-        int8=change,
-        precision="fp32" if precise else "int8",
+        int8=figures.get("change"),
+        precision="fp32" if loses_too_much(result.ndcg) else "int8",
     )
-
-
-def _remove_int8(folder: Path) -> None:
-    """Leave a model folder, and those of its towers, with the fp32 graph, which is then the one that is used."""
-    for file in folder.rglob(MANIFEST):
-        manifest = read_folder(file.parent).manifest
-        kept = {name: digest for name, digest in manifest.files.items() if not name.endswith(GRAPHS["int8"])}
-        write_manifest(file.parent, replace(manifest, files=kept))
-    for graph in folder.rglob(GRAPHS["int8"]):
-        graph.unlink()

@@ -26,6 +26,7 @@ from termweave.training.backbone.lookup import SCRATCH
 from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.mixture import learn, parts
 from termweave.training.model_folder import card, curves, writer
+from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much, remove_int8
 from termweave.training.trainer.checkpoints import HISTORY
 
 if TYPE_CHECKING:
@@ -246,6 +247,10 @@ def _finish(
     }
     ndcg = family.int8_cost(out, manifest.outputs, development, setup)
     say(int8_cost(ndcg))
+    if loses_too_much(ndcg):
+        say(ONLY_FP32)
+        remove_int8(out)
+        manifest = read_folder(out, check=False).manifest
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
     curves.write(out, figures["history"], development.measure)

@@ -192,6 +192,7 @@ def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str,
 def _show(result: TrainingResult, inspection: Inspection | None, out: Output) -> None:
     """Print the figures of a run and, if the model has term weights, sample passages and the terms that changed most."""
     from termweave.encoders.onnx.export import int8_cost
+    from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
 
     if inspection is not None:
         _show_weights(inspection, out)
@@ -201,6 +202,8 @@ def _show(result: TrainingResult, inspection: Inspection | None, out: Output) ->
     click.echo(f"dev {result.measure}: model {result.dev:.4f}; {start}BM25 {result.bm25:.4f} (p {result.p:.2g}){unrounded}")
     if result.ndcg:
         click.echo(int8_cost(result.ndcg))
+    if loses_too_much(result.ndcg):
+        click.echo(ONLY_FP32)
     click.echo(f"model {result.hash} in {result.folder}")
 
 

@@ -23,6 +23,7 @@ from termweave.learning import training_rounds
 from termweave.learning.candidates import Candidate
 from termweave.learning.run import LearningTask, learn, prepare, promote
 from termweave.search import Index
+from termweave.training.model_folder import precision
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -76,7 +77,7 @@ def brief(monkeypatch):
     ]
     monkeypatch.setattr(learning, "candidates", lambda *_: tried)
     monkeypatch.setattr(training_rounds, "_LONGEST", 2)
-    monkeypatch.setattr(training_rounds, "_INT8_LOSS", -1.0)  # as if int8 cost too much: models are used in fp32
+    monkeypatch.setattr(precision, "MOST_LOST", -1.0)  # as if int8 cost too much: models are used in fp32
 
 
 @pytest.mark.slow

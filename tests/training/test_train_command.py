@@ -19,6 +19,7 @@ from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.training.data.pairs import Collection
+from termweave.training.model_folder import precision
 from termweave.training.model_folder.retrieval_figures import Pool, measure
 from termweave.training.recipes import shipped_model
 from termweave.training.recipes.shipped_model import RecipeData, ship
@@ -261,6 +262,21 @@ def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp
     assert not np.allclose(query.vector, document.vector, atol=5e-5)  # a random backbone looks little around
     assert [text[word.start : word.end] for word in ours.shade(text, kind="query")] == text.split()
     assert exporting.export(tmp_path / "out").fp32_difference <= TOLERANCE  # what was saved is pooled alike
+
+
+@pytest.mark.parametrize(("most", "precise"), [(-1.0, True), (1.0, False)])
+def test_a_model_that_loses_too_much_by_int8_is_used_in_fp32(capsys, folder, base, tmp_path, monkeypatch, most, precise):
+    monkeypatch.setattr(precision, "MOST_LOST", most)
+    sets = [part for each in (f"backbone={base}", *SMALL, "steps=1") for part in ("--set", each)]
+    out = tmp_path / "out"
+    assert run(["train", "fectek", str(folder), "--out", str(out), *sets]) == 0
+    assert (precision.ONLY_FP32 in capsys.readouterr().out) == precise
+    assert (precision.ONLY_FP32 in (out / "README.md").read_text(encoding="utf-8")) == precise
+    assert (out / "model.int8.onnx").is_file() != precise
+    default, exact = (load(out, out, precision=each).encode(["about granada"], kind="query")[0].vector for each in (None, "fp32"))
+    assert np.array_equal(default, exact) == precise
+    exporting.export(out)
+    assert load(out, out, precision="int8").encode(["about granada"], kind="query")[0].vector is not None
 
 
 def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tmp_path):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders.onnx.export import int8_cost
 from termweave.evaluation.measures import LEADING
 from termweave.training import families
+from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
 from termweave.training.recipes import shipped_card
 
 if TYPE_CHECKING:
@@ -126,12 +127,19 @@ def _run(manifest: Manifest) -> str:
         measure=figures.get("measure", LEADING),
         quantisation=manifest.quantisation["method"],
         verdict=verdict,
-        ndcg=f"{int8_cost(manifest.quantisation['ndcg'])}.\n" if "ndcg" in manifest.quantisation else "",
+        ndcg=_cost(manifest.quantisation.get("ndcg")),
         changed=", ".join(f"{name}={value}" for name, value in made["changed"].items()) or "none",
         asked=figures["questions"],
         searched=figures["documents"],
         history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),
     )
+
+
+def _cost(figures: Mapping[str, Any] | None) -> str:
+    """What int8 costs, and what follows from it."""
+    if figures is None:
+        return ""
+    return f"{int8_cost(figures)}. {ONLY_FP32 if loses_too_much(figures) else ''}".rstrip() + "\n"
 
 
 def write(path: Path, manifest: Manifest, figures: Mapping[str, str]) -> None:

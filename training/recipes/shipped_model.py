@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders import load
+from termweave.encoders import calibration, load
 from termweave.encoders.backbones import BACKBONES
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
@@ -145,7 +145,7 @@ def ship(keep: Path, out: Path) -> None:
 
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    for name in (TOKENIZER, "config.json", STATISTICS, GRAPHS["int8"], GRAPHS["dequantised"], "README.md"):
+    for name in (TOKENIZER, "config.json", STATISTICS, GRAPHS["int8"], GRAPHS["dequantised"], calibration.NOTE, "README.md"):
         shutil.copy(keep / name, out / name)
     save_file({name: tensor.half() for name, tensor in load_file(keep / HEADS).items()}, out / HEADS)
     (out / HEADS).chmod(0o644)
