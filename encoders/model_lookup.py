@@ -1,5 +1,8 @@
 """From a model's name to its folder: a path, "shipped", a name in the models folder, an installed package or ``hf:OWNER/NAME``.
 
+Packages made from ``models/`` of this repository bring further models. Each registers a short name ("small") in the entry points
+`termweave.models`; its folder answers to its own name, too.
+
 `resolve` is for names that the user gave and may download from the hub. `resolve_local` is for names that an index on a server
 gave: it opens only what this host already has.
 """
@@ -10,13 +13,17 @@ import importlib.util
 from importlib import metadata
 from pathlib import Path
 
+from termweave import plugins
 from termweave.encoders import backbones, hub
 from termweave.encoders.manifest import MANIFEST
 from termweave.errors import UsageError
-from termweave.support import paths
+from termweave.support import extras, paths
 
 #: The name that ``weights=None`` and ``dense=None`` stand for.
 DEFAULT = "shipped"
+#: Short names of models: the folder that comes with termweave, or the package that brings the model.
+SHORT = {"fast": "minilm-l6-anchored"}
+PACKAGES = {"small": "termweave-model-small"}
 _SHIPPED, _LANGUAGES = (Path(__file__).parent / name for name in ("shipped", "languages"))
 #: Names that switch an output off.
 NONE = ("", "none")
@@ -27,8 +34,8 @@ def resolve(name: str | Path) -> Path:
 
     A name that begins with ``hf:`` is a model on the Hugging Face hub (`hub.fetch`), and one that is written as a path is a folder
     (`paths.written_as_path`). Others are tried as "shipped" or the name of a folder that comes with termweave (``bm25-german``, too), as a folder
-    in `paths.models()`, as a backbone (`backbones.fetch`), and as an installed package that holds a model folder (the package itself, or its
-    ``model/``). A folder of the working folder never answers to a bare name: what lies there may be a download.
+    in `paths.models()`, as a short name ("small", "fast"), as a backbone (`backbones.fetch`), and as an installed package that holds a model
+    folder (the package itself, or its ``model/``). A folder of the working folder never answers to a bare name: what lies there may be a download.
 
     Raises:
         UsageError: No model has this name; the message lists the known ones.
@@ -47,15 +54,17 @@ def resolve(name: str | Path) -> Path:
         )
     if name == DEFAULT:
         return _model_folders(_SHIPPED)[0]
-    if (folder := _by_name(name)) is not None:
+    if (folder := _by_name(name) or _by_name(SHORT.get(name, "")) or _registered(name)) is not None:
         return folder
+    if name in PACKAGES:
+        raise UsageError(f"The model {name!r} is not installed.", f"Install it: {extras.install_model(name, PACKAGES[name])}.")
     if name in backbones.BACKBONES:
         return backbones.fetch(name)
     if (folder := _package(name)) is not None:
         return folder
     if path.is_dir():
         raise UsageError(f"There is no model named {name!r}.", f"For the folder of this name write ./{name}.")
-    names = [DEFAULT, *backbones.BACKBONES, *(folder.name for folder in _named_folders())]
+    names = [DEFAULT, *SHORT, *PACKAGES, *backbones.BACKBONES, *(folder.name for folder in _named_folders())]
     raise UsageError(f"There is no model named {name!r}.", f"Known: {', '.join(names)}; or give a folder.")
 
 
@@ -87,8 +96,23 @@ def language_model(language: str) -> str | None:
 
 
 def _named_folders() -> list[Path]:
-    """All model folders that are looked up by their names: those that come with termweave, and those in `paths.models()`."""
-    return [folder for home in (_SHIPPED, _LANGUAGES, paths.models()) for folder in _model_folders(home)]
+    """All model folders that are looked up by their names: those of termweave, of the user (`paths.models()`) and of packages."""
+    packaged = [home for name in sorted(plugins.modules("models")) if (home := _home(plugins.modules("models")[name]))]
+    return [folder for home in (_SHIPPED, _LANGUAGES, paths.models(), *packaged) for folder in _model_folders(home)]
+
+
+def _registered(name: str) -> Path | None:
+    """The model folder of the package that registered a short name; None if there is none."""
+    home = _home(plugins.modules("models").get(name, ""))
+    return next(iter(_model_folders(home)), None) if home else None
+
+
+def _home(module: str) -> Path | None:
+    """The folder of an installed package. The package is located, its code never runs."""
+    if not module.isidentifier():
+        return None
+    spec = importlib.util.find_spec(module)
+    return next(map(Path, (spec.submodule_search_locations or ()) if spec else ()), None)
 
 
 def _model_folders(home: Path) -> list[Path]:

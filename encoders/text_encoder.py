@@ -90,6 +90,11 @@ class TextEncoder:
         """Number of words dropped so far because their terms were longer than 200 characters."""
         return self._weights.analysis.too_long if self._weights and self._weights.analysis else 0
 
+    @property
+    def graph_bytes(self) -> int:
+        """Size of the graphs that documents have run through; 0 before the first text."""
+        return sum(model.graph_bytes for model in {id(each): each for each in (self._weights, self._dense) if each}.values())
+
     def analyse(self, texts: Sequence[str]) -> list[list[str]]:
         """All terms of each text, repetitions included, for counting statistics. No model runs.
 

@@ -16,6 +16,7 @@ from termweave.errors import UsageError
 if TYPE_CHECKING:
     from termweave.indexer.preparation.passages import Window
     from termweave.search.catalog.lineage import Lineage
+    from termweave.settings import Settings
     from termweave.signals.pruning import Pruning
 else:  # a command reads the annotations to print its help, and must not wait for these modules
     Window = Pruning = Any
@@ -104,6 +105,7 @@ class BuildOptions:
     """How to build an index. The order of the fields is the order in which messages list them. Texts are read as on the command line.
 
     Attributes:
+        model: Model for both: `weights` and `dense` become this name.
         weights: Weights model: a folder, a package, a name or hf:OWNER/NAME; None: the shipped one; "none": no term weights.
         dense: Dense model, likewise.
         dense_query: Dense model for queries, where it is another one than `dense`; "none": the one that `dense` has for them.
@@ -125,6 +127,16 @@ class BuildOptions:
         fresh: Delete an unfinished generation instead of resuming it.
     """
 
+    model: Annotated[
+        str | Path | None,
+        BuildSetting(
+            "Model for term weights and vectors, in one pass: small (better), fast, or another one; stands for --weights MODEL --dense "
+            "MODEL.",
+            "MODEL",
+            "the shipped one",
+            _MODELS,
+        ),
+    ] = None
     weights: Annotated[
         str | Path | None,
         _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights."),
@@ -277,14 +289,23 @@ class BuildOptions:
     fresh: Annotated[bool, BuildSetting("Delete an unfinished generation instead of resuming it.")] = False
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value that an option does not take."""
+        """Raise `UsageError` for a value that an option does not take, or models that contradict each other."""
         check(self)
+        if self.model is None:
+            return
+        for name in ("weights", "dense"):
+            if getattr(self, name) not in {None, self.model}:
+                raise UsageError(
+                    f"--model names the model of both, and --{name} another one.",
+                    "Leave --model out, and name two models with --weights and --dense.",
+                )
+            object.__setattr__(self, name, self.model)
 
 
 #: The options of a build, without the one that describes the corpus.
 BUILDING = tuple(each.name for each in fields(BuildOptions) if each.name != "skip_bad")
 #: The options that decide how texts are encoded.
-ENCODING = ("weights", "dense", "dense_query", "passages")
+ENCODING = ("model", "weights", "dense", "dense_query", "passages")
 
 
 def in_words(value: object) -> str:
@@ -298,6 +319,12 @@ def in_words(value: object) -> str:
     if isinstance(value, tuple | list):
         return ",".join(value)
     return "none" if value is None or value == {} else str(value)
+
+
+def models_in(given: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The given options, with the models of the settings where none is given."""
+    stored = {} if "model" in given else {"weights": settings.weights, "dense": settings.dense}
+    return {**stored, **given}
 
 
 @cache

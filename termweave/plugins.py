@@ -1,4 +1,4 @@
-"""Find signals, readers, encoders, rerankers and training methods by their entry points, so that other packages can add some."""
+"""Find signals, readers, encoders, rerankers, training methods and models by their entry points, so that other packages can add some."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoints
 
-Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
+Group = Literal["signals", "readers", "encoders", "rerankers", "methods", "models"]
 
 
 @cache
@@ -27,6 +27,12 @@ def installed() -> Any:
 def names(group: Group) -> tuple[str, ...]:
     """The sorted names that are registered in a group."""
     return tuple(sorted(installed().select(group=f"termweave.{group}").names))
+
+
+@cache
+def modules(group: Group) -> dict[str, str]:
+    """The names that are registered in a group, and the module behind each. Nothing is imported."""
+    return {point.name: point.module for point in installed().select(group=f"termweave.{group}")}
 
 
 @cache

@@ -26,7 +26,7 @@ def table(estimate: BuildEstimate) -> str:
         "source": f"{estimate.source}, {sized(estimate.source_bytes)}",
         "signals": ", ".join(estimate.signals),
         "models": ", ".join(f"{output}: {model}" for output, model in estimate.models.items()) or "none",
-        "encoding": f"about {timedelta(seconds=round(estimate.encode_seconds))} on this machine",
+        "encoding": f"about {timedelta(seconds=round(estimate.encode_seconds))} on this machine{_speed(estimate)}",
         "index": f"about {sized(estimate.index_bytes)} per copy",
         "disk": f"needs {sized(estimate.disk_bytes)} of free space on the server during the build",
         "heap": f"needs {sized(estimate.heap_bytes)} on the server",
@@ -34,6 +34,13 @@ def table(estimate: BuildEstimate) -> str:
         "clauses": f"{clauses.mean:.1f} per query, at most {clauses.most} ({clauses.of}); the server allows {clauses.limit:,}",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def _speed(estimate: BuildEstimate) -> str:
+    """Texts a second, and the size of the models."""
+    if not estimate.model_bytes or not estimate.encode_seconds:
+        return ""
+    return f" ({estimate.passages / estimate.encode_seconds:,.0f} texts a second, models of {sized(estimate.model_bytes)})"
 
 
 def update_table(plan: UpdatePlan, mode: UpdateMode) -> str:

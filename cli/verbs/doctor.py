@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
+#: Texts that are encoded to measure the speed of the chosen model, and of those to warm it up.
+_TIMED, _WARM = 64, 8
 #: Result of one check: its name, whether all is well, a description, what to do if not, and figures for --json.
 Finding = dict[str, Any]
 
@@ -33,7 +35,18 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave doctor --json
       termweave doctor --url https://search:9200 --user me
     """
-    findings = [_python(), _java(), _memory(), _disk(), _server(), _opensearch(settings), _runtime(), *_models(), _training()]
+    findings = [
+        _python(),
+        _java(),
+        _memory(),
+        _disk(),
+        _server(),
+        _opensearch(settings),
+        _runtime(),
+        *_models(),
+        _chosen(settings),
+        _training(),
+    ]
     paths = _places()
     ok = all(each["ok"] for each in findings)
     data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": paths}
@@ -210,6 +223,30 @@ def _models() -> list[Finding]:
         _finding("Shipped models", ", ".join(shipped) or "none", advice, ok=bool(shipped), names=shipped),
         _finding("Your models", ", ".join(own) or f"none in {folder}", names=own),
     ]
+
+
+def _chosen(settings: Settings) -> Finding:
+    """The models that a build takes without further options: their size, and their speed on this machine."""
+    import time
+
+    from termweave.encoders import calibration, load
+    from termweave.encoders.model_lookup import PACKAGES, SHORT
+    from termweave.errors import TermweaveError
+
+    texts = calibration.questions_and_texts("english")[1][:_TIMED]
+    try:
+        encoder = load(settings.weights, settings.dense)
+        encoder.encode(texts[:_WARM], kind="document")
+        began = time.perf_counter()
+        encoder.encode(texts, kind="document")
+        speed = len(texts) / (time.perf_counter() - began)
+    except TermweaveError as error:
+        return _finding("Chosen model", error.message, error.hint, ok=False, names=[], bytes=None, texts_per_second=None)
+    names = list(dict.fromkeys(model.name for model in encoder.models.values()))
+    size = encoder.graph_bytes
+    text = f"{' and '.join(names)}: {sized(size)}, {speed:,.0f} short texts a second" if size else ", ".join(names) or "none"
+    advice = f"Others: --model {' or '.join(sorted({*SHORT, *PACKAGES}))} (docs/encoding.md)."
+    return _finding("Chosen model", text, advice, names=names, bytes=size, texts_per_second=round(speed, 1))
 
 
 def _places() -> list[dict[str, Any]]:

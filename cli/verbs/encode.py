@@ -11,7 +11,7 @@ from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, verb
 from termweave.cli.options.source_options import is_index, open_source, source_options
-from termweave.indexer.options import ENCODING, BuildOptions
+from termweave.indexer.options import ENCODING, BuildOptions, models_in
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -76,8 +76,7 @@ def command(
             f"{without_password(source)} is an index, which changes: an encoding of it could not be resumed.",
             "Index it directly ('termweave index'), or export it to a file and encode that.",
         )
-    stored = settings.load()
-    options = BuildOptions(**{"weights": stored.weights, "dense": stored.dense, **build}, skip_bad=skip_bad)
+    options = BuildOptions(**models_in(build, settings.load()), skip_bad=skip_bad)
     opened = open_source(source, reading, out, skip_bad=skip_bad)
     local = partial(encode_in_processes, count=workers or max(1, (os.cpu_count() or 1) // 2))
     with out.stages("Encoding") as progress:

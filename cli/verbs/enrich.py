@@ -9,7 +9,7 @@ import click
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.shared_options import verb
 from termweave.cli.options.source_options import is_index, open_source, release, source_options
-from termweave.indexer.options import BuildOptions
+from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @verb("enrich", connects=True)
 @click.argument("source", metavar="INDEX")
 @click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
-@click_options(BuildOptions, "build", ("weights", "dense", "signals"))
+@click_options(BuildOptions, "build", ("model", "weights", "dense", "signals"))
 @source_options()
 def command(
     *,
@@ -56,7 +56,7 @@ def command(
     opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad)
     if not isinstance(opened, IndexSource):
         raise TypeError
-    options = BuildOptions(**{"weights": settings.weights, "dense": settings.dense, **build}, skip_bad=skip_bad)
+    options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
     server = engine.connect(settings).patient(options.patience, out.say)
     try:
         with out.stages("Reading") as progress:

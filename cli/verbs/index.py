@@ -16,7 +16,7 @@ from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, confirm, verb
 from termweave.cli.options.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
-from termweave.indexer.options import BUILDING, BuildOptions
+from termweave.indexer.options import BUILDING, BuildOptions, models_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -142,7 +142,7 @@ def command(
             bool(dataset and not (required or within is not None or only_plan)),
         ),
     )
-    options = BuildOptions(**{"weights": settings.weights, "dense": settings.dense, **build}, skip_bad=skip_bad)
+    options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
     reading = for_build(reading, "" if only_plan or update else name, whole=options.keep_mapping)
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.

@@ -135,6 +135,11 @@ class OpenModel(ABC):
             self._graph = graph
         return self._graph
 
+    @property
+    def graph_bytes(self) -> int:
+        """Size of the graph that runs; 0 before its first use, and for a model without a graph."""
+        return int(getattr(self._graph, "size", 0))  # a plugin's graph need not have one
+
     def model_info(self, output: str) -> ModelInfo:
         """Describe the model behind an output: "weights", "dense", "dense_query" or "scores"."""
         manifest = self.manifest

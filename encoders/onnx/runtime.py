@@ -101,6 +101,8 @@ class OnnxModel:
                 )
             self._graph = graph
             self._session = open_session(graph)
+        #: Size of the graph in bytes.
+        self.size = self._graph.stat().st_size
         self.outputs = tuple(output.name for output in self._session.get_outputs())
         self._inputs = tuple(node.name for node in self._session.get_inputs())
         if unknown := [name for name in self._inputs if name not in INPUTS]:

@@ -85,6 +85,7 @@ class BuildEstimate:
         exact: Whether the whole source was read; otherwise the counts are extrapolated.
         source_bytes: Size of the source on disk.
         encode_seconds: Time to encode everything on this machine under its present load.
+        model_bytes: Size of the graphs that encode documents.
         index_bytes: Size of one copy of the index.
         disk_bytes: Free disk space that one copy needs while it is built, in addition to the live generation.
         heap_bytes: Heap that the server needs for this index.
@@ -102,6 +103,7 @@ class BuildEstimate:
     exact: bool
     source_bytes: int
     encode_seconds: float
+    model_bytes: int
     index_bytes: int
     disk_bytes: int
     heap_bytes: int
@@ -196,6 +198,7 @@ def estimate_build(
         exact=head.complete,
         source_bytes=source.size,
         encode_seconds=seconds * passages,
+        model_bytes=planned.encoder.graph_bytes,
         index_bytes=index_bytes,
         disk_bytes=round(_DISK * index_bytes),
         heap_bytes=_HEAP + _HEAP_VECTOR * dense,

@@ -1,4 +1,4 @@
-"""How an extra is installed: by name from a package index, or from the clone that termweave was installed from."""
+"""How an extra or the package of a model is installed: by name from a package index, or from the clone that termweave was installed from."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ def install(extra: str) -> str:
     """
     folder = _folder()
     return f"pip install '{folder}[{extra}]'" if folder else f"pip install 'termweave[{extra}]'"
+
+
+def install_model(name: str, package: str) -> str:
+    """The command that installs the package of a model, from the folder ``models/NAME`` of a clone."""
+    folder = _folder()
+    return f"pip install '{folder}/models/{name}'" if folder else f"pip install {package}"
 
 
 @cache

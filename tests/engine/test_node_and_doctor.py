@@ -48,6 +48,7 @@ def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch):
         "OpenSearch",
         "ONNX Runtime",
         "Shipped models",
+        "short texts a second",
         "Folders",
     ):
         assert word in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build_plan
-from termweave.indexer.options import build_settings
+from termweave.indexer.options import build_settings, models_in
 from termweave.indexer.preparation.passages import Window
 from termweave.signals import Pruning
 
@@ -93,6 +94,22 @@ def test_options_are_kept_as_their_types():
     options = BuildOptions(signals=["weights", "dense"], prune="30%", passages=160, allow_refused="5%")
     assert (options.signals, options.prune, options.passages) == (("dense", "weights"), Pruning(share=0.3), Window(160, 120))
     assert options.allow_refused == 0.05
+
+
+def test_one_model_stands_for_both():
+    options = BuildOptions(model="fast")
+    assert (options.weights, options.dense) == ("fast", "fast")
+    assert replace(options, shards=2).dense == "fast"
+    settings = SimpleNamespace(weights="mine", dense=None)
+    assert models_in({"model": "fast"}, settings) == {"model": "fast"}
+    assert models_in({"dense": "other"}, settings) == {"weights": "mine", "dense": "other"}
+
+
+@pytest.mark.parametrize("flag", ["--weights", "--dense"])
+def test_one_model_and_another_for_an_output_contradict_each_other(tmp_path, capsys, flag):
+    for verb in (["index", str(tmp_path), "docs"], ["encode", str(tmp_path), "--out", str(tmp_path / "out")]):
+        assert run([*verb, "--model", "fast", flag, "none"]) == UsageError.exit_status
+        assert f"--model names the model of both, and {flag} another one." in capsys.readouterr().err
 
 
 def test_every_option_is_declared_and_those_of_a_fingerprint_are_kept_by_an_update():

@@ -1,0 +1,1 @@
+"""The folder of the model `small` of termweave."""
