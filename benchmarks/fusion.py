@@ -235,7 +235,7 @@ def candidates_of(
         Capabilities(""),
         dimension=held.vectors.shape[1],
         dense_spread=encoder_of(given, model).dense_spread(),
-        average_length=words.words["length"],
+        statistics=CorpusStatistics("", 0, words.words["length"], {}),
     )
     now = {"lexical": Lexical(), "weights": Weights(unit=1.0), "dense": Dense.fit(fitting)}
     before = {

@@ -30,8 +30,8 @@ from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.layout import engine_id
+from termweave.signals.learned import LearnedWeights
 from termweave.signals.lexical import Lexical
-from termweave.signals.term_frequency import TermFrequency
 from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.training.data.bm25_index import SparseIndex
@@ -115,7 +115,7 @@ class BenchmarkSet:
     def fitting(self, server: Engine) -> Fitting:
         """Return what a build knows: a sample of 512 documents."""
         drawn = random.Random(0).sample(self.impacts, min(512, len(self.impacts)))
-        return Fitting(server.capabilities, [Encoding("", each) for each in drawn])
+        return Fitting(server.capabilities, [Encoding("", each) for each in drawn], statistics=self.statistics)
 
 
 def quantisation(collections: Sequence[BenchmarkSet], server: Engine) -> Iterator[str]:
@@ -151,7 +151,7 @@ def against_bm25(collections: Sequence[BenchmarkSet], server: Engine) -> Iterato
             "BM25": Lexical(),
             "weights": Weights.fit(fitting),
             "weights, --prune 0.1": Weights.fit(replace(fitting, pruning=Pruning(below=0.1))),
-            "term_frequency": TermFrequency.fit(fitting),
+            "learned": LearnedWeights.fit(fitting),
         }
         names = {system: f"bench-impacts-{each.name}-{place}" for place, system in enumerate(systems)}
         try:
@@ -198,7 +198,7 @@ def filled(server: Engine, name: str, signal: Signal, collection: BenchmarkSet) 
         part = slice(first, first + 500)
         for document, impacts in zip(collection.documents[part], collection.impacts[part], strict=True):
             lines.append(orjson.dumps({"index": {"_id": engine_id(document.id)}}))
-            lines.append(orjson.dumps(layout.document(document, Encoding(document.content, impacts))))
+            lines.append(orjson.dumps(layout.document(document, Encoding(document.content, impacts), collection.statistics)))
         answer = server.request("POST", f"/{name}/_bulk", body=b"\n".join(lines) + b"\n")
         assert not answer["errors"]
     server.request("POST", f"/{name}/_forcemerge", params={"max_num_segments": 1, "flush": True})

@@ -21,7 +21,7 @@ from termweave.signals.pruning import Pruning
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from termweave.corpora import Source
     from termweave.corpora.sources import Encodings
@@ -93,7 +93,7 @@ class BuildPlan:
             self.options.vectors == "byte",
             dense_spread=spreads.get("dense", 0.0),
             weights_spread=spreads.get("weights", 0.0),
-            average_length=statistics.average_length if statistics else 0.0,
+            statistics=statistics,
         )
         return DocumentLayout([signal_class(name).fit(fitting) for name in self.signals])
 
@@ -177,14 +177,14 @@ def _kept(source: Source, brought: Encodings, options: BuildOptions) -> dict[str
 
 
 def _choose_signals(
-    options: BuildOptions, models: Collection[str], capabilities: Capabilities
+    options: BuildOptions, models: Mapping[str, ModelInfo], capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The signals to build, in the order of tables, and a note on each default signal that is left out."""
     asked = options.signals
     chosen, notes = [], []
     for name in asked or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
-        obstacle = cls.unavailable(capabilities)
+        obstacle = cls.unavailable(capabilities, models["weights"].analysis if "weights" in models else None)
         if obstacle is None and cls.needs is not None and cls.needs not in models:
             by_wish = getattr(options, cls.needs) in {"none", ""}
             obstacle = f"--{cls.needs} is none" if by_wish else f"no model gives {cls.needs!r}"

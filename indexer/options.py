@@ -155,7 +155,7 @@ class BuildOptions:
     signals: Annotated[
         tuple[str, ...] | None,
         BuildSetting(
-            "Signals to build, of lexical, weights, dense, term_frequency.",
+            "Signals to build, of lexical, weights, dense, learned.",
             "LIST",
             "the first three, as far as models and server allow",
             _MODELS,

@@ -158,7 +158,7 @@ class RankingOptions:
     mode: Annotated[
         str | None,
         Setting(
-            "lexical, weights, term_frequency, dense, hybrid, or a weighted list (weights:0.6,dense:0.4); after @ the fusion: "
+            "lexical, weights, learned, dense, hybrid, or a weighted list (weights:0.6,dense:0.4); after @ the fusion: "
             "adaptive, min-max, z-score, rrf or sum (hybrid@rrf). Or the name of a profile that 'termweave tune' made.",
             default_text="the adopted profile, else hybrid",
         ),

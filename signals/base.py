@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities, Document, Encoding
     from termweave.signals.dialect import ServerDialect
+    from termweave.statistics import CorpusStatistics
 
 #: The outputs that an encoder can have and a signal can need.
 Output = Literal["weights", "dense"]
@@ -37,7 +38,7 @@ class Fitting:
         dense_spread: How far the similarities of the dense model lie apart (`encoders.calibration.dense_spread`); 0 if unknown.
         weights_spread: How far the scores of a sparse model of others lie apart (`encoders.calibration.weights_spread`); 0: those of
             an anchored model, to which fusion was fitted.
-        average_length: Mean number of terms of a document; 0 if unknown.
+        statistics: Counts of the corpus for the analysis of the weights; None without term weights.
     """
 
     capabilities: Capabilities
@@ -48,7 +49,12 @@ class Fitting:
     byte_vectors: bool = False
     dense_spread: float = 0.0
     weights_spread: float = 0.0
-    average_length: float = 0.0
+    statistics: CorpusStatistics | None = None
+
+    @property
+    def average_length(self) -> float:
+        """Mean number of terms of a document; 0 if unknown."""
+        return self.statistics.average_length if self.statistics else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class Signal(ABC):
     name: ClassVar[str]
     #: The encoder output that the signal needs; None: it needs only the text.
     needs: ClassVar[Output | None] = None
+    #: Whether the clause is made of the words of the query, not of what a model gives.
+    reads_text: ClassVar[bool] = False
     #: Whether an index has the signal without `--signals`.
     default: ClassVar[bool] = True
     #: A numeric field, and the name of what it counts in a document. `termweave index` reports its mean.
@@ -98,9 +106,9 @@ class Signal(ABC):
         """Choose the parameters for a corpus (scale, dimension, analyzer)."""
 
     @classmethod
-    def unavailable(cls, capabilities: Capabilities) -> str | None:
-        """The reason why this server does not support the signal; None if it does."""
-        del capabilities
+    def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
+        """The reason why this server, or a model with this analysis, does not support the signal; None if nothing prevents it."""
+        del capabilities, analysis
         return None
 
     def parameters(self) -> dict[str, Any]:
@@ -117,8 +125,8 @@ class Signal(ABC):
         return {}
 
     @abstractmethod
-    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The signal's fields of one document."""
+    def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
+        """The signal's fields of one document. `statistics` are those that its weights were made with."""
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
         """The model's output for a document as bytes, the same before sending and after reading back; digests are computed from it.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities, Document, Encoding
     from termweave.signals.dialect import ServerDialect
+    from termweave.statistics import CorpusStatistics
 
 VECTOR_FIELD = "vector_fp16"
 #: `Dense.background` of an index whose sample is too small to measure it. all-MiniLM-L6-v2 has .08 to .15 on eight corpora.
@@ -149,8 +150,9 @@ class Dense(Signal):
         return cls(dimension=fitting.dimension, background=_deviation(vectors), byte_scale=scale)
 
     @classmethod
-    def unavailable(cls, capabilities: Capabilities) -> str | None:
+    def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
         """Ask the dialect of the server."""
+        del analysis
         return dialect_of(capabilities).vectors_obstacle(capabilities)
 
     def parameters(self) -> dict[str, Any]:
@@ -169,8 +171,9 @@ class Dense(Signal):
         """The settings that enable k-NN."""
         return dialect.vector_settings()
 
-    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+    def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The vector and its half-precision copy. A blank document has none."""
+        del statistics
         if document.blank:
             return {}
         vector = encoding.vector

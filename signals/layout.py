@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from termweave.records import Encoding
     from termweave.signals.base import Signal
     from termweave.signals.dialect import ServerDialect
+    from termweave.statistics import CorpusStatistics
 
 #: Verification compares the document counts and digest sums of this many buckets in one aggregation.
 BUCKETS = 1024
@@ -138,15 +139,15 @@ class DocumentLayout:
             merged |= signal.settings(dialect)
         return merged
 
-    def document(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The body of one document, as it is sent to the server."""
+    def document(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
+        """The body of one document, as it is sent to the server. `statistics` are those that its weights were made with."""
         body: dict[str, Any] = {"id": document.source_id, "title": document.title, "text": document.text}
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
         body |= _metadata_fields(document.metadata)
         body |= self._declared(document.metadata) | self._typed(document.metadata)
         for signal in self.signals:
-            body |= signal.fields(document, encoding)
+            body |= signal.fields(document, encoding, statistics)
         body["bucket"] = bucket_of(document.id)
         body["source_digest"] = source_digest(document)
         body["encoding_digest"] = self.encoding_digest(body)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities, Document, Encoding
     from termweave.signals.dialect import ServerDialect
+    from termweave.statistics import CorpusStatistics
 
 #: Words, and single characters of scripts without spaces. No analyzer makes more tokens of a text than it has such pieces.
 _PIECE = re.compile(
@@ -35,6 +36,7 @@ class Lexical(Signal):
     """
 
     name: ClassVar[str] = "lexical"
+    reads_text: ClassVar[bool] = True
     analyzer: str = "english"
 
     @classmethod
@@ -48,25 +50,17 @@ class Lexical(Signal):
         text = {"type": "text", "analyzer": self.analyzer}
         return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
 
-    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+    def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """Title and text. The server fills `content` from them."""
-        del encoding
+        del encoding, statistics
         return {"title": document.title, "text": document.text}
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """A `match` on `content`.
-
-        The server refuses a query with more clauses than it allows. A query with more words than that loses repeated words first,
-        then its last words. (`search.retrieval.clause_limit` puts the words that contribute least last.)
-        """
+        """A `match` on `content`."""
         del size
-        if not (count := pieces(query.text)):
-            return None
-        limit = clause_budget(capabilities, where)
-        text, dropped = _shortened(query.text, limit) if count > limit else (query.text, ())
-        return Clause(filtered({"match": {"content": {"query": text}}}, where), dropped=dropped)
+        return match_clause("content", query.text, where, capabilities)
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
@@ -74,6 +68,19 @@ class Lexical(Signal):
         """The share of each term, read from the server's explanation."""
         del query, clause, stored
         return term_shares(engine_explanation, "content")
+
+
+def match_clause(field: str, text: str, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+    """A `match` on a text field; None if the text has no words.
+
+    The server refuses a query with more clauses than it allows. A query with more words than that loses repeated words first,
+    then its last words. (`search.retrieval.clause_limit` puts the words that contribute least last.)
+    """
+    if not (count := pieces(text)):
+        return None
+    limit = clause_budget(capabilities, where)
+    kept, dropped = _shortened(text, limit) if count > limit else (text, ())
+    return Clause(filtered({"match": {field: {"query": kept}}}, where), dropped=dropped)
 
 
 def pieces(text: str) -> int:

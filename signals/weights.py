@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities, Document, Encoding
     from termweave.signals.dialect import ServerDialect
+    from termweave.statistics import CorpusStatistics
 
 #: `rank_feature` splits its field at the last dot. A term with a dot would match nothing, without an error (3.6.0), so dots are
 #: escaped. Replacing them by "_" would merge 3.5 and 3_5.
@@ -33,16 +34,18 @@ class Weights(WeightedTerms):
     counted: ClassVar[tuple[str, str] | None] = ("weights_terms", "impacts")
 
     @classmethod
-    def unavailable(cls, capabilities: Capabilities) -> str | None:
+    def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
         """Ask the dialect of the server."""
+        del analysis
         return dialect_of(capabilities).weights_obstacle(capabilities)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The features, and their number and sum as fields that can be aggregated (the features cannot)."""
         return {"weights": dialect.weights_field(), "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
 
-    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+    def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The features of one document, their number and their sum. Empty features are left out."""
+        del statistics
         weights = self.kept(document, encoding)
         if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @verb("enrich", connects=True)
 @click.argument("source", metavar="INDEX")
 @click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
+@click.option("--close", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
 @click_options(BuildOptions, "build", ("model", "weights", "dense", "signals"))
 @source_options()
 def command(
     *,
     source: str,
     remove: bool,
+    close: bool,
     build: dict[str, Any],
     skip_bad: bool,
     reading: dict[str, Any],
@@ -34,13 +36,15 @@ def command(
     """Write term weights and vectors into the existing INDEX of an application, beside its own fields.
 
     Every document gets the fields of the signals by partial updates; nothing else in it changes. A write of the application is never
-    undone: a document that it changed meanwhile is enriched again. The signals are weights and dense. The same command, run again, resumes,
-    enriches what is new or changed, and verifies the rest. Afterwards 'termweave search INDEX' works with the signals weights, dense and hybrid.
+    undone: a document that it changed meanwhile is enriched again. The signals are weights and dense, and learned where it is named, which any
+    client searches by a match query. The same command, run again, resumes, enriches what is new or changed, and verifies the rest. Afterwards
+    'termweave search INDEX' works with the signals weights, dense and hybrid.
 
     \b
     Examples:
       termweave enrich products --title-field name --text-field description
       termweave enrich products --text-field description --signals weights
+      termweave enrich products --text-field description --signals learned --close
       termweave enrich products --remove --text-field description
     """
     from termweave import engine
@@ -65,7 +69,7 @@ def command(
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
                 out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
                 return
-            done = enrichment.enrich(server, opened, options, progress)
+            done = enrichment.enrich(server, opened, options, progress, close=close)
     finally:
         release(opened)
     for note in done.notes:

@@ -95,7 +95,7 @@ class Words:
 
 
 @lru_cache(maxsize=4096)
-def _replacement(character: str) -> str | None:
+def replacement(character: str) -> str | None:
     """The text that replaces a character before tokenisation; None keeps the character."""
     if character in _SEPARATORS:
         return " "
@@ -119,7 +119,7 @@ def cleaned(text: str) -> tuple[str, NDArray[np.int64] | None]:
     """
     if text.isascii() and not _ASCII_SEPARATOR.search(text):
         return text, None
-    table = {ord(character): to for character in set(text) if (to := _replacement(character)) is not None}
+    table = {ord(character): to for character in set(text) if (to := replacement(character)) is not None}
     if not table:
         return text, None
     clean = text.translate(table)

@@ -13,6 +13,7 @@ from termweave.errors import UsageError
 from termweave.search.catalog.lineage import Lineage
 from termweave.signals import dialect_of, signal_class
 from termweave.signals.layout import source_digest
+from termweave.signals.learned import ANALYZER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
     from termweave.signals import DocumentLayout
+    from termweave.statistics import CorpusStatistics
 
-#: The signals of an enrichment. The lexical one would need a copy of all texts; the index has analysed fields of its own.
+#: The signals of an enrichment, where none is named. The lexical one would need a copy of all texts; the index has analysed fields of its own.
 SIGNALS = ("weights", "dense")
 _OWN: Mapping[str, Mapping[str, str]] = {
     "id": {"type": "keyword"},
@@ -78,9 +80,10 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
     Raises:
         UsageError: They do not; the message names every conflict.
     """
-    if "lexical" in signals or "term_frequency" in signals:
+    if "lexical" in signals:
         raise UsageError(
-            "An enrichment writes the signals weights and dense.", "Leave lexical out: the index has analysed fields of its own."
+            "An enrichment writes the signals weights, dense and learned.",
+            "Leave lexical out: the index has analysed fields of its own.",
         )
     settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
     knn = bool(dialect_of(engine.capabilities).vector_settings())
@@ -90,7 +93,7 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
     native_vectors.check(engine, mapping, settings)
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
-    possible = wanted.union(*map(_properties_of, SIGNALS))
+    possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))
     left = {name for name in possible & theirs.keys() if _same(engine, index, name, theirs, source)}
     _check_source(engine, index, mapping, settings, left)
     conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
@@ -150,7 +153,8 @@ def _same(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], sour
     kind = theirs[name].get("type")
     if name == "id":
         return kind == "keyword" and all((hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in source.sample)
-    if kind not in {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}:
+    ours = {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}
+    if kind not in ours and theirs[name].get("analyzer") != ANALYZER:
         return False
     if any(name in (hit["_source"] or {}) for hit in source.sample):
         return False
@@ -159,6 +163,41 @@ def _same(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], sour
     body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
     answer = engine.request("POST", f"/{quote(index)}/_search", params=ALL_SHARDS, body=body)
     return not answer["hits"]["total"]["value"]
+
+
+def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: bool) -> None:
+    """Add the analyzers and similarities of the signals to the index, which must be closed for that.
+
+    Args:
+        engine: The server.
+        index: The index.
+        layout: The signals.
+        close: Whether the index may be closed; it is opened again even if the server refuses the settings.
+
+    Raises:
+        UsageError: The index lacks some of them, and may not be closed.
+    """
+    wanted = {name: value for name, value in layout.settings(dialect_of(engine.capabilities)).items() if name != "index.knn"}
+    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
+    lacking = {name: value for name, value in wanted.items() if settings.get(name) != _as_told(value)}
+    if not lacking:
+        return
+    if not close:
+        raise UsageError(
+            f"The index {index!r} lacks the analyzers of the signal learned, which a server takes only while an index is closed.",
+            "Add --close: the index is closed and opened again, and answers no search for about a second. "
+            "Or leave learned out of --signals.",
+        )
+    engine.request("POST", f"/{quote(index)}/_close")
+    try:
+        engine.request("PUT", f"/{quote(index)}/_settings", body=lacking)
+    finally:
+        engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
+
+
+def _as_told(value: Any) -> Any:
+    """The value of a setting as the server tells it: numbers are texts."""
+    return [str(each) for each in value] if isinstance(value, list) else str(value)
 
 
 def put(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
@@ -180,11 +219,11 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
     )
 
 
-def body(layout: DocumentLayout, document: Document, encoding: Encoding) -> dict[str, Any]:
-    """The fields of one document, with their digests."""
+def body(layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None) -> dict[str, Any]:
+    """The fields of one document, with their digests. `statistics` are those that its weights were made with."""
     fields: dict[str, Any] = {}
     for signal in layout.signals:
-        fields |= signal.fields(document, encoding)
+        fields |= signal.fields(document, encoding, statistics)
     return {
         "id": document.id,
         **fields,

@@ -80,7 +80,14 @@ class _Counts:
     conflicts: int = 0
 
 
-def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress: BuildProgress = lambda *_: None) -> Enriched:
+def enrich(
+    engine: Engine,
+    source: IndexSource,
+    options: BuildOptions,
+    progress: BuildProgress = lambda *_: None,
+    *,
+    close: bool = False,
+) -> Enriched:
     """Write the signals' fields into the index that `source` reads, and verify them.
 
     Args:
@@ -88,6 +95,7 @@ def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress:
         source: The index; an alias must stand for one index.
         options: Models, signals, `patience` and `skip_bad` are used.
         progress: Called with (stage, done, total).
+        close: Whether the index may be closed for a moment, which the signal learned needs.
 
     Raises:
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
@@ -99,7 +107,9 @@ def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress:
     with storage.lease(engine, index):
         before = enriched_mapping.lineage_of(source)
         made, encoder, statistics, notes = (
-            _begin(engine, source, index, options, progress) if before is None else _again(engine, index, before, options)
+            _begin(engine, source, index, options, progress, close=close)
+            if before is None
+            else _again(engine, index, before, options)
         )
         total = _Counts()
         stale_writes = partial(_stale_writes, source, made.layout, encoder, statistics)
@@ -148,7 +158,7 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
 
 
 def _begin(
-    engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress
+    engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress, *, close: bool
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Count the statistics, check that the index can take the fields, and add them to its mapping."""
     signals = options.signals or enriched_mapping.signals(options)
@@ -159,6 +169,7 @@ def _begin(
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
     layout = planned.layout(engine.capabilities, sample, corpus.statistics)
+    enriched_mapping.add_settings(engine, index, layout, close=close)
     added = [name for name in enriched_mapping.names(layout) if not (name == "id" and enriched_mapping.has_id(source))]
     made = Lineage(
         name=index,
@@ -200,7 +211,7 @@ def _stale_writes(
     contents = [document.content for _, _, document, _ in stale]
     encodings = encoder.encode(contents, kind="document", statistics=statistics) if stale else []
     for (hit, own, document, stored), encoding in zip(stale, encodings, strict=True):
-        body = enriched_mapping.body(layout, document, encoding)
+        body = enriched_mapping.body(layout, document, encoding, statistics)
         # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
         yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
 

@@ -161,7 +161,7 @@ class Pipeline:
             yield batch
 
     def _item(self, document: Document, encoding: Encoding) -> BulkItem:
-        body = self.target.layout.document(document, encoding)
+        body = self.target.layout.document(document, encoding, self.target.statistics)
         action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
         lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
         return BulkItem(document.id, lines, body["encoding_digest"])

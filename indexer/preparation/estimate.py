@@ -184,10 +184,16 @@ def estimate_build(
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
     fitting = Fitting(
-        capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+        capabilities,
+        encodings,
+        planned.encoder.dimension,
+        planned.analyzer,
+        options.prune,
+        options.vectors == "byte",
+        statistics=surveyed.statistics,
     )
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
-    one = _document_bytes(layout, sample, encodings, planned.analyzer)
+    one = _document_bytes(layout, sample, encodings, surveyed, planned.analyzer)
     passages = round(stored / head.share)
     dense = passages if "dense" in planned.signals else 0
     index_bytes = round(sum(one.values()) * passages)
@@ -226,14 +232,14 @@ def _encoded(encoder: TextEncoder, sample: Sequence[Document], surveyed: CorpusP
 
 
 def _document_bytes(
-    layout: DocumentLayout, sample: Sequence[Document], encodings: Sequence[Encoding], analyzer: str
+    layout: DocumentLayout, sample: Sequence[Document], encodings: Sequence[Encoding], surveyed: CorpusPass, analyzer: str
 ) -> dict[str, float]:
     """Estimate the mean number of bytes of a document in the index: part of the index -> bytes."""
     names = {signal.name for signal in layout.signals}
     words = features = halves = vectors = encoded = 0
     lines = []
     for document, encoding in zip(sample, encodings, strict=True):
-        body = layout.document(document, encoding)
+        body = layout.document(document, encoding, surveyed.statistics)
         vector = body.pop("vector", None)
         encoded += len(body.pop(VECTOR_FIELD, ""))
         if vector is not None:

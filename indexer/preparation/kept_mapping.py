@@ -33,7 +33,7 @@ _PARTS = ("properties", "dynamic_templates", "date_detection", "numeric_detectio
 #: Names of termweave's own fields, whatever the signals are.
 _RESERVED = {
     "id", "passage", "passage_start", "passage_end", "title", "text", "content", "metadata", "metadata_long", "bucket", "source_digest",
-    "encoding_digest", "weights", "weights_terms", "weights_sum", "vector", "vector_fp16", "term_frequency", typed_fields.FIELD,
+    "encoding_digest", "weights", "weights_terms", "weights_sum", "vector", "vector_fp16", "learned", typed_fields.FIELD,
 }  # fmt: skip
 
 

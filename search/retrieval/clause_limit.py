@@ -54,26 +54,31 @@ def fit(
     budget = clause_budget(capabilities, where)
     left_out: tuple[str, ...] = ()
     weights = query.weights
-    if weights is not None and len(weights) > budget and any(signal.needs == "weights" for signal in signals):
+    if weights is not None and len(weights) > budget and any(_weighted(signal) for signal in signals):
         factors = weights.weights.tolist()
         if generation.statistics is not None:
             factors = [factor * _idf(term, generation.statistics) for term, factor in zip(weights.terms, factors, strict=True)]
         order = sorted(range(len(factors)), key=lambda place: -factors[place])
         left_out = tuple(weights.terms[place] for place in order[budget:])
         query = replace(query, weights=weights.part(sorted(order[:budget])))
-    if any(signal.name == "lexical" for signal in signals) and pieces(query.text) > budget:
+    if any(signal.reads_text for signal in signals) and pieces(query.text) > budget:
         query = replace(query, text=_ordered(engine, generation.index, query.text))
     return query, left_out
 
 
 def restored(prepared: SignalRequests, query: Encoding, left_out: tuple[str, ...], signals: Sequence[Signal]) -> SignalRequests:
     """The searches of a shortened query, with the original query and the terms that were left out noted in the clauses."""
-    weighted = {signal.name for signal in signals if signal.needs == "weights"}
+    weighted = {signal.name for signal in signals if _weighted(signal)}
     clauses = {
         name: replace(clause, dropped=(*left_out, *clause.dropped)) if name in weighted else clause
         for name, clause in prepared.clauses.items()
     }
     return replace(prepared, query=query, clauses=clauses)
+
+
+def _weighted(signal: Signal) -> bool:
+    """Whether the clause of a signal has a part for each weighted term of the query."""
+    return signal.needs == "weights" and not signal.reads_text
 
 
 def _ordered(engine: Engine, index: str, text: str) -> str:

@@ -236,7 +236,7 @@ def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
         assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["lexical", "weights", "term_frequency"])
+@pytest.mark.parametrize("mode", ["lexical", "weights", "learned"])
 def test_what_a_long_query_leaves_out_is_what_no_document_holds(opensearch_engine, name, tmp_path, mode):
     path = tmp_path / "two.jsonl"
     path.write_bytes(b"".join(orjson.dumps({"_id": each, "text": f"a {each} in the wood"}) + b"\n" for each in ("zebra", "owl")))

@@ -12,7 +12,7 @@ from termweave.search.retrieval import server_fusion
 from termweave.signals import Fitting, dialect_of
 from termweave.signals.dense import Dense
 from termweave.signals.dialect import OPENSEARCH
-from termweave.signals.term_frequency import TermFrequency
+from termweave.signals.learned import LearnedWeights
 from termweave.signals.weights import Weights
 
 ELASTIC = Capabilities("9.2.0", "elasticsearch", knn=True, sparse_vector=True)
@@ -58,8 +58,8 @@ def test_what_elasticsearch_cannot_do_is_said():
     assert "older than 8.19" in (Weights.unavailable(old) or "")
     assert Weights.unavailable(ELASTIC) is None
     assert Weights.unavailable(OPEN) is None
-    assert "delimited_term_freq" in (TermFrequency.unavailable(ELASTIC) or "")
-    assert TermFrequency.unavailable(OPEN) is None
+    assert "delimited_term_freq" in (LearnedWeights.unavailable(ELASTIC) or "")
+    assert LearnedWeights.unavailable(OPEN) is None
     with pytest.raises(UsageError, match="no query 'hybrid'"):
         server_fusion.check(ELASTIC, Mode("hybrid", {"weights": 1.0, "dense": 1.0}))
     with pytest.raises(ModelError, match="vectors of 5,000 numbers, and the server takes 4,096"):

@@ -7,7 +7,7 @@
 
 Target `tfidf`: the pieces of a question x are compared with Eq. 1 for a relevant document y; with `sides=both` also the pieces of y with Eq. 1
 for y itself. Target `recall` (DeepCT): the pieces of a document are compared with the share of its own questions that hold the word; a query's
-words then weigh one each, and the weights suit the signal `term_frequency`.
+words then weigh one each, and the weights suit the signal `learned`.
 
 The weight of a word is shared out among its pieces (LE-BS does so with the characters of a Chinese word) and is their sum again in use; a
 negative weight is dropped. `bmes` adds to the input an embedding of each piece's place in its word (begin, middle, end, single), which needs

@@ -152,7 +152,7 @@ class _InMemory:
             encodings[:: max(1, len(encodings) // _BLOCK)],
             self._encoder.dimension,
             dense_spread=self._encoder.dense_spread(),
-            average_length=self._statistics.average_length,
+            statistics=self._statistics,
         )
         self._weights, self._dense = Weights.fit(fitting), Dense.fit(fitting)
         self._index = SparseIndex([self._weights.rounded(each.weights) for each in encodings if each.weights is not None])

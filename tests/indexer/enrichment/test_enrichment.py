@@ -156,7 +156,7 @@ def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich,
     assert "its setting index.knn is not true" in enrich(index, status=2)
     said = enrich(index, "--signals", "weights", status=2)
     assert "has fields of names that an enrichment needs: id (long), weights (float)" in said
-    assert "An enrichment writes the signals weights and dense" in enrich(index, "--signals", "lexical", status=2)
+    assert "An enrichment writes the signals weights, dense and learned" in enrich(index, "--signals", "lexical", status=2)
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
 
 
@@ -191,3 +191,19 @@ def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engin
     before = {key: each for key, each in stored.items() if "encoding_digest" in each}
     after = sources(opensearch_engine, index)
     assert {key: after[key] for key in before} == before
+
+
+def test_the_learned_field_needs_a_closed_index_for_a_moment(shop, enrich, opensearch_engine):
+    if dialect_of(opensearch_engine.capabilities).metadata_type != "flat_object":
+        pytest.skip("Elasticsearch has no filter for term frequencies")
+    index = shop()
+    assert "Add --close" in enrich(index, "--signals", "learned", status=2)
+    assert "termweave_learned" not in str(opensearch_engine.request("GET", f"/{index}"))
+    assert enrich(index, "--signals", "learned", "--close")["written"] == 30
+    body = {"query": {"multi_match": {"query": "warm lamps", "fields": ["name", "learned"], "type": "most_fields"}}}
+    hits = opensearch_engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
+    assert {"lamp" in hit["_source"]["name"] for hit in hits[:6]} == {True}
+    (best,) = Index.open(opensearch_engine, index).search("kettle", mode="learned", k=1)
+    assert int(best.id[1:]) % 5 == 4
+    enrich(index, "--remove")
+    assert enrich(index, "--signals", "learned")["written"] == 30  # the analyzers are still there

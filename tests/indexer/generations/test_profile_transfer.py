@@ -104,7 +104,7 @@ def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(opensearch_engin
 def test_profiles_of_other_signals_are_left_and_named_though_tuned_meanwhile(opensearch_engine, name, corpus):
     source = corpus(numbered(5))
     build(opensearch_engine, source, name, LEXICAL)
-    other = BuildOptions(dense="none", signals=("lexical", "term_frequency"))
+    other = BuildOptions(dense="none", signals=("lexical", "learned"))
     built = build(opensearch_engine, source, name, other, progress=when_indexing(lambda: tune(opensearch_engine, name)))
     assert [note for note in built.notes if "left behind (tuned)" in note]
     assert of_live(opensearch_engine, name) == ([], "")

@@ -22,6 +22,7 @@ from termweave.search.retrieval.candidates import Candidates, HalfVectors
 from termweave.signals.base import Fitting
 from termweave.signals.dense import Dense, to_half
 from termweave.signals.weights import Weights
+from termweave.statistics import CorpusStatistics
 
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
 
@@ -122,7 +123,7 @@ def test_a_model_whose_similarities_lie_close_together_counts_the_same():
     """The lists of two models that differ in the scale of their similarities alone are fused alike."""
 
     def fused(scale, spread):
-        dense = Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=spread, average_length=50))
+        dense = Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=spread, statistics=CorpusStatistics("", 1, 50, {})))
         lists = {
             "weights": Ranked.from_scores([("a", 10.0), ("b", 4.0), ("c", 3.0)], 3, Weights()),
             "dense": Ranked.from_scores([("c", 0.7 + scale * 0.4), ("b", 0.7 + scale * 0.3), ("a", 0.7)], 3, dense),
@@ -136,7 +137,9 @@ def test_a_model_whose_similarities_lie_close_together_counts_the_same():
 
 def test_vectors_count_more_in_short_documents():
     def unit(length):
-        return Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=0.4, average_length=length)).unit
+        return Dense.fit(
+            Fitting(Capabilities(""), dimension=4, dense_spread=0.4, statistics=CorpusStatistics("", 1, length, {}))
+        ).unit
 
     assert unit(16) < unit(50) < unit(800)
     assert unit(800) == pytest.approx(2 * unit(50) * (500 / 800) ** 0.25)

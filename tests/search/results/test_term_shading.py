@@ -49,7 +49,7 @@ def test_a_word_counts_what_it_gives_in_all_signals_and_something_where_nothing_
             "share": 0.2,
             "terms": [{"term": "timer", "share": 3.0}, {"term": "run", "share": 1.0}],
         },
-        {"name": "term_frequency", "score": 2.0, "share": 0.1, "terms": [{"term": "timer", "share": 2.0}]},
+        {"name": "learned", "score": 2.0, "share": 0.1, "terms": [{"term": "timer", "share": 2.0}]},
         {"name": "rnn", "share": 0.3},
     ]
     words = shade("Timer runs a timer", parts, encoder)
