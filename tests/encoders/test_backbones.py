@@ -18,6 +18,7 @@ from termweave.encoders import backbones, model_lookup
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx import bert_graph
 from termweave.errors import ModelError, TermweaveError
+from termweave.indexer import build_plan
 from termweave.support import paths
 from termweave.support.maven import MavenArtifact
 
@@ -123,6 +124,36 @@ def test_a_name_serves_wherever_a_model_is_named(shelf, graph):
     assert not np.allclose(query, document, atol=1e-3)  # another prompt
     assert encoder.models["dense"].name == "tiny"
     assert model_lookup.resolve_local("tiny") == backbones.BACKBONES["tiny"].folder  # an index may name what is here
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("hf:intfloat/e5-small-v2", "query: "),
+        ("multilingual-e5-large", "query: "),
+        ("multilingual-e5-large-instruct", None),
+        ("BAAI/bge-base-en-v1.5", "Represent this sentence for searching relevant passages: "),
+        ("bge-m3", None),
+        ("gte-small", None),
+    ],
+)
+def test_what_a_name_says_of_prompts(name, query):
+    assert backbones.expected_prompts(name).get("query") == query
+
+
+def test_a_model_that_lacks_its_prompts_is_warned_of(graph, tmp_path):
+    folder, _ = graph
+    content = [(folder / file).read_bytes() for file in ("model.onnx", "tokenizer.json")]
+    shape = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 4}
+    said = {}
+    for name, prompts in (("e5-small-mine", {}), ("with/e5-small-mine", {"query": "query: "}), ("unknown", {})):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        bert_graph.write_folder(tmp_path / name, *content, shape, "mean", prompts)
+        said[name] = build_plan._without_prompts(encoders.load("none", tmp_path / name).models)
+    assert said["with/e5-small-mine"] == said["unknown"] == []
+    (warning,) = said["e5-small-mine"]
+    assert "'e5-small-mine' was probably trained with 'query: ' before a query and 'passage: ' before a document" in warning
+    assert "prompts={'query': 'query: ', 'document': 'passage: '}" in warning
 
 
 def test_an_index_fetches_nothing(shelf):

