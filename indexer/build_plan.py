@@ -137,11 +137,11 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     fingerprint = _fingerprint(source, models, options, resolved)
     made_of = _in_words(source, models, options, resolved)
     notes = (*notes, *advice.notes)
-    warnings = (*advice.warnings, *_without_prompts(models))
+    warnings = (*advice.warnings, *prompt_warnings(models))
     return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, made_of)
 
 
-def _without_prompts(models: Mapping[str, ModelInfo]) -> list[str]:
+def prompt_warnings(models: Mapping[str, ModelInfo]) -> list[str]:
     """A warning for each dense model whose folder lacks the prompts that it was trained with."""
     warnings = []
     for output in ("dense", "dense_query"):

@@ -141,11 +141,11 @@ Job = TypedDict("Job", {
 Jobs = TypedDict("Jobs", {"schema": str, "jobs": Sequence[Job]})
 
 # Models and training
-Backbone = TypedDict("Backbone", {
-    "name": str, "origin": str, "language": str, "layers": int, "dimension": int, "pooling": Literal["mean", "cls"],
-    "prompts": Mapping[str, str], "licence": str, "megabytes": int, "folder": str | None,
+KnownModel = TypedDict("KnownModel", {
+    "name": str, "model": str, "origin": Literal["shipped", "package", "own", "fetched", "used", "to fetch"], "outputs": Sequence[str],
+    "language": str, "bytes": int, "calibration": float | None, "folder": str | None,
 })
-Backbones = TypedDict("Backbones", {"schema": str, "backbones": Sequence[Backbone]})
+Models = TypedDict("Models", {"schema": str, "models": Sequence[KnownModel]})
 BackboneFolders = TypedDict("BackboneFolders", {"schema": str, "folders": Mapping[str, str], "licences": Mapping[str, str]})
 Graph = TypedDict("Graph", {"file": str, "bytes": int})
 Precisions = TypedDict("Precisions", {"fp32": float, "int8": float, "change": float})
@@ -218,7 +218,7 @@ ANSWERS: Mapping[str, Any] = {
     "search": Search, "explain": Explain, "requests": Requests, "encode": Encode, "compare": Compare, "candidates": Candidates,
     "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "delete": Delete, "verify": Verify, "list": List,
     "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
-    "jobs": Jobs, "backbones": Backbones, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
+    "jobs": Jobs, "models": Models, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
     "train": Train, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,
     "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error,
 }

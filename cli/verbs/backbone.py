@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.options.option_groups import CONTEXT
 from termweave.cli.options.shared_options import verb
 from termweave.errors import UsageError
@@ -30,33 +29,10 @@ def command() -> None:
 
     \b
     Examples:
-      termweave backbone list
+      termweave backbone fetch bge-small-en
       termweave index ./docs docs --dense bge-small-en
       termweave train fectek DATA --out runs/zh --set backbone=bge-small-zh
     """
-
-
-@verb("list", command)
-def list_(*, out: Output) -> None:
-    """List the encoders that can be fetched by name.
-
-    \b
-    Examples:
-      termweave backbone list
-    """
-    from termweave.encoders import backbones
-
-    keys = ("name", "origin", "language", "layers", "dimension", "pooling", "licence", "megabytes")
-    rows: list[dict[str, Any]] = [
-        {key: getattr(each, key) for key in keys}
-        | {"prompts": dict(each.prompts), "folder": str(each.folder) if each.fetched() else None}
-        for _, each in sorted(backbones.BACKBONES.items())
-    ]
-    columns = {key: [str(row[key]) for row in rows] for key in keys} | {
-        "on this host": ["yes" if row["folder"] else "" for row in rows]
-    }
-    data = {"schema": "termweave.backbones/1", "backbones": rows}
-    out.emit(data, lambda: fitted_table(columns, out.console().width, kept={"on this host"}))
 
 
 @verb("fetch", command)
@@ -109,9 +85,7 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
     if missing:
         raise UsageError(f"Importing needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
     if name in BACKBONES or Path(name).name != name or name.startswith("."):
-        raise UsageError(
-            f"A model of yours cannot be called {name!r}.", "Choose a plain name that is not in `termweave backbone list`."
-        )
+        raise UsageError(f"A model of yours cannot be called {name!r}.", "Choose a plain name that is not in `termweave models`.")
     tokenizer = graph.with_name("tokenizer.json")
     if not tokenizer.is_file():
         raise UsageError(f"{tokenizer} does not exist.", "Put the tokenizer.json of the graph beside it.")

@@ -66,19 +66,31 @@ def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], 
     if output not in models:
         return 0.0
     hashes = _hashes(encoder, output)
-    note = paths.cache() / "calibration" / f"{output}-{'-'.join(hashes)}.json"
-    folder = models[output].folder
-    for file in (*([folder / NOTE] if folder else []), note):
+    found = noted(models[output].folder, hashes, output)
+    if found is not None:
+        return found
+    note = _cached(output, hashes)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    spread = measure(encoder)
+    _note(note, output, spread, hashes)
+    return spread
+
+
+def noted(folder: Path | None, hashes: list[str], output: str = "dense") -> float | None:
+    """The figure that was noted in the folder of a model or in the cache; None: it was never measured, or the note is damaged."""
+    for file in (*([folder / NOTE] if folder else []), _cached(output, hashes)):
         try:
             content = json.loads(file.read_bytes())
             if content["models"] == hashes and content["version"] == _VERSION:
                 return float(content[f"{output}_spread"])
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # never measured, or damaged
-    note.parent.mkdir(parents=True, exist_ok=True)
-    spread = measure(encoder)
-    _note(note, output, spread, hashes)
-    return spread
+            continue
+    return None
+
+
+def _cached(output: str, hashes: list[str]) -> Path:
+    """The note of a model in the cache."""
+    return paths.cache() / "calibration" / f"{output}-{'-'.join(hashes)}.json"
 
 
 def write(encoder: TextEncoder) -> None:

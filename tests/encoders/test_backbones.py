@@ -149,7 +149,7 @@ def test_a_model_that_lacks_its_prompts_is_warned_of(graph, tmp_path):
     for name, prompts in (("e5-small-mine", {}), ("with/e5-small-mine", {"query": "query: "}), ("unknown", {})):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         bert_graph.write_folder(tmp_path / name, *content, shape, "mean", prompts)
-        said[name] = build_plan._without_prompts(encoders.load("none", tmp_path / name).models)
+        said[name] = build_plan.prompt_warnings(encoders.load("none", tmp_path / name).models)
     assert said["with/e5-small-mine"] == said["unknown"] == []
     (warning,) = said["e5-small-mine"]
     assert "'e5-small-mine' was probably trained with 'query: ' before a query and 'passage: ' before a document" in warning
@@ -222,13 +222,19 @@ def test_no_network_says_what_to_bring(shelf, monkeypatch, no_network):
 
 
 def test_the_command_lists_and_fetches(shelf, run):
-    before = json.loads(run("backbone", "list", "--json")[1])
-    jsonschema.validate(before, json.loads((SCHEMAS / "backbones.1.json").read_text()))
-    assert before["backbones"][-1]["folder"] is None
+    before = json.loads(run("models", "--json")[1])
+    jsonschema.validate(before, json.loads((SCHEMAS / "models.1.json").read_text()))
+    assert (before["models"][-1]["name"], before["models"][-1]["folder"]) == ("tiny", None)
     status, output = run("backbone", "fetch", "tiny")
     assert status == 0
     assert "MIT, example/tiny" in output
-    assert json.loads(run("backbone", "list", "--json")[1])["backbones"][-1]["folder"]
+    after = {each["name"]: each for each in json.loads(run("models", "--json")[1])["models"]}
+    assert (after["tiny"]["origin"], after["tiny"]["outputs"], after["tiny"]["language"]) == ("fetched", ["dense"], "English")
+    assert after["tiny"]["folder"]
+    assert (after["fast"]["origin"], after["fast"]["outputs"]) == ("shipped", ["weights", "dense"])
+    assert 0.4 < after["fast"]["calibration"] < 0.5
+    assert after["fast"]["bytes"] > 20e6
+    assert (after["bm25-german"]["language"], after["bm25-german"]["calibration"]) == ("German", None)
     jsonschema.validate(
         json.loads(run("backbone", "fetch", "tiny", "--json")[1]), json.loads((SCHEMAS / "backbone.1.json").read_text())
     )

@@ -44,7 +44,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
         if not (folder / TOKENIZER).is_file():
             raise UsageError(
                 f"{given} is no model in transformers' layout: {TOKENIZER} is missing.",
-                "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave backbone list`.",
+                "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave models`.",
             )
         reading_of(folder, settings)  # refuses a backbone whose vectors cannot be made
         return folder

