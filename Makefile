@@ -73,6 +73,8 @@ backbone: $(STAMPS)/test
 
 model: backbone
 	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --set backbone=bge-small-en \
+	  --out models/small/termweave_model_small/bge-small-en-anchored
 
 # Chinese and emoji, too: pages and pictures are tested with them.
 browser:
