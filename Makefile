@@ -19,7 +19,7 @@ help:
 	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
 	@echo "make backbone  the weights of all-MiniLM-L6-v2 for the tests that train from them (they are skipped without)"
 	@echo "make nginx   an nginx for the tests of proxies, where apt-get may install one (they are skipped without)"
-	@echo "make model   train and export the shipped model again (needs ../shared/data)"
+	@echo "make model   train and export the shipped models again (needs ../shared/data)"
 
 demo: $(STAMPS)/base
 	@$(BIN)/termweave demo
