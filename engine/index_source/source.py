@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -16,7 +16,7 @@ import orjson
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import index_address as address
 from termweave.corpora.formats.fields import BadLine, Mapper, described
-from termweave.corpora.sources import NotAnIndex
+from termweave.corpora.sources import Fields, NotAnIndex
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.index_source import entries
@@ -52,6 +52,8 @@ class IndexSource(EntrySource):
         super().__init__(reading)
         self.address, self.engine = place, engine
         self.mappings = _mappings(engine, place)
+        if not reading.fields.named():
+            self.reading = reading = replace(reading, fields=_enriched_fields(self.mappings) or reading.fields)
         self.sample = _sample(engine, place, reading)
         merged: dict[str, str] = {}
         enriched: set[str] = set()
@@ -301,6 +303,17 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddres
             "Name the source that it was made from.",
         )
     return str(made["source"]["enriched"]).split() if made else []
+
+
+def _enriched_fields(mappings: Mapping[str, Mapping[str, Any]]) -> Fields | None:
+    """The fields that `termweave enrich` read; None for an index that was not enriched, or for several that were enriched otherwise."""
+    made = [(mapping.get("_meta") or {}).get("termweave") or {} for mapping in mappings.values()]
+    stored = {str(each.get("source", {}).get("fields", "")) for each in made}
+    if len(stored) != 1 or stored == {""}:
+        return None
+    return Fields(
+        **{name: tuple(names) if isinstance(names, list) else names for name, names in orjson.loads(stored.pop()).items()}
+    )
 
 
 def _names(engine: Engine) -> str:

@@ -8,9 +8,11 @@ a write of the application is never undone: such a document is read and encoded 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from termweave import __version__
 from termweave.corpora.formats.fields import BadLine, Mapper
@@ -175,7 +177,12 @@ def _begin(
         name=index,
         created=generations.creation_time(engine, index),
         termweave=__version__,
-        source={"name": source.name, "fingerprint": "", "enriched": " ".join(added)},
+        source={
+            "name": source.name,
+            "fingerprint": "",
+            "enriched": " ".join(added),
+            "fields": orjson.dumps(asdict(source.reading.fields)).decode(),  # so that later commands need not name them
+        },
         fingerprint="",
         signals={signal.name: signal.parameters() for signal in layout.signals},
         models={output: ModelLineage(model.name, model.hash) for output, model in planned.encoder.models.items()},

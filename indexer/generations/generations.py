@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.search.catalog.lineage import Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeAlias
 
     from termweave.engine import Engine
-
-    #: Whether a primary shard holds the segment, and what the server says of it.
-    _Segment: TypeAlias = tuple[bool, dict[str, Any]]
 
 #: Index names that OpenSearch takes and that need no escaping in a URL, with room for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
@@ -180,9 +177,13 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
     if not metas:
         raise _no_generations(engine, name)
-    segments = _segments(engine, sorted(metas))
+    sizes = _sizes(engine, sorted(metas))
+    documents = _documents(engine, sorted(sizes))
     live_index = live(engine, name)
-    generations = [_generation(index, meta, segments.get(index), live=index == live_index) for index, meta in metas.items()]
+    generations = [
+        _generation(index, meta, sizes.get(index), documents.get(index), live=index == live_index)
+        for index, meta in metas.items()
+    ]
     return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
 
 
@@ -209,23 +210,35 @@ def _no_generations(engine: Engine, name: str) -> UsageError:
     if not exists(engine, name):
         return UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
     made = read(engine, resolve(engine, name))  # refuses what termweave did not make
+    refuse_enriched(made)
     return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
 
 
-def _generation(index: str, meta: dict[str, Any], segments: list[_Segment] | None, *, live: bool) -> Generation:
-    """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed."""
-    size = sum(segment["size_in_bytes"] for _, segment in segments or [])
+def _generation(index: str, meta: dict[str, Any], size: int | None, documents: int | None, *, live: bool) -> Generation:
+    """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed.
+
+    Args:
+        index: Its concrete index.
+        meta: Its lineage, as stored.
+        size: Bytes; None for a closed index.
+        documents: Documents that a search sees; None for a closed index.
+        live: Whether the alias points at it.
+    """
     try:
         made = Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:
         reason = f"{error.message} {error.hint}".strip()
-        return Generation(index, str(meta.get("created", "")), bytes=size, live=live, unreadable=reason)
+        return Generation(index, str(meta.get("created", "")), bytes=size or 0, live=live, unreadable=reason)
+    if not made.complete:  # it is not refreshed, so that no search sees all
+        documents = None
+    elif made.passages and documents is not None:
+        documents = made.documents
     return Generation(
         index=index,
         created=made.created,
         source=made.source["name"],
-        documents=_documents(made, segments),
-        bytes=size,
+        documents=documents,
+        bytes=size or 0,
         complete=made.complete,
         live=live,
         missed=made.missed,
@@ -236,23 +249,24 @@ def _generation(index: str, meta: dict[str, Any], segments: list[_Segment] | Non
     )
 
 
-def _segments(engine: Engine, indices: list[str]) -> dict[str, list[_Segment]]:
-    """Open index -> its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
+def _sizes(engine: Engine, indices: list[str]) -> dict[str, int]:
+    """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
     answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
     return {
-        index: [
-            (copy["routing"]["primary"], segment)
+        index: sum(
+            segment["size_in_bytes"]
             for copies in shards["shards"].values()
             for copy in copies
             for segment in copy["segments"].values()
-        ]
+        )
         for index, shards in answer.items()
     }
 
 
-def _documents(lineage: Lineage, segments: list[_Segment] | None) -> int | None:
-    if not lineage.complete or segments is None:  # an unfinished generation is not refreshed
-        return None
-    if lineage.passages:
-        return lineage.documents
-    return sum(int(segment["num_docs"]) for primary, segment in segments if primary and segment["search"])
+def _documents(engine: Engine, indices: list[str]) -> dict[str, int]:
+    """Open index -> documents that a search sees. Segments count nested objects, too, each as a document."""
+    if not indices:
+        return {}
+    body = {"size": 0, "aggs": {"indices": {"terms": {"field": "_index", "size": len(indices)}}}}
+    answer = engine.request("POST", f"/{','.join(indices)}/_search", params={**ALL_SHARDS, "ignore_unavailable": True}, body=body)
+    return dict.fromkeys(indices, 0) | {each["key"]: each["doc_count"] for each in answer["aggregations"]["indices"]["buckets"]}

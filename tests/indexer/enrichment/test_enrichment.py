@@ -55,8 +55,8 @@ def shop(opensearch_engine, name):
 def enrich(opensearch_engine, capsys):
     """A function that runs `termweave enrich --json` and returns what it said, or its error."""
 
-    def call(index, *arguments, status=0):
-        words = ["enrich", index, "--text-field", "name", "--json", "--url", opensearch_engine.url, *arguments]
+    def call(index, *arguments, fields=("--text-field", "name"), status=0):
+        words = ["enrich", index, *fields, "--json", "--url", opensearch_engine.url, *arguments]
         assert run(words) == status
         said = capsys.readouterr()
         if status:
@@ -121,7 +121,9 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     assert found.search("umbrella", where={"range": {"stock": {"gte": 900}}})[0].id == "p3"
     assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
 
-    assert enrich(index)["written"] == 0
+    assert enrich(index, fields=())["written"] == 0  # the fields are those of the first enrichment
+    assert run(["generations", index, "--url", opensearch_engine.url]) == 2
+    assert "is an index of another application" in capsys.readouterr().err
     opensearch_engine.request("POST", f"/{index}/_update/p6", body={"doc": {"name": "a trampoline"}})
     opensearch_engine.request("POST", f"/{index}/_update/p7", body={"doc": {"vector_fp16": "AAAA"}})  # damage
     opensearch_engine.request("POST", f"/{index}/_update/p8", body={"doc": {"stock": 3}})  # not the text
@@ -133,7 +135,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     url = ["--url", opensearch_engine.url]
     assert run(["delete", index, "--id", "p1", "--yes", *url]) == 2
     assert "is an index of another application" in capsys.readouterr().err
-    assert enrich(index, "--remove")["removed"] == 30
+    assert enrich(index, "--remove", fields=())["removed"] == 30
     assert all(not added & body.keys() for body in sources(opensearch_engine, index).values())
     assert opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"] == {"owner": "shop"}
     assert not opensearch_engine.request("HEAD", f"/{index}.stats")

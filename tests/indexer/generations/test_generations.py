@@ -39,6 +39,16 @@ def test_listed_newest_first_with_what_is_in_them(opensearch_engine, name, three
     assert all(each.complete and each.bytes > 0 for each in found)
 
 
+def test_nested_objects_are_no_documents(opensearch_engine, name, tmp_path):
+    path = tmp_path / "shop.jsonl"
+    path.write_bytes(
+        b"".join(orjson.dumps({"_id": each, "text": "a shop", "offers": [{"a": 1}, {"a": 2}]}) + b"\n" for each in "xyz")
+    )
+    nested = {"properties": {"offers": {"type": "nested", "properties": {"a": {"type": "integer"}}}}}
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none", mapping=nested))
+    assert [each.documents for each in generations.list_generations(opensearch_engine, name)] == [3]
+
+
 def test_promote_and_rollback_move_the_name(opensearch_engine, name, three):
     index = Index.open(opensearch_engine, name)
     assert publication.promote(opensearch_engine, name, three[0]) == three[2]
