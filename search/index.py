@@ -182,9 +182,16 @@ class Index:
             learned = run.promote(self.engine, learned)
         return learned
 
-    def adopt(self, profile: Profile) -> None:
-        """Store a profile with the generation; searches use it from now on."""
-        lineage.write(self.engine, self.generation, profiles.adopted(lineage.read(self.engine, self.generation), profile))
+    def adopt(self, profile: Profile, *, use: bool = True) -> None:
+        """Store a profile with the generation.
+
+        Args:
+            profile: The profile.
+            use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
+        """
+        made = lineage.read(self.engine, self.generation)
+        stored = profiles.adopted(made, profile)
+        lineage.write(self.engine, self.generation, stored if use else replace(stored, profile=made.profile))
         self._now = self._open()
 
     def encode(self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None) -> list[Encoding]:

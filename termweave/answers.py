@@ -193,7 +193,7 @@ Profiles = TypedDict("Profiles", {"schema": str, "name": str, "in_force": str, "
 Tune = TypedDict("Tune", {
     "schema": str, "dataset": str, "measure": Literal["nDCG@10", "MRR@10"], "fitted": int, "held_out": int, "trials": int,
     "profile": Profile, "in_force": str, "figures": Mapping[str, float], "gain": float, "low": float, "high": float, "p": float,
-    "notes": NotRequired[Sequence[str]], "adopted": bool,
+    "notes": NotRequired[Sequence[str]], "adopted": bool, "proposed": NotRequired[bool],
 })
 
 # This host, and the server that pages and the API need

@@ -56,6 +56,7 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
     callback=_share,
     help="Choose another thing: the strongest --prune of 'index' that keeps this share of nDCG@10, such as 99%.",
 )
+@click.option("--adopt", is_flag=True, help="Let searches use a better profile even where its gain may be chance.")
 @click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
 @model_options
 def command(
@@ -67,6 +68,7 @@ def command(
     rerank: str | None,
     rerank_budget: float | None,
     prune: float | None,
+    adopt: bool,
     dry_run: bool,
     models: dict[str, str | None],
     settings: Settings,
@@ -76,9 +78,10 @@ def command(
 
     Tuning chooses the fusion method, the weights of the signals, and whether rNN reranks and with which parameters. It fits all of
     them on one half of the queries and measures the result on the other half. The profile is stored with the index, and searches
-    use it from then on, if it beats two searches on that half: the default (hybrid without reranking), and the profile that
-    searches use now, if there is one. Otherwise nothing changes, and the exit status is 3. 'search --mode hybrid' is always the
-    untuned search; 'termweave profiles' lists and deletes profiles.
+    use it from then on, if on that half it beats the default (hybrid without reranking) by more than chance (p < .05) and is not below
+    the profile that searches use now. A gain that may be chance is stored as a proposal, which no search uses unasked. Otherwise
+    nothing changes. In both cases the exit status is 3. 'search --mode hybrid' is always the untuned search; 'termweave profiles'
+    lists and deletes profiles.
 
     With --prune it chooses which impacts the next build can leave out: the rule is found on one half of the queries, by the
     ranking of the term weights alone, and measured on the other half. Nothing is stored; 'index --prune RULE' builds with it.
@@ -97,10 +100,10 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
-    others = measure != "nDCG@10" or profile != "tuned" or rerank or rerank_budget is not None
+    others = measure != "nDCG@10" or profile != "tuned" or rerank or rerank_budget is not None or adopt
     rule = (
         "--prune looks at nDCG@10 of the term weights, and stores no profile: "
-        "leave --measure, --profile, --rerank and --rerank-budget out"
+        "leave --measure, --profile, --rerank, --rerank-budget and --adopt out"
     )
     check_together((rule, prune is not None and bool(others)))
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
@@ -117,18 +120,25 @@ def command(
             ranker=_ranker(rerank, rerank_budget),
             progress=progress,
         )
-    adopted = report.better and not dry_run
-    if adopted:
-        index.adopt(report.profile)
+    adopted = (report.proved or (report.better and adopt)) and not dry_run
+    proposed = report.better and not (adopted or dry_run or report.in_force == profile)
+    if adopted or proposed:
+        index.adopt(report.profile, use=adopted)
         if (live := lineage.resolve(index.engine, name)) != index.generation:
             out.warn(f"{name} points to {live} by now. The profile is stored with {index.generation}, which was tuned.")
-    data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted}
+    data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted, "proposed": proposed}
     out.emit(data, lambda: _show(report, out, adopted=adopted))
     if not report.better and report.gain > 0:
         raise GateNotMet(
             f"The profile in force, {report.in_force!r}, is better on the {report.held_out} held-out queries "
             f"({report.figures['in force']:.4f} against {report.figures['tuned']:.4f}); nothing was stored.",
             f"It may have been fitted on some of these queries. 'termweave profiles {name} --drop {report.in_force}' removes it.",
+        )
+    if report.better and not (adopted or dry_run):
+        stored = f"{profile!r} is stored as a proposal, which no search uses" if proposed else "nothing was stored"
+        raise GateNotMet(
+            f"The gain of {report.gain:+.4f} on {report.held_out} held-out queries may be chance (p {report.p:.2g}); {stored}.",
+            f"Judge more queries. Or take it as it is: termweave tune {name} {dataset} --adopt.",
         )
     if not report.better:
         raise GateNotMet(

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Fewest queries in each half; with fewer, every difference is noise.
 FEWEST = 10
+#: A gain with a p-value below this is more than chance.
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class TuningReport:
     def better(self) -> bool:
         """Whether the tuned profile beats the default on the held-out half and is at least as good as the profile in force."""
         return self.gain > 0 and self.figures["tuned"] >= self.figures.get("in force", 0.0)
+
+    @property
+    def proved(self) -> bool:
+        """Whether it is better by more than chance: only such a profile is adopted unasked."""
+        return self.better and self.p < SIGNIFICANT
 
 
 def tune(

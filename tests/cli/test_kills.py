@@ -100,13 +100,13 @@ def test_tune(opensearch_engine, name, tmp_path, killed, capsys):
         f"{query}\t{document}\t1\n" for query in texts for document in [*(words[query].keys() - default[query].keys())]
     )
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
-    command(opensearch_engine, "tune", name, str(folder), "--profile", "whole")
+    command(opensearch_engine, "tune", name, str(folder), "--profile", "whole", "--adopt")
     whole = profile(opensearch_engine, name, "whole")
     writes = 0
-    while not killed(writes, "tune", name, str(folder), "--profile", f"killed-{writes}"):
+    while not killed(writes, "tune", name, str(folder), "--profile", f"killed-{writes}", "--adopt"):
         assert profile(opensearch_engine, name, f"killed-{writes}") in (None, whole)
         assert profile(opensearch_engine, name, "whole") == whole
-        command(opensearch_engine, "tune", name, str(folder), "--profile", f"killed-{writes}")
+        command(opensearch_engine, "tune", name, str(folder), "--profile", f"killed-{writes}", "--adopt")
         assert profile(opensearch_engine, name, f"killed-{writes}") == whole
         writes += 1
     assert writes >= 1

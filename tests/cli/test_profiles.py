@@ -83,6 +83,20 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     assert dataclasses.replace(worse, figures={**shown, "in force": 0.6}).better
     assert dataclasses.replace(worse, in_force="", figures={"tuned": 0.6, "default": 0.5}).better
 
+    chance = dataclasses.replace(worse, in_force="", figures={"tuned": 0.6, "default": 0.5}, p=0.3)
+    monkeypatch.setattr(
+        tuning,
+        "tune",
+        lambda *_, **options: dataclasses.replace(chance, profile=Profile(**{**vars(report.profile), "name": options["name"]})),
+    )
+    assert run(["tune", index.name, str(folder), "--profile", "guess"]) == 3
+    assert "may be chance (p 0.3); 'guess' is stored as a proposal, which no search uses" in capsys.readouterr().err
+    assert in_force(index) == "old"
+    assert run(["search", index.name, "red house", "--mode", "guess"]) == 0
+    assert run(["tune", index.name, str(folder), "--profile", "guess", "--adopt"]) == 0
+    assert in_force(index) == "guess"
+    assert run(["profiles", index.name, "--use", "old"]) == 0
+
     monkeypatch.setattr(tuning, "tune", lambda *_, **__: worse)
     assert run(["tune", index.name, str(folder), "--profile", "new"]) == 3
     said = capsys.readouterr()

@@ -175,7 +175,11 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     data = json.loads(said.out)
     jsonschema.validate(data, json.loads(SCHEMA.read_text()))
     assert data["gain"] == pytest.approx(report.gain)
-    assert (status, data["adopted"]) == ((0, True) if report.gain > 0 else (3, False))
+    assert (status, data["adopted"], data["proposed"]) == (
+        0 if report.proved else 3,
+        report.proved,
+        report.better > report.proved,
+    )
     # A generation of the same models and signals inherits it; another one says that it does not.
     source = corpora.open_source(folder)
     again = build(opensearch_engine, source, name, BuildOptions(settings={"index.max_ngram_diff": 2}))
