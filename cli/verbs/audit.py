@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(*, name: str | None, count: int, settings: Settings, out: Output) -> None:
     """Show the audit trail of NAME, or of all names, newest first.
 
-    Every publication, promotion, rollback, update in place and deletion by termweave leaves a line in the hidden index
-    termweave-audit. --json also shows the program, its process and the version of termweave.
+    Every publication, promotion, rollback, update in place, enrichment, change of the profile in force and deletion by termweave leaves
+    a line in the hidden index termweave-audit. --json also shows the program, its process and the version of termweave.
 
     \b
     Examples:
@@ -51,6 +51,7 @@ def _what(line: AuditLine) -> str:
     """The act in words, with the generations that it concerns."""
     if line.act == "delete generations":
         return f"{line.act}: {', '.join(line.deleted)}"
-    if line.act in {"update", "delete documents"}:
+    if line.act in {"update", "delete documents", "enrich", "remove fields"}:
         return f"{line.act}: {line.documents:,} in {line.after}"
-    return f"{line.act}: {line.before or 'nothing'} -> {line.after}"
+    none = "hybrid" if line.act == "profile" else "nothing"
+    return f"{line.act}: {line.before or none} -> {line.after or none}"

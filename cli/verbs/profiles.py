@@ -35,17 +35,21 @@ def command(*, name: str, use: str | None, drop: str | None, settings: Settings,
     from dataclasses import asdict
 
     from termweave import engine
+    from termweave.indexer.generations import audit
     from termweave.search.catalog import lineage, profiles
 
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
     record = lineage.read(server, index)
+    before = record.profile
     if drop is not None:
         record = profiles.without(record, drop)
     if use is not None:
         record = profiles.using(record, None if use == "hybrid" else use)
     if use is not None or drop is not None:
         lineage.write(server, index, record)
+    if record.profile != before:
+        audit.write(server, "profile", record.name, before=before, after=record.profile)
     stored = [profile for title in sorted(record.profiles) if (profile := profiles.find(record, title))]
     data = {
         "schema": "termweave.profiles/1",

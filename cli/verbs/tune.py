@@ -97,6 +97,7 @@ def command(
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
     from termweave.evaluation.tuning import tune as tuning
+    from termweave.indexer.generations import audit
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
@@ -124,6 +125,8 @@ def command(
     proposed = report.better and not (adopted or dry_run or report.in_force == profile)
     if adopted or proposed:
         index.adopt(report.profile, use=adopted)
+        if adopted:
+            audit.write(index.engine, "profile", name, before=report.in_force, after=profile)
         if (live := lineage.resolve(index.engine, name)) != index.generation:
             out.warn(f"{name} points to {live} by now. The profile is stored with {index.generation}, which was tuned.")
     data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted, "proposed": proposed}

@@ -23,7 +23,7 @@ from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
 from termweave.indexer.build_target import statistics_lineage
 from termweave.indexer.enrichment import conditional_writes, enriched_mapping
-from termweave.indexer.generations import generations
+from termweave.indexer.generations import audit, generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
@@ -134,6 +134,8 @@ def enrich(
             )
         lineage_after = replace(made, complete=True, documents=total.documents)
         enriched_mapping.write_lineage(engine, index, lineage_after)
+    if total.written:
+        audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
     return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
 
 
@@ -156,6 +158,7 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
                 break
         enriched_mapping.write_lineage(engine, index, None)
         engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
+    audit.write(engine, "remove fields", index, before=index, after=index, documents=removed)
     return removed
 
 

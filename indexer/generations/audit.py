@@ -1,4 +1,4 @@
-"""The audit trail: one line in the cluster for each publication, promotion, rollback, update in place and deletion.
+"""The audit trail: one line in the cluster for each publication, promotion, rollback, update in place, enrichment, profile and deletion.
 
 The lines are documents of the hidden index ``termweave-audit``. A line is written after the act, so there is none for an act that failed.
 If the line cannot be written, the act stands: a log warning says what is missing, once for each connection.
@@ -35,7 +35,9 @@ _TIMEOUT = 10.0
 #: Clients of connections about which a warning was logged; the copies of an `Engine` share one.
 _WARNED: WeakSet[Any] = WeakSet()
 
-Act = Literal["publish", "promote", "rollback", "update", "delete documents", "delete generations"]
+Act = Literal[
+    "publish", "promote", "rollback", "update", "delete documents", "delete generations", "profile", "enrich", "remove fields"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,10 @@ class AuditLine:
         at: When, UTC, ISO 8601, by the clock of the host.
         act: What was done.
         name: The alias.
-        before: The generation that was live before; "" for none.
-        after: The generation that is live after; "" for none.
+        before: The generation that was live before, or the profile that was in force; "" for none.
+        after: The generation that is live after, or the profile that is in force; "" for none.
         deleted: Generations that were deleted.
-        documents: Documents that an update in place sent and deleted, or that were deleted by their ids.
+        documents: Documents that an update in place or an enrichment wrote and deleted, or that were deleted by their ids.
         user: User name of the connection; "" if it has none (client certificates, AWS signatures).
         os_user: User of the operating system.
         host: Name of the host.
@@ -89,8 +91,8 @@ def write(
         engine: The server.
         act: What was done.
         name: The alias.
-        before: The generation that was live before; None for none.
-        after: The generation that is live after; None for none.
+        before: The generation that was live before, or the profile that was in force; None for none.
+        after: The generation that is live after, or the profile that is in force; None for none.
         deleted: Generations that were deleted.
         documents: Number of documents that were sent or deleted.
     """

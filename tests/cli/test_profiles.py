@@ -95,6 +95,8 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     assert run(["search", index.name, "red house", "--mode", "guess"]) == 0
     assert run(["tune", index.name, str(folder), "--profile", "guess", "--adopt"]) == 0
     assert in_force(index) == "guess"
+    assert run(["audit", index.name, "-n", "1"]) == 0
+    assert "profile:" in capsys.readouterr().out
     assert run(["profiles", index.name, "--use", "old"]) == 0
 
     monkeypatch.setattr(tuning, "tune", lambda *_, **__: worse)

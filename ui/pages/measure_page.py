@@ -197,10 +197,14 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
+    from termweave.indexer.generations import audit  # noqa: PLC0415 - imports wait until a page needs them
+
     job = request.app.state.jobs.find(text_of(form, "job"))
     if job.kind != "tune" or job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
-    job.about["generation"].adopt(job.result.profile)
+    index: Index = job.about["generation"]
+    index.adopt(job.result.profile)
+    audit.write(index.engine, "profile", index.lineage.name, before=job.result.in_force, after=job.result.profile.name)
     job.about["adopted"] = True
     workspace_of(request).forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)

@@ -11,6 +11,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.indexer.enrichment import conditional_writes
+from termweave.indexer.generations import audit
 from termweave.search import Index
 from termweave.signals import dialect_of
 
@@ -139,6 +140,10 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     assert all(not added & body.keys() for body in sources(opensearch_engine, index).values())
     assert opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"] == {"owner": "shop"}
     assert not opensearch_engine.request("HEAD", f"/{index}.stats")
+    assert [(each.act, each.documents) for each in audit.read(opensearch_engine, index, 9)][::2] == [
+        ("remove fields", 30),
+        ("enrich", done["written"]),
+    ]
     assert "was not enriched" in enrich(index, "--remove", status=2)
     assert enrich(index, "--dense", "none")["signals"] == ["weights"]
 
