@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,18 @@ OUTPUT, CONNECTION = "Output", "Connection"
 
 
 class GroupedCommand(click.Command):
-    """A command that prints its options under the headings that `option_group` gave them."""
+    """A command that prints its options under the headings that `option_group` gave them, and takes each value once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an option that is given twice and takes one value: click alone would take the last one without a word."""
+        if args and not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            single = (
+                each for each in order if isinstance(each, click.Option) and not (each.multiple or each.is_flag or each.count)
+            )
+            if twice := [option for option, times in Counter(single).items() if times > 1]:
+                raise click.UsageError(f"{max(twice[0].opts, key=len)} is given twice, and takes one value: leave one out.")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, first those without a heading, then one section for each heading."""

@@ -94,6 +94,7 @@ def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
         (["verify", "docs", "--id-field", "sku"], 2, "need a SOURCE, because they say how it is read"),
         (["verify", "docs", "--skip-bad", "--deep"], 2, "need a SOURCE, because they say how it is read"),
         (["--nothing"], 2, "--nothing"),
+        (["search", "docs", "query", "--sort", "year", "--sort", "price"], 2, "--sort is given twice, and takes one value"),
         (["search", "docs", "query", "--html", "/no/such/page.html", "--url", "http://127.0.0.1:9"], 2, "Nothing was done yet"),
         pytest.param(
             *(["weights", "a cat", "--html", "/dev/full"], 1, "The disk is full: free some space"),
