@@ -59,7 +59,8 @@ def collect(
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words = candidates.lists.keys() - by_vector
     if candidates.query.text.strip() and words and shown and not any(candidates.lists[name].scores for name in words):
-        remarks.append("No document contains a word of the query. These hits were found by vectors alone.")
+        which = "No document that passes the filters" if asked.where else "No document"
+        remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     if operators := _OPERATORS.findall(candidates.query.text):
         remarks.append(
             f"Quotes, + and - have no meaning in a query: {few([each.strip() for each in operators], 3)} count as plain words. To require or exclude "

@@ -333,6 +333,8 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert remarks("json functions", fields=("title", "text", "metadata")) == ()
     assert remarks("  ") == ("The query is empty. Give it some words.",)
     assert remarks("zyzzyva") == ("No document contains a word of the query. These hits were found by vectors alone.",)
+    (filtered,) = remarks("zyzzyva", where=[{"exists": {"field": "id"}}])
+    assert filtered.startswith("No document that passes the filters contains a word of the query.")
     assert remarks("zyzzyva", mode="dense") == ()  # nobody asked for words
     assert remarks("zyzzyva", mode="weights") == ()  # nothing found is answer enough
     (nowhere,) = remarks("json", fields=("title", "nope", "metadata.nope"))
