@@ -93,8 +93,9 @@ class Signal(ABC):
     name: ClassVar[str]
     #: The encoder output that the signal needs; None: it needs only the text.
     needs: ClassVar[Output | None] = None
-    #: Whether the clause is made of the words of the query, not of what a model gives.
-    reads_text: ClassVar[bool] = False
+    #: The text field in which the words of the query are searched, and their analyzer ("": that of the field); None: what a model gives
+    #: of the query is searched.
+    text_field: ClassVar[tuple[str, str] | None] = None
     #: Whether an index has the signal without `--signals`.
     default: ClassVar[bool] = True
     #: A numeric field, and the name of what it counts in a document. `termweave index` reports its mean.

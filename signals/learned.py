@@ -55,7 +55,7 @@ class LearnedWeights(WeightedTerms):
 
     name: ClassVar[str] = "learned"
     default: ClassVar[bool] = False  # it stores the impacts of the weights signal once more, for clients without a model
-    reads_text: ClassVar[bool] = True
+    text_field: ClassVar[tuple[str, str] | None] = (FIELD, f"{ANALYZER}_search")
 
     analysis: str = ""
     k1: int = 1000

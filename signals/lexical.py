@@ -36,7 +36,7 @@ class Lexical(Signal):
     """
 
     name: ClassVar[str] = "lexical"
-    reads_text: ClassVar[bool] = True
+    text_field: ClassVar[tuple[str, str] | None] = ("content", "")
     analyzer: str = "english"
 
     @classmethod

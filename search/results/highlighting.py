@@ -59,7 +59,7 @@ def with_highlights(
         clause = signal.clause(query, size=1, where=(), capabilities=capabilities)
         if clause is not None and clause.terms:
             terms |= clause.terms.keys()
-        elif clause is not None and signal.reads_text and hits:
+        elif clause is not None and signal.text_field and hits:
             marked |= _marked(engine, index, clause, hits)
     highlighted = []
     for hit in hits:

@@ -61,8 +61,9 @@ def fit(
         order = sorted(range(len(factors)), key=lambda place: -factors[place])
         left_out = tuple(weights.terms[place] for place in order[budget:])
         query = replace(query, weights=weights.part(sorted(order[:budget])))
-    if any(signal.reads_text for signal in signals) and pieces(query.text) > budget:
-        query = replace(query, text=_ordered(engine, generation.index, query.text))
+    fields = [signal.text_field for signal in signals if signal.text_field]
+    if fields and pieces(query.text) > budget:
+        query = replace(query, text=_ordered(engine, generation.index, query.text, *fields[0]))
     return query, left_out
 
 
@@ -78,14 +79,15 @@ def restored(prepared: SignalRequests, query: Encoding, left_out: tuple[str, ...
 
 def _weighted(signal: Signal) -> bool:
     """Whether the clause of a signal has a part for each weighted term of the query."""
-    return signal.needs == "weights" and not signal.reads_text
+    return signal.needs == "weights" and not signal.text_field
 
 
-def _ordered(engine: Engine, index: str, text: str) -> str:
+def _ordered(engine: Engine, index: str, text: str, field: str, analyzer: str) -> str:
     """The words of a text, each once, those that contribute most to BM25 first; the text itself if the server gives no counts."""
     body = {
-        "doc": {"content": text},
-        "fields": ["content"],
+        "doc": {field: text},
+        "fields": [field],
+        "per_field_analyzer": {field: analyzer} if analyzer else {},
         "term_statistics": True,
         "field_statistics": True,
         "positions": False,
@@ -94,7 +96,7 @@ def _ordered(engine: Engine, index: str, text: str) -> str:
     answer: dict[str, Any] = {}
     with suppress(EngineError):  # the user's role may not allow it
         answer = engine.request("POST", f"/{index}/_termvectors", body=body)
-    vectors = answer.get("term_vectors", {}).get("content")
+    vectors = answer.get("term_vectors", {}).get(field)
     if not vectors:
         return text
     words = text.split()

@@ -72,7 +72,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     """
     if len(ids) > _MOST:
         raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-    weighted = next((signal for signal in signals if isinstance(signal, WeightedTerms) and not signal.reads_text), None)
+    weighted = next((signal for signal in signals if isinstance(signal, WeightedTerms) and not signal.text_field), None)
     body = {
         "size": _MOST,
         "query": {"terms": {"id": list(ids)}},
