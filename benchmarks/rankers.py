@@ -47,7 +47,7 @@ def with_new_head(folder: Path) -> Path:
 
     from termweave.training.backbone import lookup
 
-    base = lookup.find("", [], folder, {})
+    base = lookup.installed()
     torch.manual_seed(0)
     AutoModelForSequenceClassification.from_pretrained(base, num_labels=1).save_pretrained(folder)
     AutoTokenizer.from_pretrained(base).save_pretrained(folder)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.declared_settings import settings_of
 from termweave.encoders import model_lookup
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
@@ -246,18 +247,18 @@ def train_and_test(
     method = methods.get(method_name)
     settings = method.settings(given)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as work:
-        data = parts(method, str(folder), settings, Path(work), say)
+        data = parts(str(folder), settings, Path(work), say)
         trained = learn(method, data[0].settings, data, Path(work) / "checkpoints", say=say)
         backbone = data[0].setup.backbone
         figures: dict[str, Figures] = {}
         for test in tests:
-            length = int(trained.settings["max_length"])
+            length = trained.settings.max_length
             figures.update(test.dense(trained.model, backbone, measures, length, reranked=reranked))
     history = trained.history
     facts = {
         "steps": history.steps[history.best],
         "development": history.values,
-        "alpha": trained.settings.get("alpha") if method_name == "le-bs" else None,
+        "alpha": trained.settings.alpha if method_name == "le-bs" else None,
     }
     return figures, facts
 
@@ -267,11 +268,11 @@ def untrained(
 ) -> tuple[dict[str, Figures], dict[str, Any]]:
     """The backbone as it came."""
     method = methods.get("coder")
-    known = {parameter.name for parameter in method.every}
+    known = settings_of(method.parameters)
     settings = method.settings({name: value for name, value in given.items() if name in known})
-    backbone = lookup.find(str(settings["backbone"]), [], Path(), settings)
-    model = FAMILY.build_model(method, settings, backbone).eval()
+    backbone = lookup.find(settings, [], Path())
+    model = FAMILY.build_model(settings, backbone).eval()
     figures: dict[str, Figures] = {}
     for test in tests:
-        figures.update(test.dense(model, backbone, measures, int(settings["max_length"]), reranked=reranked))
+        figures.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))
     return figures, {}

@@ -50,7 +50,7 @@ class PrintedTable:
 
 
 #: Terms of Eq. 4.3 that the thesis leaves out of its simpler rows.
-_PLAIN = {"beta": 0, "gamma": 0}
+_PLAIN = {"weights": (1, 0, 0, 0)}
 
 TABLES = {
     "le-bs": PrintedTable(
@@ -76,7 +76,7 @@ TABLES = {
                 "steps": 1500,
                 "every": 500,
                 "reinitialise": 0,
-                "scorer_preset": "paper",
+                "scorer": "paper",
             }
         },
         folds={"warm": (0.6, 0.2, 0.2), "cold start": (0.2, 0.2, 0.6)},

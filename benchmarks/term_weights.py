@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from entry_point import enter
@@ -37,6 +38,9 @@ from termweave.training.term_weights import evaluation, inputs
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.trainer.loop import fit
 
+if TYPE_CHECKING:
+    from termweave.training.methods.parameters import TrainingParameters
+
 FAMILY = families.get("term_weights")
 #: The settings of a table; where layers are trained on one core, steps are few.
 RECIPES = {
@@ -53,10 +57,10 @@ class Variant:
     method: str = "fectek"
     recipe: str = "parts"
 
-    def settings(self, *more: str) -> dict[str, object]:
+    def settings(self, *more: str) -> TrainingParameters:
         """All of the method's, those in `more` on top."""
         method = base.get(self.method)
-        return method.fitted(method.settings(base.given((*RECIPES[self.recipe], *self.changed, *more), None)), made=False)
+        return method.settings(base.given((*RECIPES[self.recipe], *self.changed, *more))).fitted(made=False)
 
 
 DISTILLED = ("teacher=minmax", "temperature=0.1", "teacher_weight=0.33")
@@ -71,8 +75,6 @@ VARIANTS = {
     "anchored on BM25, vectors distilled": Variant(("teacher=dense", "temperature=0.05")),
     "anchored on BM25, BM25 + vectors distilled": Variant(("teacher=minmax", "temperature=0.1")),
     "anchored on BM25, 4 hard negatives": Variant(("drawn=4",)),
-    "anchored on BM25, mean of the parameters": Variant(("ema=0.98",)),
-    "anchored on BM25, dropout": Variant(("dropout=0.2",)),
     "anchored between (tf_power 0.5)": Variant(("tf_power=0.5",)),
     "anchored between, BM25 + vectors distilled": Variant(("tf_power=0.5", *DISTILLED)),
     "the shipped settings: the same, 6 hard negatives, width 256": Variant(("tf_power=0.5", *DISTILLED, "drawn=6", "hidden=256")),
@@ -162,15 +164,15 @@ class World:
 
     def __init__(self, given, settings) -> None:
         self.setup = set_up(str(given.data / "squad"), settings, Path(), say)
-        self.bm25 = BM25(settings["k1"], settings["b"])
+        self.bm25 = BM25()
         method, part = base.get("fectek"), DataPart("squad", self.setup, settings)
-        model = FAMILY.build_model(method, settings, self.setup.backbone)
+        model = FAMILY.build_model(settings, self.setup.backbone)
         identity = digest(self.setup.backbone / "model.safetensors")
         common = (self.setup.analysis, self.setup.tokenizer, self.bm25, model, identity)
         self.tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
         prepared = FAMILY.prepare(method, part, model, say)
         self.inputs, self.development = prepared.inputs, prepared.development
-        self.mined = {settings["negatives"]: self.inputs.negatives}
+        self.mined = {settings.negatives: self.inputs.negatives}
 
     def formed(self, form, seen, settings, width) -> tuple[inputs.TermWeightInputs, evaluation.TermWeightDevelopment]:
         """What all variants share, as one of them sees it."""
@@ -179,13 +181,13 @@ class World:
             for side in (self.inputs.documents, self.inputs.questions, self.development.questions)
         ]
         given, asked = self.inputs.document_states, self.inputs.question_states
-        teacher, wanted = None, settings.get("teacher", teacher_scores.NONE)
+        teacher, wanted = None, settings.teacher
         if wanted in teacher_scores.MADE:
             means = (given.means[:, -width:], asked.means[:, -width:])
             teacher = teacher_scores.made(wanted, self.setup, self.bm25, *means)
         distilled = teacher_scores.Distilled.from_settings(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
-        mined = self.negatives(settings.get("negatives", 0))
+        mined = self.negatives(settings.negatives)
         material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined, **kept)
         kept["question_states"] = seen(self.development.question_states)
         return material, replace(self.development, documents=sides[0], questions=sides[2], **kept)
@@ -233,7 +235,7 @@ def measure(given) -> None:
         if (name, seed) in done:
             continue
         variant = VARIANTS[name]
-        key = variant.recipe, variant.settings()["terms"]
+        key = variant.recipe, variant.settings().terms
         if key not in worlds:
             worlds[key] = World(given, Variant(recipe=key[0]).settings(f"terms={key[1]}", *given.set))
         begun = time.monotonic()
@@ -248,12 +250,12 @@ def measure(given) -> None:
 def one(name, settings, world, home) -> dict[str, object]:
     """Train a variant with these settings, from the checkpoint in `home` where there is one, and search every pool."""
     method = base.get(VARIANTS[name].method)
-    model, form = FAMILY.build_model(method, settings, world.setup.backbone), method.form(settings)
+    model, form = FAMILY.build_model(settings, world.setup.backbone), settings.form()
     width = model.backbone.config.hidden_size
 
     def seen(kept) -> object:
         """States as the heads see them; none where a pass is made each time."""
-        return None if settings["top_layers"] else kept if model.shape.lower else evaluation.last_layer(kept, width)
+        return None if settings.top_layers else kept if model.shape.lower else evaluation.last_layer(kept, width)
 
     material, development = world.formed(form, seen, settings, width)
     objective = FAMILY.objective(method, model, [material], settings)
@@ -268,7 +270,7 @@ def one(name, settings, world, home) -> dict[str, object]:
     for set_, (found, bm25) in figures.items():
         values[set_], plain[set_] = round(float(found.mean()), 4), round(float(bm25.mean()), 4)
         p[set_] = float(randomisation_test(found, bm25))
-    return {"variant": name, "seed": settings["seed"], "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
+    return {"variant": name, "seed": settings.seed, "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
 
 
 def table(rows, recipe) -> str:
@@ -281,7 +283,7 @@ def table(rows, recipe) -> str:
         found = [row for row in rows if row["variant"] == name]
         if not found:
             continue
-        if (terms := variant.settings()["terms"]) not in told:
+        if (terms := variant.settings().terms) not in told:
             told.add(terms)
             what = "stemmed words" if terms == "word" else "word-pieces"
             plain = [f"{found[0]['bm25'][each]:.4f}" for each in sets]

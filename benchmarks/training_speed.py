@@ -73,8 +73,7 @@ def steps(given: argparse.Namespace) -> None:
         {
             "backbone": given.backbone,
             "sampling": "in-batch-query",
-            "beta": 0,
-            "gamma": 0,
+            "weights": (1, 0, 0, 0),
             "batch": given.batch,
             "training_length": given.length,
             "dev": 5,
@@ -86,7 +85,7 @@ def steps(given: argparse.Namespace) -> None:
     )
     ours, theirs = _Clock(), _Clock()
     with tempfile.TemporaryDirectory() as work:
-        part = parts(base.get("dtr"), str(given.data), settings, Path(work), lambda _: None)[0]
+        part = parts(str(given.data), settings, Path(work), lambda _: None)[0]
         for number in range(given.rounds):
             _ours(part, settings, Path(work) / f"ours{number}", ours)
             _theirs(part, given, Path(work) / f"theirs{number}", theirs)
@@ -110,7 +109,7 @@ def _ours(part: Any, settings: dict[str, Any], home: Path, clock: _Clock) -> Non
     from termweave.training.trainer.loop import fit
 
     method = base.get("dtr")
-    model = FAMILY.build_model(method, settings, part.setup.backbone)
+    model = FAMILY.build_model(settings, part.setup.backbone)
     inputs = FAMILY.prepare(method, part, model, lambda _: None).inputs
     clock.start()
     fit(FAMILY.objective(method, model, [inputs], settings), lambda: 0.0, home, progress=lambda *_, **__: clock.tick())

@@ -114,7 +114,7 @@ class TrainingRounds:
         return _described(candidate, steps, float(finished.read_text(encoding="utf-8")), result)
 
 
-def _settings(candidate: Candidate, steps: int) -> dict[str, Any]:
+def _settings(candidate: Candidate, steps: int) -> Any:
     """All settings of a run of so many steps."""
     return base.get(candidate.method).settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
 

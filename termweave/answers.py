@@ -168,7 +168,8 @@ Weights = TypedDict("Weights", {
 })
 Preset = TypedDict("Preset", {"name": str, "help": str, "settings": Mapping[str, Any]})
 Parameter = TypedDict("Parameter", {
-    "name": str, "group": str, "type": Literal["bool", "int", "float", "str"], "default": bool | float | str, "help": str,
+    "name": str, "group": str, "type": Literal["bool", "int", "float", "str", "list"], "default": bool | float | str | Sequence[float | str],
+    "help": str,
     "choices": Sequence[str],
 })
 Method = TypedDict("Method", {

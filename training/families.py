@@ -9,12 +9,12 @@ Adding a family: a folder, and one line in `_FAMILIES`. Nothing here imports tor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -88,15 +88,15 @@ class Family(Protocol):
     #: The manifest's `kind` of the model folders that this family writes.
     kind: str
 
-    def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
+    def check(self, settings: Any, setup: RunSetup) -> None:
         """Refuse what the run would refuse, apart from what `build_model` refuses; used by ``--plan``."""
         ...
 
-    def estimate(self, method: TrainingMethod, model: Any, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+    def estimate(self, model: Any, settings: Any, setup: RunSetup) -> RunEstimate:
         """What the run will take, for ``--plan``."""
         ...
 
-    def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> Any:
+    def build_model(self, settings: Any, backbone: Path) -> Any:
         """The torch module as training begins with it; parameters that are not trained are frozen.
 
         Its attribute `backbone` is the transformers model (`backbone.loading.load`).
@@ -107,9 +107,7 @@ class Family(Protocol):
         """One data set as training inputs (`TrainingInputs`) and development questions (`DevelopmentSet`)."""
         ...
 
-    def objective(
-        self, method: TrainingMethod, model: Any, inputs: Sequence[TrainingInputs], settings: Mapping[str, Any]
-    ) -> Objective:
+    def objective(self, method: TrainingMethod, model: Any, inputs: Sequence[TrainingInputs], settings: Any) -> Objective:
         """What is minimised: the trained parameters and the method's loss of a batch."""
         ...
 
@@ -182,12 +180,12 @@ class TrainingContext:
     method: TrainingMethod
     model: Any
     inputs: Sequence[Any]
-    settings: Mapping[str, Any]
+    settings: Any
     measure: Callable[[], float]
 
     def objective(self, inputs: Sequence[Any] | None = None, **changed: Any) -> Objective:
         """The family's objective; on other inputs where these are given, and with some settings changed."""
-        return self.family.objective(self.method, self.model, inputs or self.inputs, {**self.settings, **changed})
+        return self.family.objective(self.method, self.model, inputs or self.inputs, replace(self.settings, **changed))
 
 
 def single_fit(context: TrainingContext) -> Iterator[Fit]:
@@ -195,7 +193,7 @@ def single_fit(context: TrainingContext) -> Iterator[Fit]:
 
     A method that needs several yields one `Fit` after the other. When the generator goes on, the fit that it yielded last is done and the
     best parameters are in its objective: new hard negatives or labels can be made with them. A fit that is yielded again under its name
-    takes no step: its best parameters are read from its checkpoints, and the history and settings of the last fit are those of the run.
+    takes no step: its best parameters are read from its checkpoints, and the history of the last fit is that of the run.
     """
     yield Fit(context.objective())
 

@@ -12,22 +12,22 @@ from termweave.support import atomic_files
 from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data import teacher_scores
-from termweave.training.methods.parameters import steps_of
 from termweave.training.setup import RunSetup, set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
 #: File beside the checkpoints: the development measure of each question before the first step, float64.
 _START = "start.f64"
 #: Settings that apply to DATASET alone, and their values for the additional data sets.
-_OF_ONE = {"id_field": "", "title_field": "", "text_field": "", "pairs": "auto", "clicks": "", "beside": ""}
+_OF_ONE: dict[str, Any] = {"pairs": "auto", "clicks": "", "beside": ()}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DataPart:
 
     name: str
     setup: RunSetup
-    settings: Mapping[str, Any]
+    settings: Any
     share: float = 1.0
 
     def described(self) -> dict[str, Any]:
@@ -73,12 +73,10 @@ class TrainedModel:
     start: NDArray[np.float64]
     developments: list[Any]
     history: History
-    settings: dict[str, Any]
+    settings: TrainingParameters
 
 
-def parts(
-    method: TrainingMethod, spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]
-) -> list[DataPart]:
+def parts(spec: str, settings: Any, out: Path, say: Callable[[str], None]) -> list[DataPart]:
     """Read DATASET and the additional data sets in the setting `beside`.
 
     Raises:
@@ -86,21 +84,21 @@ def parts(
         TermweaveError: A data set cannot be read.
     """
     first = set_up(spec, settings, out, say)
-    every = [DataPart(spec, first, method.fitted(settings, made=first.made))]
-    for other in filter(None, (name.strip() for name in str(settings.get("beside", "")).split(","))):
-        own = {**settings, **_OF_ONE}
-        teacher = str(own.get("teacher", teacher_scores.NONE))
+    every = [DataPart(spec, first, settings.fitted(made=first.made))]
+    for other in settings.beside:
+        own = replace(settings, **_OF_ONE, reading={"skip_bad": settings.reading.get("skip_bad", False)})
+        teacher = own.teacher
         if teacher not in (*teacher_scores.MADE, teacher_scores.NONE) and not teacher.startswith(teacher_scores.RANKER):
-            own["teacher"] = "auto"
+            own = replace(own, teacher="auto")
         setup = set_up(other, own, out, _prefixed(other, say))
         if setup.analysis.id != first.analysis.id:
             raise UsageError(
                 f"{other} has another kind of terms ({setup.analysis.id}) than {spec} ({first.analysis.id}); a model has only one.",
                 "Remove it from beside, or set terms=piece.",
             )
-        every.append(DataPart(other, setup, method.fitted(own, made=setup.made), float(settings["beside_share"])))
-    steps = steps_of(settings, len(first.train), every[0].share / sum(part.share for part in every))
-    every[0] = replace(every[0], settings={**every[0].settings, "steps": steps})
+        every.append(DataPart(other, setup, own.fitted(made=setup.made)))
+    steps = settings.steps_of(len(first.train), every[0].share / sum(part.share for part in every))
+    every[0] = replace(every[0], settings=replace(every[0].settings, steps=steps))
     return every
 
 
@@ -110,7 +108,7 @@ def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
 
 def learn(
     method: TrainingMethod,
-    settings: Mapping[str, Any],
+    settings: TrainingParameters,
     data: Sequence[DataPart],
     home: Path,
     *,
@@ -136,7 +134,7 @@ def learn(
 
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     family = families.get(method.family)
-    model = family.build_model(method, settings, data[0].setup.backbone)
+    model = family.build_model(settings, data[0].setup.backbone)
     settings = loading.settled(model.backbone, settings, say)
     inputs, developments = [], []
     for part in data:
@@ -145,7 +143,7 @@ def learn(
         developments.append(prepared.development)
         bm25 = prepared.development.bm25()
         where = f"{len(bm25)} questions in {len(part.setup.places):,} documents"
-        say(f"{part.name}: dev {settings['measure']} of BM25 {bm25.mean():.4f} ({where})")
+        say(f"{part.name}: dev {settings.measure} of BM25 {bm25.mean():.4f} ({where})")
 
     file = home / _START
     start = [np.frombuffer(file.read_bytes())] if file.is_file() else []
@@ -159,6 +157,5 @@ def learn(
 
     for step in method.fits(families.TrainingContext(family, method, model, inputs, settings, measure)):
         history = fit(step.objective, step.measure or measure, home / step.name, say=say, progress=progress)
-        settings = {**settings, **step.objective.settings}
     model.to("cpu").eval()
     return TrainedModel(model, start[0], developments, history, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from termweave.training.mixture import parts
 from termweave.training.run import is_finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.setup import RunSetup
 
 
@@ -64,20 +65,20 @@ class TrainingPlan:
     settings: dict[str, Any]
 
 
-def plan(method: TrainingMethod, spec: str, settings: Mapping[str, Any], say: Callable[[str], None]) -> TrainingPlan:
+def plan(method: TrainingMethod, spec: str, settings: TrainingParameters, say: Callable[[str], None]) -> TrainingPlan:
     """Plan a run; settings and data that `train` would refuse at once are refused here, too."""
     family = families.get(method.family)
     with tempfile.TemporaryDirectory() as work:  # a backbone from scratch is only created to measure it
-        data = parts(method, spec, settings, Path(work), say)
+        data = parts(spec, settings, Path(work), say)
         setup, settings = data[0].setup, data[0].settings
-        model = family.build_model(method, settings, setup.backbone)
-        family.check(method, settings, setup)
+        model = family.build_model(settings, setup.backbone)
+        family.check(settings, setup)
         settings = loading.settled(model.backbone, settings, say)
-        estimate = family.estimate(method, model, settings, setup)
+        estimate = family.estimate(model, settings, setup)
         before = _before(method, spec, data[0].setup, settings, say)
         width = 2 * int(orjson.loads((setup.backbone / "config.json").read_bytes())["hidden_size"])
-    pieces = sum(_pieces(part.setup, int(settings["training_length"])) for part in data)
-    frozen = settings["top_layers"] == 0
+    pieces = sum(_pieces(part.setup, settings.training_length) for part in data)
+    frozen = settings.top_layers == 0
     return TrainingPlan(
         method=method.name,
         dataset=spec,
@@ -88,18 +89,18 @@ def plan(method: TrainingMethod, spec: str, settings: Mapping[str, Any], say: Ca
         beside=[part.described() for part in data[1:]],
         dev=len(setup.dev),
         searched=len(setup.places),
-        backbone=str(setup.backbone) if settings["backbone"] != FROM_SCRATCH else FROM_SCRATCH,
+        backbone=str(setup.backbone) if settings.backbone != FROM_SCRATCH else FROM_SCRATCH,
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
         before=before,
         minutes=estimate.minutes + sum(each["minutes"] for each in before),
         memory_bytes=estimate.memory_bytes,
-        settings=dict(settings),
+        settings=asdict(settings),
     )
 
 
 def _before(
-    method: TrainingMethod, spec: str, setup: RunSetup, settings: Mapping[str, Any], say: Callable[[str], None]
+    method: TrainingMethod, spec: str, setup: RunSetup, settings: TrainingParameters, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """What is trained before this method and is not in the cache yet."""
     to_train = method.trains_first(spec, setup, settings)

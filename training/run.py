@@ -7,7 +7,7 @@ The output folder of a run contains ``run.json`` (the settings that the user gav
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +30,10 @@ from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much,
 from termweave.training.trainer.checkpoints import HISTORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart, TrainedModel
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
@@ -84,7 +85,7 @@ class TrainingResult:
 def train(
     method: TrainingMethod,
     spec: str,
-    settings: Mapping[str, Any],
+    settings: TrainingParameters,
     out: Path,
     *,
     resume: bool = False,
@@ -118,7 +119,7 @@ def train(
             say(f"The run in {out} is already finished.")
             return _result(out)
         try:
-            data = parts(method, spec, settings, out, say)
+            data = parts(spec, settings, out, say)
             trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
         except BaseException:  # also Ctrl-C, which the user may press to correct a setting
             _release(out, new=new)
@@ -130,7 +131,7 @@ def _refuse(out: Path) -> None:
     raise UsageError(f"Another process is training in {out}.", "Wait until it ends, or name another folder with --out.")
 
 
-def _claim(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
+def _claim(out: Path, method: TrainingMethod, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
     """Reserve the output folder for this run by writing ``run.json``, unless it contains this run already.
 
     Returns:
@@ -138,13 +139,13 @@ def _claim(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, 
     """
     if holds(out, method, spec, settings, resume=resume):
         return True
-    record = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
+    record = {"method": method.name, "dataset": _absolute(spec), "settings": asdict(settings)}
     out.mkdir(parents=True, exist_ok=True)
     atomic_files.write(out / RUN, orjson.dumps(record, option=orjson.OPT_INDENT_2))
     return False
 
 
-def holds(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
+def holds(out: Path, method: TrainingMethod, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
     """Whether the folder contains this run already. If not, a new run can begin there.
 
     Raises:
@@ -161,13 +162,17 @@ def holds(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, A
         raise UsageError(f"{out} already contains a run.", "Resume it with --resume, or name another folder with --out.")
     try:
         record = orjson.loads(file.read_bytes())
-        defaults = {each.name: each.default for each in method.every}  # for settings that an earlier version did not have
-        old = {"method": record["method"], "dataset": record["dataset"], **defaults, **record["settings"]}
+        old = {"method": record["method"], "dataset": record["dataset"], **record["settings"]}
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{file} is damaged, so the run cannot be resumed.", "Start a new run in another folder with --out."
         ) from error
-    new = {"method": method.name, "dataset": _absolute(spec), **settings}
+    new = {"method": method.name, "dataset": _absolute(spec), **orjson.loads(orjson.dumps(asdict(settings)))}
+    if old["method"] == new["method"] and old.keys() != new.keys():
+        raise UsageError(
+            f"{out} contains a run of another version of termweave, which has other parameters.",
+            "Start a new run in another folder with --out.",
+        )
     different = [name for name in new if old.get(name) != new[name]]
     if different:
         differences = "; ".join(f"{name} was {old.get(name)!r} and is {new[name]!r}" for name in different)
@@ -208,7 +213,7 @@ def _absolute(spec: str) -> str:
 def _finish(
     method: TrainingMethod,
     data: Sequence[DataPart],
-    settings: Mapping[str, Any],
+    settings: TrainingParameters,
     out: Path,
     trained: TrainedModel,
     say: Callable[[str], None],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -26,12 +26,13 @@ from termweave.training.data.pairs import count, sample
 from termweave.training.methods.parameters import FROM_SCRATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.dataset import Examples
     from termweave.training.data.pairs import Pairs
+    from termweave.training.methods.parameters import TrainingParameters
 
 #: Number of documents in which held-out questions are searched; in a corpus of no more, they are searched everywhere.
 MOST_SEARCHED = 50_000
@@ -87,7 +88,7 @@ class RunSetup:
         return [self.examples.texts[place] for place in self.places]
 
 
-def set_up(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> RunSetup:
+def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[str], None]) -> RunSetup:
     """Read a data set, draw the part to train on, and find hard documents for the development questions.
 
     Args:
@@ -100,10 +101,10 @@ def set_up(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str
         TermweaveError: The data or the backbone cannot be used.
     """
     examples = dataset.read(spec, settings)
-    backbone = lookup.find(str(settings["backbone"]), examples.corpus, out, settings)
+    backbone = lookup.find(settings, examples.corpus, out)
     tokenizer = PieceTokenizer(backbone / TOKENIZER)
-    analysis = analysis_of(str(settings.get("terms", "word")), examples.corpus, tokenizer)
-    chosen, drawn = sample(examples.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
+    analysis = analysis_of(settings.terms, examples.corpus, tokenizer)
+    chosen, drawn = sample(examples.train, settings.documents, settings.questions, settings.seed)
     say(
         f"{len(examples.texts):,} documents, {len(examples.train):,} questions ({examples.origin}), {len(examples.dev):,} held out"
     )
@@ -113,7 +114,7 @@ def set_up(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str
         drawn if examples.origin == "corpus" else _apart(drawn, examples.dev, say)
     )  # a title may name many texts, each an answer
     statistics = count([examples.corpus], analysis)
-    if settings["backbone"] != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
+    if settings.backbone != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
         _warn_of_language(examples.corpus, tokenizer, analysis, say)
     most = _most_searched(examples.texts, tokenizer, backbone, settings)
     looked_at = searched(examples, analysis, statistics, set(chosen), most)
@@ -175,11 +176,11 @@ def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis
         say(f"Warning: the backbone knows the language of the corpus only in part ({known.reason}).")
 
 
-def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Path, settings: Mapping[str, Any]) -> int:
+def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Path, settings: TrainingParameters) -> int:
     """Number of documents that can be searched: fewer than `MOST_SEARCHED` if their hidden states are kept and take too much room."""
-    if settings.get("top_layers") != 0:
+    if settings.top_layers != 0:
         return MOST_SEARCHED
-    sample = tokenizer.encode(list(texts[:: max(1, len(texts) // 200)]), int(settings["training_length"]))
+    sample = tokenizer.encode(list(texts[:: max(1, len(texts) // 200)]), settings.training_length)
     pieces = sum(len(each.ids) for each in sample) / max(1, len(sample))
     width = int(orjson.loads((backbone / "config.json").read_bytes())["hidden_size"])
     return min(MOST_SEARCHED, int(_MOST_STATES / max(1.0, 4 * width * pieces)))  # two layers in half precision

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
 from termweave.cli.options.shared_options import verb
+from termweave.declared_settings import settings_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.cli.common.output import Output
+    from termweave.declared_settings import DeclaredSetting
     from termweave.training.methods.base import TrainingMethod
-    from termweave.training.methods.parameter_declaration import TrainingParameter
 
 SCHEMA = "termweave.methods/1"
 
@@ -60,14 +62,13 @@ def as_json(method: TrainingMethod) -> dict[str, object]:
         "parameters": [
             {
                 "name": parameter.name,
-                "group": group.title,
-                "type": parameter.type,
+                "group": parameter.heading,
+                "type": parameter.type_name,
                 "default": parameter.default,
-                "help": parameter.help,
+                "help": parameter.setting.help,
                 "choices": list(parameter.choices),
             }
-            for group in method.every_group
-            for parameter in group.parameters
+            for parameter in settings_of(method.parameters).values()
         ],
     }
 
@@ -76,7 +77,10 @@ def _whole(method: TrainingMethod) -> str:
     """A method with all its parameters, as text."""
     equations = [f"  {equation}" for equation in method.equations]
     presets = [_preset(name, preset.help, preset.settings) for name, preset in method.presets.items()]
-    groups = ["\n".join(["", f"{group.title}:", *map(_line, group.parameters)]) for group in method.every_group]
+    groups = [
+        "\n".join(["", f"{heading}:", *map(_line, parameters)])
+        for heading, parameters in groupby(settings_of(method.parameters).values(), lambda each: each.heading)
+    ]
     return "\n".join(
         [
             f"{method.name}: {method.title}",
@@ -96,15 +100,11 @@ def _whole(method: TrainingMethod) -> str:
 
 
 def _preset(name: str, text: str, settings: Mapping[str, object]) -> str:
-    values = " ".join(f"{setting}={_value(value)}" for setting, value in settings.items())
+    values = " ".join(f"{setting}={written(value)}" for setting, value in settings.items())
     return click.wrap_text(f"{text}: {values}", 100, initial_indent=f"  {name:14} ", subsequent_indent=" " * 17)
 
 
-def _value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _line(parameter: TrainingParameter) -> str:
-    description = f"{parameter.help}{' One of: ' + ', '.join(parameter.choices) + '.' if parameter.choices else ''}"
-    initial = f"  {parameter.name:16} {_value(parameter.default) or '-':12} "
+def _line(parameter: DeclaredSetting) -> str:
+    description = f"{parameter.setting.help}{' One of: ' + ', '.join(parameter.choices) + '.' if parameter.choices else ''}"
+    initial = f"  {parameter.name:16} {written(parameter.default) or '-':12} "
     return click.wrap_text(description, 100, initial_indent=initial, subsequent_indent=" " * 32)

@@ -84,13 +84,8 @@ def command(
     from termweave.training.methods import base
 
     chosen = base.get(method)
-    flags = {
-        "skip_bad": skip_bad,
-        "id_field": reading["id_field"],
-        "title_field": reading["title_field"],
-        "text_field": ",".join(reading["text_fields"]),
-    }
-    settings = chosen.settings(base.given(assignments, None) | {name: value for name, value in flags.items() if value})
+    flags = {"skip_bad": skip_bad, **reading}
+    settings = chosen.settings(base.given(assignments), {name: value for name, value in flags.items() if value})
     needs.check_packages("Training")
     from termweave.training import run
     from termweave.training.plan import plan

@@ -15,7 +15,7 @@ pytest.importorskip("onnx", reason="exporting needs the extra [train]")
 SUBJECTS = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
 NOISE = [f"{a}{b}" for a in ("fil", "pad", "oth", "com") for b in ("ler", "ing", "ers", "mon", "ish")]
 #: Settings of a run of seconds.
-SMALL = ("layer=1", "hidden=16", "max_length=64", "training_length=64", "batch=12", "rate=0.005", "dev=8", "every=10")
+SMALL = ("hidden=16", "max_length=64", "training_length=64", "batch=12", "rate=0.005", "dev=8", "every=10")
 
 
 def passage(subject, generator):

@@ -2,19 +2,31 @@
 # ruff: noqa: ARG002 - the contract names the arguments
 
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 
+from termweave.declared_settings import settings_of
 from termweave.training import families, mixture
 from termweave.training.dev_measure import DevelopmentSet, ranking_measure
 from termweave.training.families import PreparedData
 from termweave.training.methods import base as methods
 from termweave.training.methods.base import TrainingMethod
-from termweave.training.methods.parameters import BACKBONE, DATA, LOOP, NEGATIVES, OPTIMISER
+from termweave.training.methods.parameters import PRESET, NegativesParameters, TrainingParameters
 from termweave.training.trainer.objective import Objective
 from tests.training.conftest import SMALL
+
+
+@dataclass(frozen=True)
+class BagParameters(NegativesParameters, TrainingParameters):
+    """The parameters of bags."""
+
+    heading: ClassVar[str] = "Of bags"
+    family: ClassVar[str] = "bags"
+    preset: Annotated[Literal["default"], PRESET] = "default"
 
 
 class Bags:
@@ -22,10 +34,10 @@ class Bags:
 
     kind = "bags"
 
-    def check(self, method, settings, setup):
+    def check(self, settings, setup):
         """Nothing to refuse."""
 
-    def build_model(self, method, settings, backbone):
+    def build_model(self, settings, backbone):
         torch.manual_seed(0)
         model = torch.nn.Module()
         model.backbone = torch.nn.Module()
@@ -83,21 +95,15 @@ def test_a_new_family_is_trained(folder, base, tmp_path, monkeypatch):
         source="",
         equations=(),
         note="",
-        family="bags",
-        parameters=(),
-        groups=(BACKBONE, DATA, LOOP, OPTIMISER, NEGATIVES),
+        parameters=BagParameters,
         presets={},
         loss=loss,
     )
     monkeypatch.setattr(families, "get", {"bags": Bags()}.get)
-    assert not {"k1", "terms", "hidden", "bits"} & {
-        parameter.name for parameter in method.every
-    }  # none of term weights' settings
-    given = [setting for setting in SMALL if setting.partition("=")[0] not in ("layer", "hidden")]
-    settings = method.settings(
-        methods.given((*given, f"backbone={base}", "steps=120", "every=20", "patience=9", "top_layers=0"), None)
-    )
-    data = mixture.parts(method, str(folder), settings, tmp_path, lambda _: None)
+    assert not {"terms", "hidden"} & settings_of(method.parameters).keys()  # none of term weights' parameters
+    given = [setting for setting in SMALL if setting.partition("=")[0] != "hidden"]
+    settings = method.settings(methods.given((*given, f"backbone={base}", "steps=120", "every=20", "patience=9", "top_layers=0")))
+    data = mixture.parts(str(folder), settings, tmp_path, lambda _: None)
     said = []
     trained = mixture.learn(method, settings, data, tmp_path / "run", say=said.append)
     assert max(trained.history.values) > trained.history.values[0]

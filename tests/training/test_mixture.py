@@ -28,8 +28,8 @@ def two_fits(context):
 
 def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypatch):
     method = replace(methods.get("fectek"), fits=two_fits)
-    settings = method.settings(methods.given((*SMALL, f"backbone={base}"), None))
-    data = mixture.parts(method, str(folder), settings, tmp_path, lambda _: None)
+    settings = method.settings(methods.given((*SMALL, f"backbone={base}")))
+    data = mixture.parts(str(folder), settings, tmp_path, lambda _: None)
 
     def learn(home):
         model = mixture.learn(method, settings, data, tmp_path / home)
@@ -46,7 +46,7 @@ def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypa
     draw, stopped = BatchSampler.draw, []
 
     def stops(self, number):
-        if self._settings["seed"] == 1 and number == 12 and not stopped:
+        if self._settings.seed == 1 and number == 12 and not stopped:
             stopped.append(number)
             raise RuntimeError
         return draw(self, number)

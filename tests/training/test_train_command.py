@@ -168,7 +168,7 @@ def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
 
 
 def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
-    first = train(capsys, folder, base, tmp_path / "first", settings=(*SMALL, "steps=20", "ema=0.5", "dropout=0.1"))
+    first = train(capsys, folder, base, tmp_path / "first", settings=(*SMALL, "steps=20"))
     begun = (*SMALL, "steps=1", f"start={tmp_path / 'first'}")
     again = train(capsys, folder, base, tmp_path / "again", settings=begun)
     assert again["history"]["values"][0] == pytest.approx(first["dev"], abs=1e-9)
@@ -184,7 +184,7 @@ def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
 
     assert "another shape (hidden: 16, here 8)" in refused("a", "hidden=8", status=2)
     assert "another form" in refused("b", "anchor=idf", status=2)
-    assert "another backbone" in refused("c", "backbone=scratch", "layer=1", status=2)
+    assert "another backbone" in refused("c", "backbone=scratch", status=2)
     assert "no model named 'nobody'" in refused("d", "start=nobody", status=2)
     (tmp_path / "first" / "heads.safetensors").write_bytes(b"broken")
     assert "heads.safetensors is damaged" in refused("e", status=1)
@@ -304,12 +304,12 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tm
     assert both > one + 0.2
     assert "--resume" in train(capsys, corpus, base, tmp_path / "out", settings=sets[:-1], status=2)
     other = train(capsys, corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
-    assert f"beside was '{folder}' and is ''" in other
+    assert f"beside was ['{folder}'] and is []" in other
 
 
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     """The toy backbone counts to 64; teacher, its weight and the temperature were left to termweave."""
-    sets = ("steps=1", "dev=8", "layer=1", "pairs=corpus", "views=span", "max_length=30000")
+    sets = ("steps=1", "dev=8", "pairs=corpus", "views=span", "max_length=30000")
     folder = Path(shutil.copytree(folder, tmp_path / "my docs"))
     planned = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)["settings"]
     assert (planned["max_length"], planned["training_length"], planned["teacher"]) == (64, 64, "minmax")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
+    from termweave.training.methods.parameters import TrainingParameters
 
-def load(folder: Path, settings: Mapping[str, Any]) -> Any:
+
+def load(folder: Path, settings: TrainingParameters) -> Any:
     """Load a backbone; its lower layers are frozen as the setting `top_layers` says.
 
     Raises:
@@ -21,8 +24,8 @@ def load(folder: Path, settings: Mapping[str, Any]) -> Any:
     """
     from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
 
-    backbone = load_backbone(folder, int(settings["layers"]))
-    freeze(backbone, int(settings["top_layers"]))
+    backbone = load_backbone(folder, settings.layers)
+    freeze(backbone, settings.top_layers)
     return backbone
 
 
@@ -54,13 +57,13 @@ def length(backbone: Any, wanted: int) -> int:
     return min(wanted, int(getattr(config, "max_position_embeddings", wanted)) - before)
 
 
-def settled(backbone: Any, settings: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+def settled(backbone: Any, settings: Any, say: Callable[[str], None]) -> Any:
     """Return the settings with lengths that the backbone can read, and tell the user which ones were cut."""
-    lengths = {name: length(backbone, int(settings[name])) for name in ("max_length", "training_length")}
+    lengths = {name: length(backbone, getattr(settings, name)) for name in ("max_length", "training_length")}
     for name, allowed in lengths.items():
-        if allowed != settings[name]:
-            say(f"{name} is {allowed:,}, not {settings[name]:,}: the backbone counts no further")
-    return {**settings, **lengths}
+        if allowed != (asked := getattr(settings, name)):
+            say(f"{name} is {allowed:,}, not {asked:,}: the backbone counts no further")
+    return replace(settings, **lengths)
 
 
 def fingerprint(backbone: Any) -> str:

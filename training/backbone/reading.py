@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.encoders.kinds.sentence_layout import prompts_of
 from termweave.encoders.kinds.sentence_modules import read_json, read_modules
@@ -13,6 +13,8 @@ from termweave.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from termweave.training.methods.parameters import TrainingParameters
 
 #: The poolings of a joint model (`encoders.models.joint_model.POOLING`, which needs torch).
 _POOLING = ("mean", "cls")
@@ -35,7 +37,7 @@ class BackboneReading:
         return self.prompts.get(kind, "")
 
 
-def reading_of(folder: Path, settings: Mapping[str, Any]) -> BackboneReading:
+def reading_of(folder: Path, settings: TrainingParameters) -> BackboneReading:
     """How a joint model on this backbone reads. Weights alone need neither the pooling nor a prompt.
 
     Args:
@@ -46,7 +48,7 @@ def reading_of(folder: Path, settings: Mapping[str, Any]) -> BackboneReading:
         UsageError: The backbone makes its vectors in a way that a joint model cannot.
         ModelError: A description in the folder is damaged.
     """
-    if "dense" not in settings.get("outputs", ""):
+    if "dense" not in settings.outputs:
         return BackboneReading()
     if (folder / MANIFEST).is_file():
         manifest = ModelFolder.read(folder, check=False).manifest

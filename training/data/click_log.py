@@ -61,13 +61,12 @@ class Clicks:
         return Pairs(list(self.counts), [frozenset(of) for of in self.counts.values()], shares / shares.sum())
 
 
-def gather(log: Path | str, place: Mapping[str, int], *, split: str = "corrected") -> Clicks:
+def gather(log: Path | str, place: Mapping[str, int]) -> Clicks:
     """Read a log.
 
     Args:
         log: The file, or the address of a log of user behaviour.
         place: Index of each document of the corpus.
-        split: "corrected" for positions or "raw", of a log of user behaviour.
 
     Raises:
         UsageError: There is no such file.
@@ -76,7 +75,7 @@ def gather(log: Path | str, place: Mapping[str, int], *, split: str = "corrected
     clicks = Clicks()
     rows: Iterator[tuple[str, str, float]]
     if str(log).startswith(ubi.PREFIX):
-        behaviour = ubi.UbiLog(str(log), split)
+        behaviour = ubi.UbiLog(str(log), "corrected")
         rows = ((query, document, count) for query, of in behaviour.counts().items() for document, count in of.items())
         clicks.notes += behaviour.notes
     else:

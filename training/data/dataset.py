@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from termweave.records import Document
+    from termweave.training.methods.parameters import TrainingParameters
 
 _LEAST = 10
 
@@ -51,7 +52,7 @@ class Examples:
     remark: str = ""
 
 
-def read(spec: str, settings: Mapping[str, Any]) -> Examples:
+def read(spec: str, settings: TrainingParameters) -> Examples:
     """Read the data set.
 
     Raises:
@@ -60,7 +61,7 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     """
     origin = _origin(spec, settings)
     base, split = _judged_split(spec) if origin == "qrels" else (spec, "")
-    documents, repeated = documents_of(base, settings, skip_bad=bool(settings.get("skip_bad")))
+    documents, repeated = documents_of(base, settings.reading)
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
     examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
@@ -71,24 +72,17 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
 
 
-def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> tuple[list[Document], str]:
+def documents_of(spec: str, reading: Mapping[str, Any]) -> tuple[list[Document], str]:
     """Return the documents of a corpus that have a text, the first of each id, and a remark on those left out.
 
     Args:
         spec: The corpus.
-        settings: The names of its fields are read.
-        skip_bad: Leave out what cannot be read, and the second of two with one id.
+        reading: Keyword arguments of `corpora.open_source`.
 
     Raises:
-        InputError: Two of one id say different things, and `skip_bad` does not hold.
+        InputError: Two of one id say different things, and `skip_bad` is not among `reading`.
     """
-    source = open_source(
-        spec,
-        skip_bad=skip_bad,
-        id_field=settings.get("id_field") or None,
-        title_field=settings.get("title_field") or None,
-        text_fields=[name for name in settings.get("text_field", "").split(",") if name],
-    )
+    source = open_source(spec, **reading)
     by_id: dict[str, Document] = {}
     again = 0
     for document in source.documents():
@@ -96,7 +90,7 @@ def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> t
         if first is document:
             continue
         again += 1
-        if not skip_bad and first.content != document.content:
+        if not reading.get("skip_bad") and first.content != document.content:
             raise InputError(
                 f"{source.name} has two documents {document.id!r} that say different things ({_place(first)} and {_place(document)}).",
                 "Give each an id of its own, or train on the first of each with --skip-bad.",
@@ -113,11 +107,11 @@ def _place(document: Document) -> str:
     return f"line {document.line}" if document.line is not None else "no line"
 
 
-def _origin(spec: str, settings: Mapping[str, Any]) -> str:
-    chosen = str(settings["pairs"])
+def _origin(spec: str, settings: TrainingParameters) -> str:
+    chosen = settings.pairs
     if chosen == "auto":
-        return "clicks" if settings["clicks"] else "qrels" if _has_pairs(spec) else "corpus"
-    if chosen == "clicks" and not settings["clicks"]:
+        return "clicks" if settings.clicks else "qrels" if _has_pairs(spec) else "corpus"
+    if chosen == "clicks" and not settings.clicks:
         raise UsageError("pairs=clicks needs a click log.", "Name it: --set clicks=FILE.")
     return chosen
 
@@ -146,7 +140,7 @@ def _judged_split(spec: str) -> tuple[str, str]:
         raise
 
 
-def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
+def _judged(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
     """Read a split of a BEIR folder. Held-out questions come from its split "dev", else from the split itself."""
     place = {document.id: index for index, document in enumerate(documents)}
 
@@ -175,30 +169,30 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
         train, dev = _held_out(train, settings)
     else:
         queries |= zip(dev_names, dev.questions, strict=True)
-        dev = dev.part(_drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
+        dev = dev.part(_drawn(len(dev), settings.dev, settings.seed + 1))
     return Examples("qrels", ids, texts, texts, train, dev, queries)
 
 
-def _clicked(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
+def _clicked(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
     """Make questions of the queries of a click log."""
     del base, split
     place = {document.id: index for index, document in enumerate(documents)}
-    clicked = click_log.gather(str(settings["clicks"]), place, split=str(settings["click_counts"]))
+    clicked = click_log.gather(settings.clicks, place)
     every = clicked.pairs()
     texts, ids = [document.content for document in documents], [document.id for document in documents]
     train, dev = _held_out(every, settings)
     return Examples("clicks", ids, texts, texts, train, dev, {each: each for each in every.questions}, clicked.remark)
 
 
-def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
+def _made(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
     """Make questions of the documents of a corpus.
 
     Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
     answers, and nothing could be learned from them as right ones.
     """
     del base, split
-    wanted = pseudo_queries.parse(str(settings["views"]))
-    generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
+    wanted = settings.views
+    generator = random.Random(settings.seed)  # noqa: S311 - a draw, not a secret
     examples = []
     for document in documents:
         made = [(view, *pair) for view in wanted for pair in pseudo_queries.made(document, (view,), generator)]
@@ -206,7 +200,7 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
             text = replace(document, title="", text=rest).content
             examples.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))
     generator.shuffle(examples)
-    examples = examples[: int(settings["questions"]) + int(settings["dev"])]
+    examples = examples[: settings.questions + settings.dev]
     wholes, every_text = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
     for place, (*_, document_id, is_part) in enumerate(examples):
         every_text[document_id].add(place)
@@ -223,9 +217,9 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
     return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, queries)
 
 
-def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs]:
+def _held_out(every: Pairs, settings: TrainingParameters) -> tuple[Pairs, Pairs]:
     """Split questions into training and held-out ones (a tenth at most)."""
-    held_out = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
+    held_out = set(_drawn(len(every), min(settings.dev, max(1, len(every) // 10)), settings.seed + 1))
     kept = [place for place in range(len(every)) if place not in held_out]
     return every.part(kept), every.part(sorted(held_out))
 

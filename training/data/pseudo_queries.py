@@ -45,19 +45,17 @@ def made(document: Document, views: Sequence[str], generator: random.Random) -> 
                 yield question, rest
 
 
-def parse(views: str) -> tuple[str, ...]:
-    """Split ``title,span`` into the names of views.
+def check(views: Sequence[str]) -> None:
+    """Refuse a view that is not known, and none at all.
 
     Raises:
-        UsageError: A view that is not known.
+        UsageError: There is such a name, or no name.
     """
-    names = tuple(part.strip() for part in views.split(",") if part.strip())
-    for name in names:
+    for name in views:
         if name not in _VIEWS:
             raise UsageError(f"There is no view {name!r}.", f"Views: {', '.join(_VIEWS)}.")
-    if not names:
+    if not views:
         raise UsageError("views is empty.", f"Views: {', '.join(_VIEWS)}.")
-    return names
 
 
 def _size(text: str) -> int:
@@ -118,3 +116,5 @@ _VIEWS: dict[str, Callable[[Document, random.Random], Iterator[tuple[str, str]]]
     "sentence": _sentence,
     "span": _span,
 }
+#: The names of all views.
+VIEWS = tuple(_VIEWS)

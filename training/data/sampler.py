@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -63,36 +63,36 @@ class Batch:
 class BatchSampler:
     """The batches of a run, as a data set that torch's data loader reads in order."""
 
-    def __init__(self, inputs: Sequence[TrainingInputs], settings: Mapping[str, Any]) -> None:
+    def __init__(self, inputs: Sequence[TrainingInputs], settings: Any) -> None:
         """Prepare to draw.
 
         Args:
             inputs: One or more data sets.
-            settings: Of the method: seed, batch, steps, accumulate and, where the method draws hard negatives, drawn.
+            settings: Of the method: seed, batch, steps and, where the method draws hard negatives, drawn.
         """
         self._inputs, self._settings = list(inputs), settings
         shares = np.array([each.share for each in self._inputs])
         self._shares = shares / shares.sum()
 
     def __len__(self) -> int:
-        return int(self._settings["steps"]) * int(self._settings.get("accumulate", 1))
+        return int(self._settings.steps)
 
     def __getitem__(self, number: int) -> Batch:
         return self.draw(number)
 
     def draw(self, number: int) -> Batch:
         """Draw one batch by its number in the run."""
-        generator = np.random.default_rng((int(self._settings["seed"]), number))
+        generator = np.random.default_rng((self._settings.seed, number))
         collection = int(generator.choice(len(self._inputs), p=self._shares))
         pairs, negatives = self._inputs[collection].pairs, self._inputs[collection].negatives
-        size = min(int(self._settings["batch"]), len(pairs) if pairs.shares is None else int((pairs.shares > 0).sum()))
+        size = min(self._settings.batch, len(pairs) if pairs.shares is None else int((pairs.shares > 0).sum()))
         questions = generator.choice(len(pairs), size=size, replace=False, p=pairs.shares)
         relevant = [sorted(pairs.relevant[question]) for question in questions.tolist()]
         documents = [answers[int(generator.integers(len(answers)))] for answers in relevant]
         owner = list(range(size))
         for row, question in enumerate(questions.tolist()):
             pool = negatives[question] if len(negatives) else ()
-            for place in generator.permutation(len(pool))[: int(self._settings.get("drawn", 0))]:
+            for place in generator.permutation(len(pool))[: self._settings.drawn]:
                 documents.append(int(pool[place]))
                 owner.append(row)
         return Batch(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64), collection)

@@ -55,9 +55,9 @@ class Distilled:
     temperature: float
 
     @classmethod
-    def from_settings(cls, teacher: Teacher | None, settings: Mapping[str, Any]) -> Distilled | None:
+    def from_settings(cls, teacher: Teacher | None, settings: Any) -> Distilled | None:
         """Read weight and temperature from the settings; None without a teacher."""
-        return None if teacher is None else cls(teacher, float(settings["teacher_weight"]), float(settings["temperature"]))
+        return None if teacher is None else cls(teacher, settings.teacher_weight, settings.temperature)
 
 
 @dataclass(frozen=True)

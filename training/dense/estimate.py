@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from termweave.training.families import RunEstimate
 from termweave.training.trainer.pass_cost import pass_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.declaration import DenseParameters
     from termweave.training.dense.model import Side, Towers
     from termweave.training.setup import RunSetup
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 _SAMPLE = 8
 
 
-def estimate(method: DenseMethod, model: Towers, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+def estimate(model: Towers, settings: DenseParameters, setup: RunSetup) -> RunEstimate:
     """Run a few queries and documents forwards and backwards, and estimate minutes and memory from that.
 
     Minutes cover all steps and evaluations on this machine as busy as it is now. Memory is that of parameters, gradients, the optimiser's
     moments and the activations of one chunk; libraries and data come on top.
     """
     model.train()
-    queries, documents = method.texts(settings)
+    queries, documents = settings.texts()
     query_seconds, query_bytes = _one_text(model, "query", setup.train.questions, settings, setup)
     document_seconds, document_bytes = _one_text(model, "document", setup.texts, settings, setup)
-    chunk = int(settings["chunk"]) or max(queries, documents)
+    chunk = settings.chunk or max(queries, documents)
     again = 4 / 3 if max(queries, documents) > chunk else 1.0  # a cached chunk is computed forwards twice
     step = again * (queries * query_seconds + documents * document_seconds)
-    looks = int(settings["steps"]) // int(settings["every"]) + 1
+    looks = settings.steps // settings.every + 1
     searched = 0 if model.fixed_documents else len(setup.texts)
     looking = (searched * document_seconds + len(setup.dev) * query_seconds) / 3  # forwards alone
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
@@ -46,18 +46,16 @@ def estimate(method: DenseMethod, model: Towers, settings: Mapping[str, Any], se
     activations = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
     model.zero_grad(set_to_none=True)
     return RunEstimate(
-        minutes=method.rounds(settings) * (int(settings["steps"]) * step + looks * looking) / 60,
+        minutes=settings.rounds() * (settings.steps * step + looks * looking) / 60,
         memory_bytes=round(4 * (4 * trained + fixed) + activations),
     )
 
 
-def _one_text(
-    model: Towers, side: Side, texts: Sequence[str], settings: Mapping[str, Any], setup: RunSetup
-) -> tuple[float, float]:
+def _one_text(model: Towers, side: Side, texts: Sequence[str], settings: DenseParameters, setup: RunSetup) -> tuple[float, float]:
     """Seconds for a text forwards and backwards, and the bytes of its activations."""
     _, reading = reading_of(setup.backbone)
     tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
-    length = loading.length(model.backbone, int(settings["training_length"]))
+    length = loading.length(model.backbone, settings.training_length)
     sample = tokenise(tokenizer, texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], length, reading.prompt(side))
     rows = np.arange(len(sample))
     seconds, activations = pass_cost(model, lambda: model.encode(side, sample, rows))

@@ -8,14 +8,14 @@ from termweave.errors import UsageError
 from termweave.training.families import CardText, PreparedData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import Manifest
-    from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.declaration import DenseParameters
     from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.evaluation import DenseDevelopment
     from termweave.training.dense.inputs import DenseInputs
@@ -33,32 +33,30 @@ class DenseVectors:
 
     kind = "dense"
 
-    def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
+    def check(self, settings: DenseParameters, setup: RunSetup) -> None:
         """Refuse a file of candidates that is not there, and a ranker that cannot teach."""
-        del method, setup
+        del setup
         from pathlib import Path  # noqa: PLC0415
 
         from termweave.training.ranker import teacher  # noqa: PLC0415 - compiled libraries
 
-        teacher.check(str(settings.get("teacher", "")))
-        for name in ("mined_by", "candidates_from"):
-            given = str(settings.get(name, "model"))
-            if given not in ("bm25", "model") and not given.startswith("index:") and not Path(given).is_file():
-                raise UsageError(f"There is no run file {given}.", f"Set {name} to bm25, model, index:NAME, or a TREC run.")
+        teacher.check(settings.teacher)
+        ranking = settings.candidates_from
+        if ranking not in ("bm25", "model") and not ranking.startswith("index:") and not Path(ranking).is_file():
+            raise UsageError(f"There is no run file {ranking}.", "Set candidates_from to bm25, model, index:NAME, or a TREC run.")
 
-    def estimate(self, method: TrainingMethod, model: Towers, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+    def estimate(self, model: Towers, settings: DenseParameters, setup: RunSetup) -> RunEstimate:
         """Minutes and memory, from a few real texts."""
         from termweave.training.dense import estimate  # noqa: PLC0415 - torch
 
-        return estimate.estimate(cast("DenseMethod", method), model, settings, setup)
+        return estimate.estimate(model, settings, setup)
 
-    def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> Towers:
+    def build_model(self, settings: DenseParameters, backbone: Path) -> Towers:
         """The towers as training begins with them.
 
         Raises:
             UsageError: The backbone's folder has modules that are not trained.
         """
-        del method
         from termweave.encoders.kinds.sentence_modules import read_modules  # noqa: PLC0415
         from termweave.training.backbone import loading  # noqa: PLC0415 - torch
         from termweave.training.dense.model import POOLING, Towers, reinitialise  # noqa: PLC0415 - torch
@@ -74,23 +72,23 @@ class DenseVectors:
         transformer = loading.load(backbone, settings)
         if hasattr(transformer, "set_attn_implementation"):
             transformer.set_attn_implementation("sdpa")  # faster in training than what exports best
-        reinitialise(transformer, int(settings["reinitialise"]), int(settings["seed"]))
-        unit = settings.get("vectors", "unit") == "unit" or read_modules(backbone).normalised
-        return Towers(transformer, pooling=manifest.pooling, towers=str(settings["towers"]), unit=unit)
+        reinitialise(transformer, settings.reinitialise, settings.seed)
+        unit = settings.vectors == "unit" or read_modules(backbone).normalised
+        return Towers(transformer, pooling=manifest.pooling, towers=settings.towers, unit=unit)
 
     def prepare(self, method: TrainingMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:
         """Token ids, hard negatives, the method's targets, and the held-out questions."""
         from termweave.training.dense import preparation  # noqa: PLC0415 - torch
 
-        return preparation.prepare(cast("DenseMethod", method), part, model, say)
+        return preparation.prepare(method, part, model, say)
 
     def objective(
-        self, method: TrainingMethod, model: Towers, inputs: Sequence[DenseInputs], settings: Mapping[str, Any]
+        self, method: TrainingMethod, model: Towers, inputs: Sequence[DenseInputs], settings: DenseParameters
     ) -> DenseObjective:
         """The towers that are trained, and the method's loss."""
         from termweave.training.dense.dense_objective import DenseObjective  # noqa: PLC0415 - torch
 
-        return DenseObjective(cast("DenseMethod", method), model, inputs, settings)
+        return DenseObjective(method, model, inputs, settings)
 
     def evaluate(self, model: Towers, development: DevelopmentSet) -> NDArray[np.float64]:
         """The measure of each held-out question by exact search, with vectors in half precision."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +11,14 @@ from termweave.support.batching import in_parts
 from termweave.training.data.sampler import BatchSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
     from termweave.training.data.pairs import Pairs
-    from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.declaration import DenseParameters
+    from termweave.training.methods.base import TrainingMethod
 
 #: Texts tokenised at a time.
 _BLOCK = 1024
@@ -77,8 +78,7 @@ class DenseInputs:
         negatives: For each question its hard negatives, best first; may be empty.
         questions: Token ids of the training questions.
         documents: Token ids of all documents.
-        targets: What the method computed before training (`DenseMethod.targets`).
-        mine: Mines the hard negatives again, with the model as it is now.
+        targets: What the method computed before training (`TrainingMethod.targets`).
     """
 
     share: float
@@ -87,7 +87,6 @@ class DenseInputs:
     questions: TokenIds
     documents: TokenIds
     targets: Any = None
-    mine: Callable[[], list[NDArray[np.int64]]] = list
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class DenseBatch:
 
     Attributes:
         collection: Index of the data set that they are of.
-        drawn: What the method drew (`DenseMethod.draw`).
+        drawn: What the method drew (`TrainingMethod.draw`).
     """
 
     collection: int
@@ -108,10 +107,9 @@ class DenseBatchSampler(BatchSampler):
 
     def __init__(
         self,
-        method: DenseMethod,
+        method: TrainingMethod,
         inputs: Sequence[DenseInputs],
-        settings: Mapping[str, Any],
-        refreshed: Mapping[int, Sequence[list[NDArray[np.int64]]]],
+        settings: DenseParameters,
     ) -> None:
         """Prepare to draw; further arguments as in `BatchSampler`.
 
@@ -119,21 +117,15 @@ class DenseBatchSampler(BatchSampler):
             method: Draws the batch.
             inputs: One or more data sets.
             settings: Of the method.
-            refreshed: Step after which negatives were mined again -> the negatives of each data set; it grows while training runs.
         """
         super().__init__(inputs, settings)
-        self._method, self._dense, self._refreshed = method, list(inputs), refreshed
+        self._method, self._dense = method, list(inputs)
 
     def draw(self, number: int) -> Any:
         """Draw one batch by its number in the run."""
-        generator = np.random.default_rng((int(self._settings["seed"]), number))
+        generator = np.random.default_rng((self._settings.seed, number))
         collection = int(generator.choice(len(self._dense), p=self._shares))
-        inputs, taken = self._dense[collection], int(self._settings.get("accumulate", 1))
-        # Trainer draws one batch ahead: negatives that are mined after a step serve from the second batch after it on, also where a
-        # run is resumed there.
-        if valid := [step for step in self._refreshed if number > step * taken]:
-            inputs = replace(inputs, negatives=self._refreshed[max(valid)][collection])
-        return DenseBatch(collection, self._method.draw(inputs, self._settings, generator))
+        return DenseBatch(collection, self._method.draw(self._dense[collection], self._settings, generator))
 
 
 def draw_questions(pairs: Pairs, size: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
     from termweave.training.dense.preparation import TargetContext
 
-#: Before the name of a live index in the settings `mined_by` and `candidates_from`.
+#: Before the name of a live index in the setting `candidates_from`.
 INDEX = "index:"
 
 
-def mined(context: TargetContext, ranking: str, depth: int, *, cached: bool = True) -> RankedLists:
+def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
     """The best documents of each training question.
 
     Args:
         context: Questions, documents and the model.
         ranking: "model", "bm25", "index:NAME", or the path of a run file.
         depth: Length of a list.
-        cached: Look in the cache folder first, and keep the lists there. Run files are read anyway.
 
     Raises:
         UsageError: The live index has none of the documents.
@@ -49,14 +48,12 @@ def mined(context: TargetContext, ranking: str, depth: int, *, cached: bool = Tr
     if ranking == "model":
         model = context.model
         towers = [loading.fingerprint(model.tower(side)) for side in ("query", "document")]
-        return _cached(
-            context, [ranking, *towers, model.pooling, str(model.unit)], depth, lambda: _by_model(context, depth), cached=cached
-        )
+        return _cached(context, [ranking, *towers, model.pooling, str(model.unit)], depth, lambda: _by_model(context, depth))
     if ranking == "bm25":
-        return _cached(context, [ranking, context.setup.statistics.hash], depth, lambda: _by_bm25(context, depth), cached=cached)
+        return _cached(context, [ranking, context.setup.statistics.hash], depth, lambda: _by_bm25(context, depth))
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
-        return _cached(context, [ranking, index.generation], depth, lambda: _by_index(context, index, depth), cached=cached)
+        return _cached(context, [ranking, index.generation], depth, lambda: _by_index(context, index, depth))
     return candidate_lists.from_run(Path(ranking), _question_ids(context), _positions(context), depth)
 
 
@@ -95,11 +92,7 @@ def _positions(context: TargetContext) -> dict[str, int]:
     return {context.setup.examples.ids[place]: index for index, place in enumerate(context.setup.places)}
 
 
-def _cached(
-    context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists], *, cached: bool
-) -> RankedLists:
-    if not cached:
-        return compute()
+def _cached(context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists]) -> RankedLists:
     state = blake2b(repr([*what, depth, context.setup.places]).encode(), digest_size=12)
     for texts in (context.inputs.questions, context.inputs.documents):
         for array in (texts.values, texts.starts):

@@ -69,7 +69,7 @@ def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderCon
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "2_Normalize").mkdir(exist_ok=True)
     _write_json(folder / "1_Pooling" / sentence_modules.CONFIG, pooling)
-    length = loading.length(backbone, int(contents.settings["max_length"]))
+    length = loading.length(backbone, contents.settings.max_length)
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": reading.lower})
     config: Mapping[str, Any] = {"prompts": reading.prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     _write_json(folder / "config_sentence_transformers.json", config)

@@ -18,16 +18,16 @@ from termweave.training.dense.inputs import DenseInputs, tokenise
 from termweave.training.families import PreparedData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import Manifest
-    from termweave.training.dense.declaration import DenseMethod
     from termweave.training.dense.labels.candidate_lists import RankedLists
     from termweave.training.dense.model import Towers
+    from termweave.training.methods.base import TrainingMethod
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
 
@@ -42,15 +42,13 @@ class TargetContext:
         model: As training begins.
         settings: Of the method.
         say: Told what happens.
-        cached: Whether mined lists are looked for and kept in the cache folder.
     """
 
     part: DataPart
     inputs: DenseInputs
     model: Towers
-    settings: Mapping[str, Any]
+    settings: Any
     say: Callable[[str], None]
-    cached: bool = True
 
     @property
     def setup(self) -> RunSetup:
@@ -73,17 +71,13 @@ class TargetContext:
         """The best documents of each training question (`mining.mined`)."""
         from termweave.training.dense.mining import mined  # noqa: PLC0415 - the client of a server, which few runs ask
 
-        return mined(self, ranking, depth, cached=self.cached)
+        return mined(self, ranking, depth)
 
     def hard_negatives(self) -> list[NDArray[np.int64]]:
-        """Wrong documents of each question, as the settings `negatives`, `mined_by` and `margin` say; [] where there are none."""
-        depth, margin, pairs = int(self.settings.get("negatives", 0)), float(self.settings.get("margin", -1)), self.inputs.pairs
-        if not depth or not self.settings.get("drawn", 1):
+        """BM25's best wrong documents of each question; [] where none are drawn."""
+        if not self.settings.negatives or not self.settings.drawn:
             return []
-        lists = self.candidates(str(self.settings["mined_by"]), depth)
-        if margin < 0:
-            return lists.negatives(pairs.known)
-        return lists.negatives(pairs.known, self.question_vectors, self.document_vectors, pairs.relevant, margin)
+        return self.candidates("bm25", self.settings.negatives).negatives(self.inputs.pairs.known)
 
 
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
@@ -92,12 +86,12 @@ def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
     return manifest, DenseSettings.from_manifest(manifest)
 
 
-def prepare(method: DenseMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:
+def prepare(method: TrainingMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:
     """Tokenise the texts, find hard negatives, compute the method's targets (`families.Family.prepare`)."""
     setup, settings = part.setup, part.settings
     _, reading = reading_of(setup.backbone)
     tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
-    length, whole = (loading.length(model.backbone, int(settings[name])) for name in ("training_length", "max_length"))
+    length, whole = (loading.length(model.backbone, getattr(settings, name)) for name in ("training_length", "max_length"))
     query, document = reading.prompt("query"), reading.prompt("document")
     inputs = DenseInputs(
         share=part.share,
@@ -107,8 +101,7 @@ def prepare(method: DenseMethod, part: DataPart, model: Towers, say: Callable[[s
         documents=tokenise(tokenizer, setup.texts, length, document),
     )
     context = TargetContext(part, inputs, model, settings, say)
-    again = replace(context, say=lambda _: None, cached=False)
-    inputs = replace(inputs, negatives=context.hard_negatives(), mine=lambda: replace(again).hard_negatives())
+    inputs = replace(inputs, negatives=context.hard_negatives())
     inputs = replace(inputs, targets=method.targets(replace(context, inputs=inputs)))
     plain = (setup.analysis, setup.statistics, BM25())
     searched = tokenise(tokenizer, setup.texts, whole, document)
@@ -117,7 +110,7 @@ def prepare(method: DenseMethod, part: DataPart, model: Towers, say: Callable[[s
         plain=bm25_weights(setup.texts, *plain, "document"),
         asked=bm25_weights(setup.dev.questions, *plain, "query"),
         bits=0,
-        measure=str(settings["measure"]),
+        measure=settings.measure,
         questions=tokenise(tokenizer, setup.dev.questions, whole, query),
         documents=searched,
         fixed=model.vectors("document", searched) if model.fixed_documents else None,

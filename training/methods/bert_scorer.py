@@ -24,17 +24,19 @@ Worked example: |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.methods.base import Preset
-from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import BACKBONE, DATA, LOOP, OPTIMISER
-from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
+from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.parameters import PRESET
+from termweave.training.term_weights.declaration import TermWeightParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import torch
@@ -57,14 +59,14 @@ def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
     documents = batch.documents[: len(batch.questions)]
     asked, given = inputs.questions.anchors, inputs.documents.anchors
     errors: list[Tensor] = []
-    if settings["target"] == "recall":
+    if settings.target == "recall":
         targets = [recall(given[y], [asked[x] for x in inputs.answered[y]]) for y in documents.tolist()]
         errors.append(_errors(objective, batch, documents, "document", targets))
     else:
         pairs = zip(batch.questions.tolist(), documents.tolist(), strict=True)
         targets = [tfidf(asked[x], given[y], inputs.statistics) for x, y in pairs]
         errors.append(_errors(objective, batch, batch.questions, "query", targets))
-        if settings["sides"] == "both":
+        if settings.sides == "both":
             targets = [tfidf(given[y], given[y], inputs.statistics) for y in documents.tolist()]
             errors.append(_errors(objective, batch, documents, "document", targets))
     every = torch.cat(errors)
@@ -81,7 +83,7 @@ def _errors(
     """Squared error of each piece of some texts: ``(P,)``."""
     side = objective.side(batch, texts, {}, kind, everything=True)
     features = objective.features(side, objective.encode(batch, side)[0])
-    wanted = torch.from_numpy(piece_targets(side, targets) * objective.settings["target_scale"]).to(features)
+    wanted = torch.from_numpy(piece_targets(side, targets)).to(features)
     return (objective.logits(side, features) - wanted) ** 2
 
 
@@ -121,17 +123,42 @@ def piece_targets(side: BatchSide, targets: Sequence[NDArray[np.float64]]) -> ND
     return of_term / counts[inverse]
 
 
-def _form(settings: Mapping[str, Any]) -> Form:
-    from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+@dataclass(frozen=True)
+class BertScorerParameters(TermWeightParameters):
+    """The parameters of bert-scorer."""
 
-    return Form(settings["anchor"], "linear", "sum", "one" if settings["target"] == "recall" else "learned")
+    heading: ClassVar[str] = "Of bert-scorer"
+    gone: ClassVar[Mapping[str, str]] = {"target_scale": "Targets are those of Eq. 1."}
+    preset: Annotated[Literal["default", "paper", "paper-chinese", "paper-frozen"], PRESET] = "default"
+    target: Annotated[Literal["tfidf", "recall"], Setting("What is predicted.")] = "tfidf"
+    anchor: Annotated[Literal["none", "idf", "bm25"], Setting("What the predicted number is multiplied with in the index.")] = (
+        "none"
+    )
+    sides: Annotated[
+        Literal["query", "both"],
+        Setting("Whose words are trained on with target=tfidf: the questions' (as in the paper), or the documents' too."),
+    ] = "both"
+    bmes: Annotated[bool, Setting("Add an embedding of each piece's place in its word to the input (Chinese).")] = False
+    shared: bool = True
 
+    def check(self) -> None:
+        """Refuse bmes where it cannot be trained, or where the vector would change with it."""
+        super().check()
+        if self.bmes and self.top_layers != -1:
+            raise UsageError("bmes changes the input of the backbone, which is not trained.", "Add --set top_layers=-1.")
+        if self.bmes and self.outputs != "weights":
+            raise UsageError("A model with bmes gives weights alone.", "Add --set outputs=weights.")
 
-def _check(settings: Mapping[str, Any]) -> None:
-    if settings["bmes"] and settings["top_layers"] != -1:
-        raise UsageError("bmes changes the input of the backbone, which is not trained.", "Add --set top_layers=-1.")
-    if settings["bmes"] and settings["outputs"] != "weights":
-        raise UsageError("A model with bmes gives weights alone.", "Add --set outputs=weights.")
+    def form(self) -> Form:
+        """A linear logit, which the pieces of a word share out."""
+        from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+
+        return Form(self.anchor, "linear", "sum", "one" if self.target == "recall" else "learned")
+
+    def texts(self) -> tuple[int, int]:
+        """A question, or a document, or both of each pair."""
+        both = self.target == "recall" or self.sides == "both"
+        return self.batch if self.target == "tfidf" else 0, self.batch if both else 0
 
 
 #: Targets and head of the paper.
@@ -141,11 +168,10 @@ _PRINTED = {
     "shared": True,
     "hidden": 0,
     "anchor": "none",
-    "target_scale": 1.0,
     "outputs": "weights",
 }
 
-METHOD = TermWeightMethod(
+METHOD = TrainingMethod(
     name="bert-scorer",
     title="Weights by regression on tf-idf or query-term recall.",
     source="LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target 'recall': DeepCT (Dai and Callan 2019)",
@@ -173,29 +199,6 @@ METHOD = TermWeightMethod(
         ),
         "paper-frozen": Preset("the paper's target and linear head for words, on a frozen backbone: minutes", _PRINTED),
     },
-    parameters=(
-        TrainingParameter("target", "tfidf", "What is predicted.", ("tfidf", "recall")),
-        TrainingParameter(
-            "anchor", "none", "What the predicted number is multiplied with in the index.", ("none", "idf", "bm25")
-        ),
-        TrainingParameter(
-            "sides",
-            "both",
-            "Whose words are trained on with target=tfidf: the questions' (as in the paper), or the documents' too.",
-            ("query", "both"),
-        ),
-        TrainingParameter("shared", default=True, help="One head for documents and queries, as in the paper."),
-        TrainingParameter("target_scale", 1.0, "Targets are multiplied by it; tf-idf targets are minute.", least=1e-6, most=1e6),
-        TrainingParameter(
-            "bmes", default=False, help="Add an embedding of each piece's place in its word to the input (Chinese)."
-        ),
-    ),
-    groups=(HEAD, START, BACKBONE, DATA, LOOP, OPTIMISER),
-    form=_form,
-    texts=lambda settings: (
-        int(settings["batch"]) if settings["target"] == "tfidf" else 0,
-        int(settings["batch"]) if settings["target"] == "recall" or settings["sides"] == "both" else 0,
-    ),
+    parameters=BertScorerParameters,
     loss=loss,
-    check=_check,
 )

@@ -9,8 +9,8 @@ candidates costs one product. For a query q with candidates c_1..c_N and judged 
 
 The target r is one of (setting `labels`):
 
-    teacher=ranker:FOLDER  r = softmax(o / T_t), o = the scores of a trained cross-encoder (`ranker.candidate_targets`), whatever `labels` says
-    hybrid     r = softmax(m / T_h), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
+    teacher=ranker:FOLDER  r = softmax(o), o = the scores of a trained cross-encoder (`ranker.candidate_targets`), whatever `labels` says
+    hybrid     r = softmax(m / .1), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
                were made of the corpus, where nobody judged anything
     hard       r = 1/|L(q)| on L(q), else 0                                                        plain CODER, ListNet
     uniform    r = (1 - e)/|L(q)| on L(q), e/(N - |L(q)|) elsewhere                                Eq. 2
@@ -35,18 +35,21 @@ Worked example: r'' = (3, 1, 2), L(q) = {0}, b = 1.5, n_max = 2, max-min: r' = (
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le
+
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import ENCODER, DenseMethod, towers, with_defaults
-from termweave.training.methods.base import Preset
-from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER
+from termweave.training.dense.declaration import DenseParameters
+from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.parameters import PRESET, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import torch
@@ -165,23 +168,24 @@ def _targets(context: TargetContext) -> ListTargets:
     """Retrieve the candidates with the base model and make the target distributions, once."""
     from termweave.training.dense.labels import list_targets  # noqa: PLC0415 - numpy
 
-    if context.settings["teacher"] != "none":
+    if context.settings.teacher != "none":
         from termweave.training.ranker.candidate_targets import ranker_targets  # noqa: PLC0415 - numpy
 
         return ranker_targets(context)
-    if context.settings["labels"] == "hybrid":
+    if context.settings.labels == "hybrid":
         return list_targets.hybrid_targets(context)
+    chosen: CoderParameters = context.settings
     smoothing = Smoothing(
-        *(context.settings[name] for name in ("labels", "smoothing", "boost", "keep_labels", "normalisation", "label_path"))
+        chosen.labels, chosen.smoothing, chosen.boost, chosen.keep_labels, chosen.normalisation, chosen.label_path
     )
     return list_targets.judged_targets(context, smoothing.target, with_evidence=smoothing.labels == "evidence")
 
 
-def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> NDArray[np.int64]:
+def _draw(inputs: DenseInputs, settings: CoderParameters, generator: np.random.Generator) -> NDArray[np.int64]:
     """The queries of a batch; their lists are fixed."""
     from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
 
-    return draw_questions(inputs.pairs, int(settings["batch"]), generator)
+    return draw_questions(inputs.pairs, settings.batch, generator)
 
 
 def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
@@ -200,17 +204,97 @@ def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
     return {"list": list_loss(scores, targets, objective.log_temperature, mask)}
 
 
-def extras(model: Towers, settings: Mapping[str, Any]) -> dict[str, nn.Module | nn.Parameter]:
+def extras(model: Towers, settings: CoderParameters) -> dict[str, nn.Module | nn.Parameter]:
     """T, learned on its logarithm."""
     del model
-    start = torch.tensor(math.log(float(settings["temperature"])))
-    return {"log_temperature": torch.nn.Parameter(start, requires_grad=bool(settings["learn_temperature"]))}
+    start = torch.tensor(math.log(settings.temperature))
+    return {"log_temperature": torch.nn.Parameter(start)}
 
 
-def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
-    """Questions that were made of the corpus have no judgements: hybrid search is the teacher there."""
-    labels = settings["labels"]
-    return {**settings, "labels": ("hybrid" if made else "evidence") if labels == "auto" else labels}
+@dataclass(frozen=True)
+class CoderParameters(MixtureParameters, DenseParameters):
+    """The parameters of coder."""
+
+    heading: ClassVar[str] = "Of coder"
+    gone: ClassVar[Mapping[str, str]] = {
+        "learn_temperature": "T is always learned, as in the paper.",
+        "teacher_temperature": "The ranker's scores are the targets' logits as they are.",
+        "hybrid_temperature": "The teacher's scores are divided by 0.1.",
+    }
+    preset: Annotated[Literal["default", "paper", "cocondenser"], PRESET] = "default"
+    towers: Literal["one", "two", "query"] = "query"
+    labels: Annotated[
+        Literal["auto", "hard", "uniform", "evidence", "hybrid"],
+        Setting(
+            "Target distribution: hard, uniform, evidence, or hybrid (scores of hybrid search); auto: evidence where there are judgements, "
+            "else hybrid."
+        ),
+    ] = "auto"
+    candidates: Annotated[int, Setting("Candidates of each query."), Ge(2), Le(10_000)] = 200
+    candidates_from: Annotated[
+        str,
+        Setting(
+            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save-run` writes it."
+        ),
+    ] = "model"
+    temperature: Annotated[
+        float, Setting("T of the predicted distribution as training begins; it is learned."), Gt(0), Le(1000)
+    ] = 0.05
+    smoothing: Annotated[float, Setting("With labels=uniform: the share that the other candidates get."), Ge(0), Le(1)] = 0.1
+    boost: Annotated[float, Setting("b: factor of the judged documents' normalised evidence."), Gt(0), Le(100)] = 1.222
+    keep_labels: Annotated[
+        int,
+        Setting(
+            "n_max: candidates with the most evidence that keep a label, judged ones counted among them; a judged one always keeps it. "
+            "0: all."
+        ),
+        Ge(0),
+        Le(10_000),
+    ] = 4
+    normalisation: Annotated[Literal["max-min", "std"], Setting("f_n: Eq. 13 or Eq. 14.")] = "max-min"
+    label_path: Annotated[
+        Literal["algorithm", "program"],
+        Setting("From evidence to labels: Algorithm 1 as printed, or as the authors' program computes it."),
+    ] = "algorithm"
+    evidence_weight: Annotated[
+        float,
+        Setting(
+            "lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone, the paper's mixed labels lie between."
+        ),
+        Ge(0),
+        Le(1),
+    ] = 0.75
+    context: Annotated[int, Setting("N_r: candidates in whose context neighbours are computed; 0: all."), Ge(0), Le(10_000)] = 60
+    k: Annotated[int, Setting("Neighbours of an element (Eq. 3)."), Ge(1), Le(1000)] = 10
+    k_exp: Annotated[int, Setting("Elements whose sets are averaged (Eq. 8)."), Ge(1), Le(1000)] = 3
+    tau: Annotated[float, Setting("Size of the sets that expand a neighbourhood, as a share of k (Eq. 5)."), Ge(0), Le(1)] = 0.0
+    inclusive: Annotated[
+        bool,
+        Setting(
+            "Expand a neighbourhood also at an overlap of exactly two thirds: Eq. 5 as printed. The authors' program does not."
+        ),
+    ] = False
+    vectors: Annotated[
+        Literal["unit", "given"],
+        Setting(
+            "Vectors of which scores and evidence are inner products: unit (of length 1, as an index keeps them), or given: as the base "
+            "model gives them, of length 1 only where its folder has a Normalize module. The trained model is searched by cosine in both "
+            "cases."
+        ),
+    ] = "unit"
+    teacher: Annotated[
+        str,
+        Setting("ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none."),
+    ] = "none"
+    layers_rate: float = 2e-5
+
+    def fitted(self, *, made: bool) -> CoderParameters:
+        """Questions that were made of the corpus have no judgements: hybrid search is the teacher there."""
+        return replace(self, labels="hybrid" if made else "evidence") if self.labels == "auto" else self
+
+    def texts(self) -> tuple[int, int]:
+        """Queries, and where documents are trained too the candidates of each."""
+        return self.batch, 0 if self.towers == "query" else self.batch * self.candidates
 
 
 #: Both columns of Tables 5 and 6, and the settings of the authors' public configuration that the paper does not print.
@@ -232,7 +316,7 @@ _MARCO = {
     "every": 1000,
 }
 
-METHOD = DenseMethod(
+METHOD = TrainingMethod(
     name="coder",
     title="List-wise fine-tuning over many candidates, with evidence-based label smoothing.",
     source="Evidence-based label smoothing and reranking by reciprocal nearest neighbours, on CODER (paper 002)",
@@ -259,7 +343,7 @@ METHOD = DenseMethod(
                 "keep_labels": 4,
                 "normalisation": "max-min",
                 "layers_rate": 1.73e-6,
-                "warmup_steps": 9000,
+                "warmup": 9000.0,
             },
         ),
         "cocondenser": Preset(
@@ -276,96 +360,13 @@ METHOD = DenseMethod(
                 "keep_labels": 32,
                 "normalisation": "std",
                 "layers_rate": 1.37e-6,
-                "warmup_steps": 12_000,
+                "warmup": 12_000.0,
             },
         ),
     },
-    parameters=(
-        towers("query"),
-        TrainingParameter(
-            "labels",
-            "auto",
-            "Target distribution: hard, uniform, evidence, or hybrid (scores of hybrid search); auto: evidence where there are judgements, "
-            "else hybrid.",
-            ("auto", "hard", "uniform", "evidence", "hybrid"),
-        ),
-        TrainingParameter("candidates", 200, "Candidates of each query.", least=2, most=10_000),
-        TrainingParameter(
-            "candidates_from",
-            "model",
-            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save-run` writes it.",
-        ),
-        TrainingParameter("temperature", 0.05, "T of the predicted distribution as training begins.", above=0, most=1000),
-        TrainingParameter("learn_temperature", default=True, help="Learn T."),
-        TrainingParameter("smoothing", 0.1, "With labels=uniform: the share that the other candidates get.", least=0, most=1),
-        TrainingParameter("boost", 1.222, "b: factor of the judged documents' normalised evidence.", above=0, most=100),
-        TrainingParameter(
-            "keep_labels",
-            4,
-            "n_max: candidates with the most evidence that keep a label, judged ones counted among them; a judged one always keeps it. 0: all.",
-            least=0,
-            most=10_000,
-        ),
-        TrainingParameter("normalisation", "max-min", "f_n: Eq. 13 or Eq. 14.", ("max-min", "std")),
-        TrainingParameter(
-            "label_path",
-            "algorithm",
-            "From evidence to labels: Algorithm 1 as printed, or as the authors' program computes it.",
-            ("algorithm", "program"),
-        ),
-        TrainingParameter(
-            "evidence_weight",
-            0.75,
-            "lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone, the paper's mixed labels lie between.",
-            least=0,
-            most=1,
-        ),
-        TrainingParameter(
-            "context", 60, "N_r: candidates in whose context neighbours are computed; 0: all.", least=0, most=10_000
-        ),
-        TrainingParameter("k", 10, "Neighbours of an element (Eq. 3).", least=1, most=1000),
-        TrainingParameter("k_exp", 3, "Elements whose sets are averaged (Eq. 8).", least=1, most=1000),
-        TrainingParameter("tau", 0.0, "Size of the sets that expand a neighbourhood, as a share of k (Eq. 5).", least=0, most=1),
-        TrainingParameter(
-            "inclusive",
-            default=False,
-            help="Expand a neighbourhood also at an overlap of exactly two thirds: Eq. 5 as printed. The authors' program does not.",
-        ),
-        TrainingParameter(
-            "vectors",
-            "unit",
-            "Vectors of which scores and evidence are inner products: unit (of length 1, as an index keeps them), or given: as the base model "
-            "gives them, of length 1 only where its folder has a Normalize module. The trained model is searched by cosine in both cases.",
-            ("unit", "given"),
-        ),
-        TrainingParameter(
-            "teacher",
-            "none",
-            "ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none.",
-        ),
-        TrainingParameter("teacher_temperature", 1.0, "The ranker's scores are divided by it.", above=0, most=1000),
-        TrainingParameter(
-            "hybrid_temperature",
-            0.1,
-            "With labels=hybrid: the teacher's scores, between 0 and 2, are divided by it.",
-            above=0,
-            most=100,
-        ),
-    ),
-    groups=(
-        ENCODER,
-        MIXTURE,
-        DATA,
-        with_defaults(LOOP, batch=32),
-        with_defaults(OPTIMISER, layers_rate=2e-5, schedule="linear", warmup=0.1),
-    ),
+    parameters=CoderParameters,
     loss=loss,
     extras=extras,
     draw=_draw,
-    texts=lambda settings: (
-        int(settings["batch"]),
-        0 if settings["towers"] == "query" else int(settings["batch"]) * int(settings["candidates"]),
-    ),
     targets=_targets,
-    fitted=_fitted,
 )

@@ -24,18 +24,21 @@ L(Q,T) = .474887, L(Q,Q) = .618622, L(T,T) = .313262, L(T,Q) = .578864; L(Q,T) +
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le
+
+from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import ENCODER, DenseMethod, towers, with_defaults
-from termweave.training.methods.base import Preset
-from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import DATA, EVERYTHING, LOOP, MIXTURE, OPTIMISER
+from termweave.training.dense.declaration import DenseParameters
+from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.parameters import EVERYTHING, PRESET, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import torch
@@ -189,7 +192,7 @@ def batch_loss(
     query_labels: Tensor,
     template_labels: Tensor,
     *,
-    weights: tuple[float, float, float, float] = (1.0, 0.5, 0.5, 0.0),
+    weights: Sequence[float] = (1.0, 0.5, 0.5, 0.0),
     scale: float = 20.0,
     top: int = 0,
     left_out: tuple[Tensor, Tensor] | None = None,
@@ -235,9 +238,9 @@ def _targets(context: TargetContext) -> NDArray[np.int64]:
     return np.array([min(relevant) for relevant in context.inputs.pairs.relevant], dtype=np.int64)
 
 
-def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> LabelledBatch:
-    more = {"negatives": int(settings["random_negatives"])} if settings["sampling"] == "random" else {}
-    return SAMPLERS[settings["sampling"]](inputs.targets, int(settings["batch"]), generator, **more)
+def _draw(inputs: DenseInputs, settings: DtrParameters, generator: np.random.Generator) -> LabelledBatch:
+    more = {"negatives": settings.random_negatives} if settings.sampling == "random" else {}
+    return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator, **more)
 
 
 def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
@@ -249,23 +252,60 @@ def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
         queries,
         templates,
         *(torch.from_numpy(labels).to(queries.device) for labels in (drawn.query_labels, drawn.templates)),
-        weights=(float(settings["alpha"]), float(settings["beta"]), float(settings["gamma"]), float(settings["theta"])),
-        scale=float(settings["scale"]),
-        top=int(settings["top"]),
+        weights=settings.weights,
+        scale=settings.scale,
+        top=settings.top,
         left_out=(torch.from_numpy(left_out[0]).to(queries.device), torch.from_numpy(left_out[1]).to(queries.device)),
     )
 
 
-_WEIGHTS = ("alpha", "beta", "gamma", "theta")
+@dataclass(frozen=True)
+class DtrParameters(MixtureParameters, DenseParameters):
+    """The parameters of dtr."""
 
+    heading: ClassVar[str] = "Of dtr"
+    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("alpha", "beta", "gamma", "theta"), "Write weights=ALPHA,BETA,GAMMA,THETA, all four of Eq. 4.3."
+    )
+    preset: Annotated[Literal["default", "paper", "program"], PRESET] = "default"
+    sampling: Annotated[
+        Literal["semi-independent", "labelled", "in-batch-template", "in-batch-query", "random"],
+        Setting(
+            "How a batch is drawn: Algorithm 4.1 (semi-independent), queries with labels (labelled), pairs by template or by query without "
+            "labels, or pairs with random templates (random)."
+        ),
+    ] = "semi-independent"
+    random_negatives: Annotated[int, Setting("With sampling=random: wrong templates of each query."), Ge(1), Le(1000)] = 4
+    scale: Annotated[float, Setting("Factor of the cosines; the thesis prints none (1)."), Gt(0), Le(1000)] = 20.0
+    weights: Annotated[
+        tuple[float, ...],
+        Setting(
+            "alpha, beta, gamma and theta of Eq. 4.3: the weights of the query-template, query-query, template-template and template-query "
+            "terms, each from 0 on."
+        ),
+    ] = (1.0, 0.5, 0.5, 0.0)
+    top: Annotated[
+        int, Setting("Negatives of each anchor that count, those with the largest scores; 0: all."), Ge(0), Le(10_000)
+    ] = 0
+    layers_rate: float = 3e-5
 
-def _check(settings: Mapping[str, Any]) -> None:
-    if not any(settings[name] > 0 for name in _WEIGHTS):
-        raise UsageError("alpha, beta, gamma and theta are 0: there is nothing to minimise.", "Set alpha=1.")
-    if settings["towers"] == "query":
-        raise UsageError(
-            "The loss of DTR also trains the encoder of templates, and towers=query freezes it.", "Set towers=one or towers=two."
-        )
+    def check(self) -> None:
+        """Refuse a loss that is 0, and a frozen encoder of templates."""
+        super().check()
+        if len(self.weights) != 4 or min(self.weights) < 0 or not any(self.weights):
+            raise UsageError(
+                f"weights={written(self.weights)} are not the four weights of a loss.",
+                "Write four weights from 0 on, one of them above 0: weights=1,0.5,0.5,0.",
+            )
+        if self.towers == "query":
+            raise UsageError(
+                "The loss of DTR also trains the encoder of templates, and towers=query freezes it.",
+                "Set towers=one or towers=two.",
+            )
+
+    def texts(self) -> tuple[int, int]:
+        """As many templates as queries, and with sampling=random their negatives."""
+        return self.batch, self.batch * (1 + (self.random_negatives if self.sampling == "random" else 0))
 
 
 #: Section 5.2 of the thesis, for its private data sets.
@@ -277,10 +317,10 @@ _PRINTED = {
     "layers_rate": 3e-5,
     "weight_decay": 0.0,
     "schedule": "linear",
-    "warmup_steps": 500,
+    "warmup": 500.0,
 }
 
-METHOD = DenseMethod(
+METHOD = TrainingMethod(
     name="dtr",
     title="Dense retrieval where many queries share an answer: labelled batches and a four-term loss.",
     source="DTR: dense template retrieval for customer support (paper 004)",
@@ -306,38 +346,8 @@ METHOD = DenseMethod(
             {**_PRINTED, "scale": 20.0},
         ),
     },
-    parameters=(
-        towers("one"),
-        TrainingParameter(
-            "sampling",
-            "semi-independent",
-            "How a batch is drawn: Algorithm 4.1 (semi-independent), queries with labels (labelled), pairs by template or by query without "
-            "labels, or pairs with random templates (random).",
-            tuple(SAMPLERS),
-        ),
-        TrainingParameter("random_negatives", 4, "With sampling=random: wrong templates of each query.", least=1, most=1000),
-        TrainingParameter("scale", 20.0, "Factor of the cosines; the thesis prints none (1).", above=0, most=1000),
-        TrainingParameter("alpha", 1.0, "Weight of the query-template term.", least=0, most=1000),
-        TrainingParameter("beta", 0.5, "Weight of the query-query term.", least=0, most=1000),
-        TrainingParameter("gamma", 0.5, "Weight of the template-template term.", least=0, most=1000),
-        TrainingParameter("theta", 0.0, "Weight of the template-query term.", least=0, most=1000),
-        TrainingParameter(
-            "top", 0, "Negatives of each anchor that count, those with the largest scores; 0: all.", least=0, most=10_000
-        ),
-    ),
-    groups=(
-        ENCODER,
-        MIXTURE,
-        DATA,
-        with_defaults(LOOP, batch=32),
-        with_defaults(OPTIMISER, layers_rate=3e-5, schedule="linear", warmup=0.1),
-    ),
+    parameters=DtrParameters,
     loss=loss,
     draw=_draw,
-    texts=lambda settings: (
-        int(settings["batch"]),
-        int(settings["batch"]) * (1 + (int(settings["random_negatives"]) if settings["sampling"] == "random" else 0)),
-    ),
     targets=_targets,
-    check=_check,
 )

@@ -27,27 +27,27 @@ L_text = -log(e^.9 / (e^.9 + e^.3)) = .437.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le
+
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.methods.base import Preset
-from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import (
-    BACKBONE,
-    DATA,
     EVERYTHING,
     FROM_SCRATCH,
-    LOOP,
-    MIXTURE,
-    NEGATIVES,
-    OPTIMISER,
-    TEACHER,
+    PRESET,
+    MixtureParameters,
+    NegativesParameters,
 )
-from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
+from termweave.training.term_weights.declaration import TermWeightParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import torch
@@ -78,14 +78,14 @@ def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
         "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay".
     """
     inputs, settings = objective.inputs[batch.collection], objective.settings
-    asked, given = objective.sides(batch, everything=bool(settings["tkgm"]))
+    asked, given = objective.sides(batch, everything=settings.tkgm)
     (asked_states, asked_vectors), (given_states, given_vectors) = objective.encode(batch, asked), objective.encode(batch, given)
     asked_features, given_features = objective.features(asked, asked_states), objective.features(given, given_states)
     products = objective.weights(asked, asked_features) @ objective.weights(given, given_features).T
-    scores = objective.log_scale.exp() * products if settings["learn_scale"] else settings["scale"] * products
-    masked = left_out(inputs.pairs.known, batch, in_batch=bool(settings["in_batch"]))
+    scores = objective.log_scale.exp() * products if settings.learn_scale else settings.scale * products
+    masked = left_out(inputs.pairs.known, batch, in_batch=settings.in_batch)
     parts = {"text": text_loss(scores, masked)}
-    if settings["tkgm"]:
+    if settings.tkgm:
         of_questions, of_documents = (
             objective.knowledge["query" if "query" in objective.knowledge else "document"],
             objective.knowledge["document"],
@@ -95,25 +95,25 @@ def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
         parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
         parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
     if inputs.distilled is not None:
-        parts["teacher"] = _teacher_loss(scores, batch, inputs.distilled, in_batch=bool(settings["in_batch"]))
-    if settings["joint"] > 0 and asked_vectors is not None and given_vectors is not None:
-        parts["dense"] = settings["joint"] * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
+        parts["teacher"] = _teacher_loss(scores, batch, inputs.distilled, in_batch=settings.in_batch)
+    if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
+        parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
         parts["stay"] = _STAY * (
             objective.distance_to_start(batch, asked, asked_vectors) + objective.distance_to_start(batch, given, given_vectors)
         )
     return parts
 
 
-def extras(model: JointModel, settings: Mapping[str, Any]) -> dict[str, nn.Module | nn.Parameter]:
+def extras(model: JointModel, settings: FectekParameters) -> dict[str, nn.Module | nn.Parameter]:
     """What only training needs: the learned scale a, and TKGM's projector (w_2, b_2 of Eq. 3).
 
     The paper has one projector for queries and passages. Separate deep heads have hidden layers of their own, and so a projector each.
     """
     modules: dict[str, nn.Module | nn.Parameter] = {}
-    if settings["learn_scale"]:
-        modules["log_scale"] = torch.nn.Parameter(torch.tensor(math.log(settings["scale"])))
-    if settings["tkgm"]:
-        kinds = ("document",) if settings["shared"] else ("query", "document")
+    if settings.learn_scale:
+        modules["log_scale"] = torch.nn.Parameter(torch.tensor(math.log(settings.scale)))
+    if settings.tkgm:
+        kinds = ("document",) if settings.shared else ("query", "document")
         modules["knowledge"] = torch.nn.ModuleDict({kind: torch.nn.Linear(model.heads.document.width, 1) for kind in kinds})
     return modules
 
@@ -193,57 +193,119 @@ def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
     return (entropy - (teacher * student).sum(dim=1)).mean()
 
 
-def _form(settings: Mapping[str, Any]) -> Form:
-    from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
-
-    return Form(
-        settings["anchor"], "log" if settings["anchor"] == "none" else "softplus", "max", settings["query"], settings["tf_power"]
-    )
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    if settings["query"] == "idf" and settings["anchor"] != "none":
-        raise UsageError("query=idf counts idf twice where the document's weight is anchored on it.", "Use query=learned or one.")
-    if settings["joint"] > 0 and settings["top_layers"] == 0:
-        raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
-    if settings["beside"] and settings["backbone"] == FROM_SCRATCH:
-        raise UsageError(
-            "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
-            "Leave beside out, or name a backbone.",
-        )
-    if settings["fcm"] and settings["training_length"] != settings["max_length"]:
-        raise UsageError(
-            f"With fcm, training_length ({settings['training_length']}) and max_length ({settings['max_length']}) must be equal, because "
-            "its gate reads the mean of the whole text.",
-            "Set one of them; the other follows.",
-        )
-
-
-def _defaults(given: Mapping[str, object]) -> Mapping[str, object]:
-    """With FCM, training and use have the same maximum length, because the gate reads the mean of the whole text."""
-    if str(given.get("fcm", "false")).strip().lower() not in ("true", "yes", "on", "1"):
-        return {}
-    if "training_length" in given and "max_length" not in given:
-        return {"max_length": given["training_length"]}
-    return {"training_length": given.get("max_length", 256)}
-
-
 #: The divisor of each teacher's scores: they lie between 0 and 1, 0 and 2, are z-scores, or are a cross-encoder's logits.
 _TEMPERATURES = {"dense": 0.05, "minmax": 0.1, "zscore": 0.5}
 
 
-def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
-    """If questions are made of the corpus, give the teacher most of the weight: people ask other questions (docs/term-weights.md)."""
-    teacher = settings["teacher"]
-    if teacher == "auto":
-        whole = settings["top_layers"] == 0 and settings["layers"] == 0 and settings["backbone"] != FROM_SCRATCH
-        teacher = "minmax" if made and whole else "none"
-    return {
-        **settings,
-        "teacher": teacher,
-        "teacher_weight": settings["teacher_weight"] or (9.0 if made else 1.0),
-        "temperature": settings["temperature"] or _TEMPERATURES.get(teacher, 1.0),
-    }
+@dataclass(frozen=True)
+class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParameters):
+    """The parameters of fectek."""
+
+    heading: ClassVar[str] = "Of fectek"
+    preset: Annotated[Literal["default", "paper", "paper-frozen"], PRESET] = "default"
+    anchor: Annotated[Literal["bm25", "idf", "none"], Setting("What a document's weight is a multiple of.")] = "bm25"
+    tf_power: Annotated[
+        float,
+        Setting("With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less."),
+        Ge(0),
+        Le(10),
+    ] = 1.0
+    query: Annotated[
+        Literal["learned", "idf", "one"],
+        Setting("Weights of a query's terms: a head of its own, idf, or one for each occurrence."),
+    ] = "learned"
+    fcm: Annotated[
+        bool,
+        Setting(
+            "Feature context module: features are gated by the mean state of the text. training_length then equals max_length."
+        ),
+    ] = False
+    tkgm: Annotated[bool, Setting("Term-level knowledge: learn also which terms question and document share.")] = False
+    scale: Annotated[float, Setting("Factor of the scores in the softmax; scores are large with an anchor."), Gt(0), Le(1000)] = (
+        0.3
+    )
+    learn_scale: Annotated[bool, Setting("Learn the factor, beginning with scale; the paper has none (scale 1).")] = True
+    joint: Annotated[
+        float,
+        Setting("Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried)."),
+        Ge(0),
+        Le(1e6),
+    ] = 0.0
+    teacher: Annotated[
+        str,
+        Setting(
+            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'ranker:FOLDER': a cross-encoder, on the right "
+            "documents and the hard negatives; 'dense': the backbone's own vectors; 'minmax' or 'zscore': BM25 and vectors, each scaled so, "
+            "added; none; auto: minmax where questions are made of the corpus and the backbone is frozen, else none."
+        ),
+    ] = "auto"
+    teacher_weight: Annotated[
+        float,
+        Setting("Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1."),
+        Ge(0),
+        Le(1e6),
+    ] = 0.0
+    temperature: Annotated[
+        float,
+        Setting("The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file."),
+        Ge(0),
+        Le(1e6),
+    ] = 0.0
+
+    @classmethod
+    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """With FCM, training and use have the same maximum length, because the gate reads the mean of the whole text."""
+        lengths: dict[str, object] = {}
+        if str(given.get("fcm", "false")).strip().lower() in ("true", "yes", "on", "1"):
+            if "training_length" in given and "max_length" not in given:
+                lengths = {"max_length": given["training_length"]}
+            else:
+                lengths = {"training_length": given.get("max_length", 256)}
+        return super().derived(given) | lengths
+
+    def check(self) -> None:
+        """Refuse what counts idf twice, what trains a frozen vector, and what would be read in another length than in use."""
+        super().check()
+        if self.query == "idf" and self.anchor != "none":
+            raise UsageError(
+                "query=idf counts idf twice where the document's weight is anchored on it.", "Use query=learned or one."
+            )
+        if self.joint > 0 and self.top_layers == 0:
+            raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
+        if self.beside and self.backbone == FROM_SCRATCH:
+            raise UsageError(
+                "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
+                "Leave beside out, or name a backbone.",
+            )
+        if self.fcm and self.training_length != self.max_length:
+            raise UsageError(
+                f"With fcm, training_length ({self.training_length}) and max_length ({self.max_length}) must be equal, because its gate "
+                "reads the mean of the whole text.",
+                "Set one of them; the other follows.",
+            )
+
+    def fitted(self, *, made: bool) -> FectekParameters:
+        """If questions are made of the corpus, give the teacher most of the weight: people ask other questions (docs/term-weights.md)."""
+        teacher = self.teacher
+        if teacher == "auto":
+            whole = self.top_layers == 0 and self.layers == 0 and self.backbone != FROM_SCRATCH
+            teacher = "minmax" if made and whole else "none"
+        return replace(
+            self,
+            teacher=teacher,
+            teacher_weight=self.teacher_weight or (9.0 if made else 1.0),
+            temperature=self.temperature or _TEMPERATURES.get(teacher, 1.0),
+        )
+
+    def form(self) -> Form:
+        """The paper's logarithm without an anchor, else a multiplier that begins as 1."""
+        from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+
+        return Form(self.anchor, "log" if self.anchor == "none" else "softplus", "max", self.query, self.tf_power)
+
+    def texts(self) -> tuple[int, int]:
+        """A question with its right document and hard negatives."""
+        return self.batch, self.batch * (1 + self.drawn)
 
 
 #: Model, targets and negatives of the paper (sections 3.1-3.4 and 4.1.2).
@@ -263,7 +325,7 @@ _PRINTED = {
     "outputs": "weights",
 }
 
-METHOD = TermWeightMethod(
+METHOD = TrainingMethod(
     name="fectek",
     title="Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper.",
     source="FecTek: Enhancing Term Weight in Lexicon-Based Retrieval with Feature Context and Term-level Knowledge (paper 001)",
@@ -302,50 +364,7 @@ METHOD = TermWeightMethod(
         ),
         "paper-frozen": Preset("the paper's model and losses on words, on a frozen backbone: minutes", _PRINTED),
     },
-    parameters=(
-        TrainingParameter("anchor", "bm25", "What a document's weight is a multiple of.", ("bm25", "idf", "none")),
-        TrainingParameter(
-            "tf_power",
-            1.0,
-            "With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less.",
-            least=0,
-            most=10,
-        ),
-        TrainingParameter(
-            "query",
-            "learned",
-            "Weights of a query's terms: a head of its own, idf, or one for each occurrence.",
-            ("learned", "idf", "one"),
-        ),
-        TrainingParameter("shared", default=False, help="One head for documents and queries, as in the paper."),
-        TrainingParameter(
-            "fcm",
-            default=False,
-            help="Feature context module: features are gated by the mean state of the text. training_length then equals max_length.",
-        ),
-        TrainingParameter(
-            "tkgm", default=False, help="Term-level knowledge: learn also which terms question and document share."
-        ),
-        TrainingParameter(
-            "scale", 0.3, "Factor of the scores in the softmax; scores are large with an anchor.", above=0, most=1000
-        ),
-        TrainingParameter(
-            "learn_scale", default=True, help="Learn the factor, beginning with scale; the paper has none (scale 1)."
-        ),
-        TrainingParameter(
-            "joint",
-            0.0,
-            "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).",
-            least=0,
-            most=1e6,
-        ),
-    ),
-    groups=(HEAD, START, NEGATIVES, TEACHER, MIXTURE, BACKBONE, DATA, LOOP, OPTIMISER),
-    form=_form,
+    parameters=FectekParameters,
     loss=loss,
-    texts=lambda settings: (int(settings["batch"]), int(settings["batch"]) * (1 + int(settings["drawn"]))),
     extras=extras,
-    check=_check,
-    defaults=_defaults,
-    fitted=_fitted,
 )

@@ -28,19 +28,22 @@ Worked example: x weighs a .5, b .2, z .4 and y weighs a .6, b -.1, c .3. b is d
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le
+
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import ENCODER, MINING, DenseMethod, towers, with_defaults
+from termweave.training.dense.declaration import DenseParameters
 from termweave.training.families import Fit
-from termweave.training.methods.base import Preset
-from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import DATA, LOOP, OPTIMISER
+from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.parameters import PRESET, NegativesParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
     from termweave.training.dense.pair_sampler import PairBatch
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.families import TrainingContext
-    from termweave.training.methods.base import TrainingMethod
     from termweave.training.setup import RunSetup
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
@@ -148,17 +150,17 @@ def _targets(context: TargetContext) -> LabelSource:
     from termweave.training.dense.labels import term_label_weights  # noqa: PLC0415 - onnxruntime
 
     sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
-    weigh = sources.get(str(context.settings["labels"]))
+    weigh = sources.get(context.settings.labels)
     return LabelSource(*weigh(context)) if weigh else LabelSource()
 
 
-def _trains_first(name: str, setup: RunSetup, settings: Mapping[str, Any]) -> tuple[TrainingMethod, dict[str, Any], Path] | None:
+def _trains_first(name: str, setup: RunSetup, settings: LeBsParameters) -> tuple[TrainingMethod, Any, Path] | None:
     from termweave.training.dense.labels import term_label_weights  # noqa: PLC0415 - onnxruntime
 
     return term_label_weights.scorer_to_train(name, setup, settings)
 
 
-def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> PairBatch:
+def _draw(inputs: DenseInputs, settings: LeBsParameters, generator: np.random.Generator) -> PairBatch:
     from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
     from termweave.training.dense.pair_sampler import PairSampler  # noqa: PLC0415 - numpy
 
@@ -167,17 +169,17 @@ def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random
         known=inputs.pairs.known,
         hard=inputs.negatives,
         documents=len(inputs.documents),
-        hard_drawn=int(settings["drawn"]),
-        random_drawn=int(settings["random_negatives"]),
-        in_batch=bool(settings["in_batch"]),
+        hard_drawn=settings.drawn,
+        random_drawn=settings.random_negatives,
+        in_batch=settings.in_batch,
     )
-    return sampler.draw(draw_questions(inputs.pairs, int(settings["batch"]), generator), generator)
+    return sampler.draw(draw_questions(inputs.pairs, settings.batch, generator), generator)
 
 
 def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
     """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
     drawn, source = batch.drawn, objective.inputs[batch.collection].targets
-    alpha, farthest = float(objective.settings["alpha"]), float(objective.settings["farthest"])
+    alpha, farthest = objective.settings.alpha, objective.settings.farthest
     queries, documents = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.documents)
     rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
     d = source.distributions(drawn.pairs(), drawn.labels) if alpha else drawn.labels
@@ -186,60 +188,87 @@ def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
 
 
 def fits(context: TrainingContext) -> Iterator[Fit]:
-    """One fit for each alpha, all from the same start; LE-Distill first fits its teacher, the same retriever on hard labels."""
+    """Fit the retriever; LE-Distill first fits its teacher, the same retriever on hard labels, from the same start."""
     start = {name: tensor.clone() for name, tensor in context.model.state_dict().items()}
     inputs = context.inputs
-    if context.settings["labels"] == "distill":
+    if context.settings.labels == "distill":
         yield Fit(context.objective(alpha=0.0), name="teacher")
         inputs = []
         for each in context.inputs:
             vectors = tuple(context.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
             inputs.append(replace(each, targets=LabelSource(vectors=vectors)))
         context.model.load_state_dict(start)
-    alphas = _alphas(context.settings)
-    if len(alphas) == 1:
-        yield Fit(context.objective(inputs=inputs, alpha=alphas[0]), name="student")
-        return
-    figures: dict[float, float] = {}
-    for alpha in alphas:
-        yield Fit(context.objective(inputs=inputs, alpha=alpha), name=f"alpha-{alpha:g}")
-        figures[alpha] = context.measure()
-        context.model.load_state_dict(start)
-    best = max(figures, key=lambda alpha: figures[alpha])
-    yield Fit(context.objective(inputs=inputs, alpha=best), name=f"alpha-{best:g}")
+    yield Fit(context.objective(inputs=inputs), name="student")
 
 
-def _alphas(settings: Mapping[str, Any]) -> list[float]:
-    """The values of alpha that are tried.
+@dataclass(frozen=True)
+class LeBsParameters(NegativesParameters, DenseParameters):
+    """The parameters of le-bs."""
 
-    Raises:
-        UsageError: The setting `alphas` is no list of numbers between 0 and 1.
-    """
-    given = [each.strip() for each in str(settings["alphas"]).split(",") if each.strip()]
-    try:
-        alphas = [float(each) for each in given] or [float(settings["alpha"])]
-    except ValueError:
-        alphas = [-1.0]
-    if not all(0 <= alpha <= 1 for alpha in alphas):
-        raise UsageError(f"alphas={settings['alphas']} is no list of numbers between 0 and 1.", "Write alphas=0.2,0.6,1.")
-    return alphas
+    heading: ClassVar[str] = "Of le-bs"
+    gone: ClassVar[Mapping[str, str]] = {
+        "alphas": "Set alpha, in a run for each value; the runs' development figures tell which is best.",
+        "scorer_preset": "Write scorer=PRESET: paper-frozen, paper or paper-chinese.",
+        "mined_by": "Hard negatives are BM25's.",
+        "refresh_every": "Hard negatives are BM25's, which do not change while the model learns.",
+        "margin": "All hard negatives are kept.",
+    }
+    preset: Annotated[Literal["default", "paper"], PRESET] = "default"
+    labels: Annotated[
+        Literal["scorer", "tfidf", "distill", "none"],
+        Setting("Label distribution: scorer (LE-BS), tfidf (LE-TFIDF), distill (LE-Distill), or none (LE-None, alpha 0)."),
+    ] = "scorer"
+    alpha: Annotated[
+        float, Setting("Share of the label distribution in the loss; the rest is that of the hard labels."), Ge(0), Le(1)
+    ] = 0.2
+    scorer: Annotated[
+        str,
+        Setting(
+            "BERT-Scorer: the preset with which it is trained on the same data (paper-frozen takes minutes; paper and paper-chinese train all "
+            "layers), or the folder or name of a trained one. With labels=tfidf the preset's terms are weighed."
+        ),
+    ] = "paper-frozen"
+    farthest: Annotated[
+        float,
+        Setting(
+            "Distance that a label of 0 asks for: 0.5 is a cosine of 0, where the vectors of unrelated texts lie; 1, as in the paper, a "
+            "cosine of -1."
+        ),
+        Gt(0),
+        Le(1),
+    ] = 0.5
+    random_negatives: Annotated[int, Setting("Random wrong documents of each question in a batch."), Ge(0), Le(1000)] = 2
+    negatives: int = 20
+    in_batch: bool = False
+    layers_rate: float = 2e-5
+
+    @classmethod
+    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Give a label distribution that is not there no share."""
+        return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
+
+    def check(self) -> None:
+        """Refuse a frozen encoder of documents, a share of no distribution, and batches without a wrong pair."""
+        super().check()
+        if self.towers == "query":
+            raise UsageError(
+                "The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two."
+            )
+        if self.labels == "none" and self.alpha > 0:
+            raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
+        if not (self.in_batch or self.random_negatives or (self.negatives and self.drawn)):
+            raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
+
+    def texts(self) -> tuple[int, int]:
+        """A query with its right document, hard negatives and random ones."""
+        return self.batch, self.batch * (1 + self.drawn + self.random_negatives)
+
+    def rounds(self) -> int:
+        """The fit, and before it that of LE-Distill's teacher."""
+        return 1 + (self.labels == "distill")
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    alphas = _alphas(settings)
-    if settings["towers"] == "query":
-        raise UsageError("The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two.")
-    if settings["labels"] == "none" and max(alphas) > 0:
-        raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
-    if not (settings["in_batch"] or settings["random_negatives"] or (settings["negatives"] and settings["drawn"])):
-        raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
-
-
-def _defaults(given: Mapping[str, object]) -> Mapping[str, object]:
-    return {"alpha": 0.0} if given.get("labels") == "none" else {}
-
-
-METHOD = DenseMethod(
+METHOD = TrainingMethod(
     name="le-bs",
     title="A two-tower retriever that learns label distributions made of BERT-Scorer's term weights.",
     source="LE-BS: label enhancement for embedding retrieval (paper 000)",
@@ -249,73 +278,19 @@ METHOD = DenseMethod(
         "Eq. 7, 8  L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
     ),
     note=(
-        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ: "
-        "alphas=0.2,0.6,1 chooses it on the development questions. labels=none, tfidf and distill are the paper's variants under the same "
-        "loop. Number and kind of negatives are not in the paper."
+        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ. "
+        "labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives are not in the paper."
     ),
     presets={
         "paper": Preset(
             "shared towers, 64 word-pieces, hard and random negatives of each query alone",
-            {"towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer_preset": "paper"},
+            {"towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer": "paper"},
         ),
     },
-    parameters=(
-        towers("one"),
-        TrainingParameter(
-            "labels",
-            "scorer",
-            "Label distribution: scorer (LE-BS), tfidf (LE-TFIDF), distill (LE-Distill), or none (LE-None, alpha 0).",
-            ("scorer", "tfidf", "distill", "none"),
-        ),
-        TrainingParameter(
-            "alpha", 0.2, "Share of the label distribution in the loss; the rest is that of the hard labels.", least=0, most=1
-        ),
-        TrainingParameter(
-            "alphas",
-            "",
-            "Values of alpha to choose from, with commas: each is trained from the same start, and the one that ranks the development "
-            "questions best is kept. Empty: alpha alone.",
-        ),
-        TrainingParameter("scorer", "", "Folder or name of a trained BERT-Scorer; empty: train one on the same data."),
-        TrainingParameter(
-            "scorer_preset",
-            "paper-frozen",
-            "How it is trained: on a frozen backbone, which takes minutes, or all layers as in the paper, in Chinese with paper-chinese. "
-            "With labels=tfidf its terms are weighed.",
-            ("paper-frozen", "paper", "paper-chinese"),
-        ),
-        TrainingParameter(
-            "farthest",
-            0.5,
-            "Distance that a label of 0 asks for: 0.5 is a cosine of 0, where the vectors of unrelated texts lie; 1, as in the paper, a "
-            "cosine of -1.",
-            above=0,
-            most=1,
-        ),
-        TrainingParameter("random_negatives", 2, "Random wrong documents of each question in a batch.", least=0, most=1000),
-        TrainingParameter(
-            "in_batch",
-            default=False,
-            help="Every other document of the batch makes a pair with each question, too: then almost all pairs have l = 0.",
-        ),
-    ),
-    groups=(
-        ENCODER,
-        MINING,
-        DATA,
-        with_defaults(LOOP, batch=32),
-        with_defaults(OPTIMISER, layers_rate=2e-5, schedule="linear", warmup=0.1),
-    ),
+    parameters=LeBsParameters,
     loss=loss,
     draw=_draw,
-    texts=lambda settings: (
-        int(settings["batch"]),
-        int(settings["batch"]) * (1 + int(settings["drawn"]) + int(settings["random_negatives"])),
-    ),
     targets=_targets,
     trains_first=_trains_first,
     fits=fits,
-    rounds=lambda settings: len(_alphas(settings)) + (settings["labels"] == "distill"),
-    check=_check,
-    defaults=_defaults,
 )

@@ -12,8 +12,7 @@ classifier, read smaller and smaller blocks: 88, 48 and 16 documents in the pape
     V4       L = sum_i L(i) with CPR_i for P                                                       Eq. 8, 9
 
 Eq. 7 as printed is a softmax of numbers between 0 and 1: CPR of the right document is at most .0303 in a block of 88, .0547 of 48, .1534 of
-16, .2797 of 8, and the loss cannot fall below 4.4718, 3.8613, 2.7460, 2.0341. `chain=log` takes softmax(log P_1 + ... + log P_i), the
-normalised product. Indices of a selection carry no gradient, probabilities of all levels do.
+16, .2797 of 8, and the loss cannot fall below 4.4718, 3.8613, 2.7460, 2.0341. Indices of a selection carry no gradient, probabilities of all levels do.
 
 Readings. In V1 every compressor starts from the same checkpoint. So with the random selector the earlier ones have no effect, and only the
 last one is trained. With the top selector V1 and V2 select once, from all candidates of a question. Baselines have one block of the last size:
@@ -23,21 +22,21 @@ documents drawn anew from the candidates).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import with_defaults
 from termweave.training.families import Fit
-from termweave.training.methods.base import Preset
-from termweave.training.methods.parameter_declaration import TrainingParameter
-from termweave.training.methods.parameters import DATA, EVERYTHING, LOOP, MIXTURE, OPTIMISER
-from termweave.training.ranker.declaration import CANDIDATES, CROSS_ENCODER, RankerMethod
+from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.parameters import EVERYTHING, PRESET, MixtureParameters
+from termweave.training.ranker.declaration import RankerParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import torch
     from torch import Tensor
@@ -92,14 +91,13 @@ def survivors(scores: Tensor, present: Tensor, size: int) -> Tensor:
     return torch.cat([torch.zeros_like(best[:, :1]) if best.shape[1] else best.new_zeros((len(best), 1)), best], dim=1)
 
 
-def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Sequence[Tensor], chain: str) -> list[Tensor]:
+def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Sequence[Tensor]) -> list[Tensor]:
     """Compute log CPR of each level (Eq. 7); documents are matched by identity.
 
     Args:
         levels: log P of each level, ``(B, n_i)``.
         kept: For each level but the first: places of its documents in the level before, int64 ``(B, n_i)``.
         present: bool ``(B, n_i)`` of each level.
-        chain: "literal": softmax of the product; "log": softmax of the sum of logarithms.
     """
     result: list[Tensor] = []
     earlier: list[Tensor] = []
@@ -107,47 +105,24 @@ def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Seque
         earlier = [each.gather(1, kept[level - 1]) for each in earlier]
         earlier.append(logarithms)
         joint = torch.stack(earlier).masked_fill(~there, 0.0).sum(dim=0)  # 0 where absent: no gradient through -inf
-        result.append(log_probabilities(joint.exp() if chain == "literal" else joint, there))
+        result.append(log_probabilities(joint.exp(), there))
     return result
 
 
 # -- Loss of a batch -------------------------------------------------------------------------------------------------------------
 
 
-def chain_of(settings: Mapping[str, Any]) -> list[int]:
-    """The sizes of the blocks, the right document included.
-
-    Raises:
-        UsageError: They are no falling whole numbers.
-    """
-    try:
-        sizes = [int(part) for part in str(settings["blocks"]).split(",")]
-    except ValueError:
-        sizes = []
-    if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):
-        raise UsageError(
-            f"blocks={settings['blocks']} is no chain of block sizes.", "Write falling whole numbers from 2 on: blocks=88,48,16."
-        )
-    return sizes
-
-
-def _selector(settings: Mapping[str, Any]) -> str:
-    """The selector, "top" or "random": as set, or as the paper found it best."""
-    chosen = str(settings["selector"])
-    return chosen if chosen != "auto" else "top" if settings["variant"] in _TOGETHER else "random"
-
-
 def loss(objective: RankerObjective, batch: RankerBatch) -> dict[str, Tensor]:
     """The loss of a batch: "block" for one block, else "level1" and so on."""
     settings = objective.settings
     present = torch.from_numpy(batch.documents >= 0).to(objective.device)
-    if settings["variant"] not in _TOGETHER:
+    if settings.variant not in _TOGETHER:
         logarithms = log_probabilities(objective.score(batch, None), present)
-        contrast = settings["variant"] == "lcl"
+        contrast = settings.variant == "lcl"
         return {"block": -logarithms[:, 0].mean() if contrast else block_loss(logarithms, present)}
     levels, kept, there = _levels(objective, batch, present)
-    if settings["variant"] == "v4":
-        levels = conditional(levels, kept, there, str(settings["chain"]))
+    if settings.variant == "v4":
+        levels = conditional(levels, kept, there)
         used = list(range(len(levels)))  # Eq. 9
     else:
         used = sorted({0, len(levels) - 1})  # Eq. 5
@@ -159,12 +134,12 @@ def _levels(objective: RankerObjective, batch: RankerBatch, present: Tensor) -> 
     settings, random = objective.settings, torch.from_numpy(batch.keys).to(objective.device)
     scores, places = objective.score(batch, None), torch.arange(present.shape[1], device=present.device).expand_as(present)
     levels, kept, there = [log_probabilities(scores, present)], [], [present]
-    for size in chain_of(settings)[1:]:
-        by = scores if _selector(settings) == "top" else random.gather(1, places)
+    for size in settings.blocks[1:]:
+        by = scores if settings.selected_by() == "top" else random.gather(1, places)
         kept.append(survivors(by, there[-1], size))
         places = places.gather(1, kept[-1])
         there.append(there[-1].gather(1, kept[-1]))
-        scores = scores.gather(1, kept[-1]) if settings["reuse"] else objective.score(batch, places)
+        scores = scores.gather(1, kept[-1]) if settings.reuse else objective.score(batch, places)
         levels.append(log_probabilities(scores, there[-1]))
     return levels, kept, there
 
@@ -175,19 +150,19 @@ def _levels(objective: RankerObjective, batch: RankerBatch, present: Tensor) -> 
 def _fits(context: TrainingContext) -> Iterator[Fit]:
     """One fit; V1 and V2 have one for each compressor whose result is used."""
     settings = context.settings
-    if settings["variant"] not in _ONE_BY_ONE:
+    if settings.variant not in _ONE_BY_ONE:
         yield Fit(context.objective())
         return
-    sizes, top = chain_of(settings), _selector(settings) == "top"
+    sizes, top = settings.blocks, settings.selected_by() == "top"
     inputs: Sequence[RankerInputs] = context.inputs
     begun = {name: tensor.detach().clone() for name, tensor in context.model.state_dict().items()}
     for level, size in enumerate(sizes):
         last = level == len(sizes) - 1
-        if settings["variant"] == "v1":
+        if settings.variant == "v1":
             if not (top or last):
                 continue
             context.model.load_state_dict(begun)
-        yield Fit(context.objective(inputs, compressor=size), name=f"compressor-{level + 1}")
+        yield Fit(context.objective(inputs, blocks=(size,)), name=f"compressor-{level + 1}")
         if top and not last:
             inputs = [narrowed(context.model, each, sizes[level + 1] - 1) for each in inputs]
 
@@ -206,39 +181,87 @@ def narrowed(model: Any, inputs: RankerInputs, keep: int) -> RankerInputs:
 # -- Declaration -----------------------------------------------------------------------------------------------------------------
 
 
-def _block(settings: Mapping[str, Any]) -> int:
-    """Documents that the sampler draws for a question: those of the first block, or of the compressor that V1 or V2 trains."""
-    sizes = chain_of(settings)
-    return int(settings.get("compressor", 0)) or (sizes[-1] if settings["variant"] in _BASELINES else sizes[0])
+@dataclass(frozen=True)
+class SirParameters(MixtureParameters, RankerParameters):
+    """The parameters of sir."""
+
+    heading: ClassVar[str] = "Of sir"
+    gone: ClassVar[Mapping[str, str]] = {"chain": "v4 computes Eq. 7 as printed."}
+    preset: Annotated[Literal["default", "paper"], PRESET] = "default"
+    variant: Annotated[
+        Literal["v1", "v2", "v3", "v4", "random", "static", "lcl"],
+        Setting("v1 to v4 of the paper, or a baseline: random, static (hard negatives) or lcl (localized contrastive loss)."),
+    ] = "v3"
+    blocks: Annotated[
+        tuple[int, ...],
+        Setting("Documents in the block of each compressor, the right one included: 88,48,16 in the paper."),
+    ] = (16, 8)
+    selector: Annotated[
+        Literal["auto", "top", "random"],
+        Setting(
+            "Which wrong documents go on: those with the best scores (top) or any (random); auto: top for v3 and v4, random for v1 and v2."
+        ),
+    ] = "auto"
+    reuse: Annotated[
+        bool,
+        Setting(
+            "Later levels take their scores from the first pass; false: every level is scored again, with other dropout (Algorithm 1)."
+        ),
+    ] = True
+    questions: int = 2000
+    dev: int = 50
+    batch: int = 4
+    steps: int = 300
+    every: int = 50
+    layers_rate: float = 3e-5
+    schedule: Literal["one-cycle", "linear", "constant"] = "linear"
+    warmup: float = 0.1
+
+    @classmethod
+    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Leave the anchor out for random documents, of which the first stage says nothing."""
+        return super().derived(given) | ({"anchor": False} if given.get("variant") == "random" else {})
+
+    def check(self) -> None:
+        """Refuse blocks that do not fall, or that the candidates cannot fill, and an anchor without scores."""
+        super().check()
+        sizes = self.blocks
+        if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):
+            raise UsageError(
+                f"blocks={written(sizes)} is not a chain of block sizes.",
+                "Write falling whole numbers from 2 on: blocks=88,48,16.",
+            )
+        if self.variant not in _BASELINES and sizes[0] - 1 > self.candidates:
+            raise UsageError(
+                f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong documents, but candidates={self.candidates}.",
+                "Raise candidates, or shorten the first block.",
+            )
+        if self.variant == "random" and self.anchor:
+            raise UsageError(
+                "The first stage has no score of random documents, which an anchor reads.",
+                "Set anchor=false, or another variant.",
+            )
+
+    def selected_by(self) -> str:
+        """The selector, "top" or "random": as set, or as the paper found it best."""
+        return self.selector if self.selector != "auto" else "top" if self.variant in _TOGETHER else "random"
+
+    def block(self) -> int:
+        """The first block, or the only one of a baseline."""
+        return self.blocks[-1 if self.variant in _BASELINES else 0]
+
+    def trained_blocks(self) -> tuple[int, ...]:
+        """The sizes of the blocks that are scored with gradients: in a step, or with V1 and V2 in a step of each fit."""
+        if self.variant in _BASELINES or (self.variant == "v1" and self.selected_by() == "random"):
+            return self.blocks[-1:]
+        return self.blocks[:1] if self.variant in _TOGETHER and self.reuse else self.blocks
+
+    def scored(self) -> int:
+        """A step's pairs, or with V1 and V2 those of a step of every fit; what selects between two fits is not counted."""
+        return self.batch * sum(self.trained_blocks())
 
 
-def trained_blocks(settings: Mapping[str, Any]) -> list[int]:
-    """The sizes of the blocks that are scored with gradients: in a step, or with V1 and V2 in a step of each fit."""
-    sizes = chain_of(settings)
-    if settings["variant"] in _BASELINES or (settings["variant"] == "v1" and _selector(settings) == "random"):
-        return sizes[-1:]
-    return sizes[:1] if settings["variant"] in _TOGETHER and settings["reuse"] else sizes
-
-
-def _scored(settings: Mapping[str, Any]) -> int:
-    """Pairs that a step scores, or with V1 and V2 a step of every fit together; what selects between two fits is not counted."""
-    return int(settings["batch"]) * (int(settings.get("compressor", 0)) or sum(trained_blocks(settings)))
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    sizes = chain_of(settings)
-    if settings["variant"] not in _BASELINES and sizes[0] - 1 > settings["candidates"]:
-        raise UsageError(
-            f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong documents, but candidates={settings['candidates']}.",
-            "Raise candidates, or shorten the first block.",
-        )
-    if settings["variant"] == "random" and settings["anchor"]:
-        raise UsageError(
-            "The first stage has no score of random documents, which an anchor reads.", "Set anchor=false, or another variant."
-        )
-
-
-METHOD = RankerMethod(
+METHOD = TrainingMethod(
     name="sir",
     title="A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker.",
     source="Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 003)",
@@ -262,7 +285,7 @@ METHOD = RankerMethod(
                 **EVERYTHING,
                 "anchor": False,
                 "variant": "v4",
-                "blocks": "88,48,16",
+                "blocks": (88, 48, 16),
                 "reuse": False,
                 "batch": 4,
                 "layers_rate": 5e-5,
@@ -274,43 +297,7 @@ METHOD = RankerMethod(
             },
         ),
     },
-    parameters=(
-        TrainingParameter(
-            "variant",
-            "v3",
-            "v1 to v4 of the paper, or a baseline: random, static (hard negatives) or lcl (localized contrastive loss).",
-            (*_ONE_BY_ONE, *_TOGETHER, *_BASELINES),
-        ),
-        TrainingParameter(
-            "blocks", "16,8", "Documents in the block of each compressor, the right one included: 88,48,16 in the paper."
-        ),
-        TrainingParameter(
-            "selector",
-            "auto",
-            "Which wrong documents go on: those with the best scores (top) or any (random); auto: top for v3 and v4, random for v1 and v2.",
-            ("auto", "top", "random"),
-        ),
-        TrainingParameter(
-            "chain", "literal", "Eq. 7 of v4 as printed, or in the log domain: the normalised product.", ("literal", "log")
-        ),
-        TrainingParameter(
-            "reuse",
-            default=True,
-            help="Later levels take their scores from the first pass; false: every level is scored again, with other dropout (Algorithm 1).",
-        ),
-    ),
-    groups=(
-        CROSS_ENCODER,
-        CANDIDATES,
-        MIXTURE,
-        with_defaults(DATA, questions=2000, dev=50),
-        with_defaults(LOOP, batch=4, steps=300, every=50),
-        with_defaults(OPTIMISER, rate=1e-3, layers_rate=3e-5, schedule="linear", warmup=0.1),
-    ),
+    parameters=SirParameters,
     loss=loss,
     fits=_fits,
-    check=_check,
-    defaults=lambda given: {"anchor": False} if given.get("variant") == "random" else {},
-    block=_block,
-    scored=_scored,
 )

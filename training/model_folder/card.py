@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from termweave.declared_settings import written
 from termweave.encoders.onnx.export import int8_cost
 from termweave.evaluation.measures import LEADING
 from termweave.training import families
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.manifest import Manifest
     from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart
 
 _RUN = """\
@@ -62,7 +65,7 @@ _DATA = "| {what} | {dataset}: {documents:,} documents; {questions:,} questions 
 
 
 def described(
-    method: TrainingMethod, asked: Mapping[str, Any], settings: Mapping[str, Any], data: Sequence[DataPart]
+    method: TrainingMethod, asked: TrainingParameters, settings: TrainingParameters, data: Sequence[DataPart]
 ) -> dict[str, Any]:
     """Describe for ``termweave.json`` how a model was trained.
 
@@ -73,31 +76,42 @@ def described(
         data: The data sets.
     """
     first, *beside = (part.described() for part in data)
-    changed = {name: settings[name] for name in method.changed(asked)}
-    sets = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
+    changed = {name: getattr(settings, name) for name in method.changed(asked)}
+    sets = [f"{name}={written(value)}" for name, value in changed.items()]
     dataset = first["dataset"]
     words = ["termweave", "train", method.name, dataset, "--out", "DIR", *(word for each in sets for word in ("--set", each))]
+    words += flags_of(settings.reading)
     return {
         "method": method.name,
         "title": method.title,
         "source": method.source,
         **first,
         "beside": beside,
-        "backbone": data[0].setup.backbone.name if settings["backbone"] else "all-MiniLM-L6-v2",
-        "layers": {0: "frozen", -1: "trained"}.get(settings["top_layers"], f"top {settings['top_layers']} layers trained"),
-        "options": dict(settings),
+        "backbone": data[0].setup.backbone.name if settings.backbone else "all-MiniLM-L6-v2",
+        "layers": {0: "frozen", -1: "trained"}.get(settings.top_layers, f"top {settings.top_layers} layers trained"),
+        "options": asdict(settings),
         "changed": changed,
         "command": shlex.join(words),
     }
 
 
-def summary(method: TrainingMethod, settings: Mapping[str, Any]) -> str:
+def flags_of(reading: Mapping[str, Any]) -> list[str]:
+    """Return the flags of the command line that say how a corpus was read."""
+    words = ["--skip-bad"] if reading.get("skip_bad") else []
+    for name, values in reading.items():
+        flag = f"--{name.removesuffix('s').replace('_', '-')}"
+        for value in [values] if isinstance(values, str) else values if isinstance(values, list | tuple) else []:
+            words += [flag, value]
+    return words
+
+
+def summary(method: TrainingMethod, settings: TrainingParameters) -> str:
     """Describe in a few words how a model was trained on several data sets."""
     changed = ", ".join(f"{name}={value}" for name, value in method.changed(settings).items())
     return (
         f"`termweave train {method.name}` on the mixture below (each batch from one set, drawn by its share; the step with the best mean "
-        f"development nDCG@10 is kept): at most {settings['steps']} steps of {settings['batch']} questions, AdamW {settings['rate']:g} "
-        f"one-cycle, seed {settings['seed']}. Settings that differ from the method's defaults: {changed or 'none'}."
+        f"development nDCG@10 is kept): at most {settings.steps} steps of {settings.batch} questions, AdamW {settings.rate:g} "
+        f"one-cycle, seed {settings.seed}. Settings that differ from the method's defaults: {changed or 'none'}."
     )
 
 

@@ -33,7 +33,7 @@ class FolderContents:
 
     name: str
     method: TrainingMethod
-    settings: Mapping[str, Any]
+    settings: Any
     setup: RunSetup
     statistics: CorpusStatistics
     training: Mapping[str, Any]

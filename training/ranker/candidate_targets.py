@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def ranker_targets(context: TargetContext) -> ListTargets:
-    """Retrieve candidates, put judged documents among them, and score each list: ``r = softmax(scores / teacher_temperature)``."""
+    """Retrieve candidates, put judged documents among them, and score each list: ``r = softmax(scores)``."""
     settings, pairs = context.settings, context.inputs.pairs
-    lists = context.candidates(str(settings["candidates_from"]), int(settings["candidates"]))
+    lists = context.candidates(settings.candidates_from, settings.candidates)
     lists = lists.without(pairs.spared).with_relevant(pairs.relevant)
     wanted = [row[there].tolist() for row, there in zip(lists.documents, lists.present, strict=True)]
-    written = teach(str(settings["teacher"]), context.setup, wanted, context.say)
+    written = teach(settings.teacher, context.setup, wanted, context.say)
     targets = np.zeros(lists.documents.shape, dtype=np.float32)
     for row, documents in enumerate(wanted):
-        scores = written.scores(np.array([row]), np.array(documents))[0] / float(settings["teacher_temperature"])
+        scores = written.scores(np.array([row]), np.array(documents))[0]
         shares = np.exp(scores - scores.max())
         targets[row, lists.present[row]] = shares / shares.sum()
     return ListTargets(lists, targets, context.document_vectors)

@@ -1,79 +1,73 @@
-"""Parameters that all ranker methods share, and how such a method is declared."""
+"""The parameters that all ranker methods share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge, Le
+
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.training.dense.declaration import with_defaults
-from termweave.training.methods.base import TrainingMethod
-from termweave.training.methods.parameter_declaration import ParameterGroup, TrainingParameter
-from termweave.training.methods.parameters import BACKBONE, FROM_SCRATCH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from termweave.training.methods.parameters import Count, ParameterRecord, TrainingParameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankerMethod(TrainingMethod):
-    """A method that trains a ranker.
+@dataclass(frozen=True)
+class CandidateParameters(ParameterRecord):
+    """The first stage, whose documents are reranked."""
 
-    Attributes:
-        block: ``(settings) -> documents of a question that the sampler draws for a step``, the right one included.
-        scored: ``(settings) -> pairs that a step scores``, for ``--plan``.
-    """
-
-    family: str = "ranker"
-    block: Callable[[Mapping[str, Any]], int]
-    scored: Callable[[Mapping[str, Any]], int]
-
-
-def _check_backbone(settings: Mapping[str, Any]) -> None:
-    if settings["top_layers"] == 0:
-        raise UsageError("A ranker trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more.")
-
-
-#: The backbone of a ranker: its layers are trained by default.
-CROSS_ENCODER = ParameterGroup(
-    "Cross-encoder",
-    (
-        *with_defaults(BACKBONE, top_layers=-1).parameters,
-        TrainingParameter(
-            "chunk",
-            32,
-            "Pairs whose activations are kept at a time (gradient caching): memory is that of a chunk, the loss that of the batch; 0: all.",
-            least=0,
-        ),
-    ),
-    _check_backbone,
-    lambda given: {"top_layers": -1} if given.get("backbone") == FROM_SCRATCH else {},
-)
-
-CANDIDATES = ParameterGroup(
-    "Candidates",
-    (
-        TrainingParameter(
-            "candidates_from",
-            "hybrid",
+    heading: ClassVar[str] = "Candidates"
+    gone: ClassVar[Mapping[str, str]] = {
+        "candidates_mode": "candidates_from=index:NAME searches the index with both signals (hybrid).",
+        "anchor_scale": "The first stage's score begins with the factor 10.",
+    }
+    candidates_from: Annotated[
+        str,
+        Setting(
             "First stage: hybrid (what hybrid search with the shipped model finds), bm25, a live index (index:NAME), or a run file, as "
-            "`evaluate --save-run` writes it.",
+            "`evaluate --save-run` writes it."
         ),
-        TrainingParameter(
-            "candidates_mode", "hybrid", "With candidates_from=index:NAME: the mode in which the index is searched."
+    ] = "hybrid"
+    candidates: Annotated[int, Setting("Best documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = (
+        100
+    )
+    reranked: Annotated[
+        int, Setting("Documents of a development question that are reranked to decide when to stop."), Ge(2), Le(1000)
+    ] = 30
+    anchor: Annotated[
+        bool,
+        Setting(
+            "Add the score of the first stage to the logit, with a factor that is learned, and start with a logit that adds nothing: "
+            "the ranker begins as the first stage."
         ),
-        TrainingParameter(
-            "candidates", 100, "Best documents of the first stage that negatives are drawn from.", least=2, most=10_000
+    ] = True
+
+
+@dataclass(frozen=True)
+class RankerParameters(CandidateParameters, TrainingParameters):
+    """The parameters of every method that trains a ranker: all layers are trained by default."""
+
+    heading: ClassVar[str] = "Cross-encoder"
+    family: ClassVar[str] = "ranker"
+    chunk: Annotated[
+        Count,
+        Setting(
+            "Pairs whose activations are kept at a time (gradient caching): memory is that of a chunk, the loss that of the batch; 0: all."
         ),
-        TrainingParameter(
-            "reranked", 30, "Documents of a development question that are reranked to decide when to stop.", least=2, most=1000
-        ),
-        TrainingParameter(
-            "anchor",
-            default=True,
-            help="Add the score of the first stage to the logit, with a factor that is learned, and start with a logit that adds nothing: "
-            "the ranker begins as the first stage.",
-        ),
-        TrainingParameter("anchor_scale", 10.0, "Factor of the first stage's score as training begins.", above=0, most=1000),
-    ),
-)
+    ] = 32
+    top_layers: int = -1
+
+    def check(self) -> None:
+        """Refuse a frozen backbone."""
+        super().check()
+        if self.top_layers == 0:
+            raise UsageError("A ranker trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more.")
+
+    def block(self) -> int:
+        """Return how many documents of a question the sampler draws for a step, the right one included."""
+        raise NotImplementedError
+
+    def scored(self) -> int:
+        """Return how many pairs a step scores, for ``--plan``."""
+        raise NotImplementedError

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.training.families import RunEstimate
 from termweave.training.ranker.model import read
 from termweave.training.trainer.pass_cost import pass_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.encoders.kinds.ranker import PairReader
-    from termweave.training.ranker.declaration import RankerMethod
+    from termweave.training.ranker.declaration import RankerParameters
     from termweave.training.ranker.model import AnchoredRanker
     from termweave.training.setup import RunSetup
 
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
 _SAMPLE = 8
 
 
-def estimate(
-    method: RankerMethod, model: AnchoredRanker, settings: Mapping[str, Any], setup: RunSetup, reader: PairReader
-) -> RunEstimate:
+def estimate(model: AnchoredRanker, settings: RankerParameters, setup: RunSetup, reader: PairReader) -> RunEstimate:
     """Score a few pairs, forwards and backwards, and count.
 
     Minutes cover all steps of one fit and its evaluations on this machine as busy as it is now, the first stage apart. Memory is that of
@@ -33,13 +29,13 @@ def estimate(
     seconds, kept = pass_cost(model, lambda: model(pairs))
     seconds, activations = seconds / len(pairs), kept / len(pairs)
     model.zero_grad(set_to_none=True)
-    scored, chunk = method.scored(settings), int(settings["chunk"])
+    scored, chunk = settings.scored(), settings.chunk
     again = 4 / 3 if chunk and scored > chunk else 1.0  # a cached chunk is computed forwards twice
-    looks = int(settings["steps"]) // int(settings["every"]) + 1
-    looking = len(setup.dev) * int(settings["reranked"]) * seconds / 3  # forwards alone
+    looks = settings.steps // settings.every + 1
+    looking = len(setup.dev) * settings.reranked * seconds / 3  # forwards alone
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     fixed = sum(each.numel() for each in model.parameters()) - trained
     return RunEstimate(
-        minutes=(int(settings["steps"]) * again * scored * seconds + looks * looking) / 60,
+        minutes=(settings.steps * again * scored * seconds + looks * looking) / 60,
         memory_bytes=round(4 * (4 * trained + fixed) + min(chunk or scored, scored) * activations),
     )

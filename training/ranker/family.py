@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from termweave.training.families import CardText, PreparedData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import TrainingMethod
     from termweave.training.mixture import DataPart
     from termweave.training.model_folder.writer import FolderContents
-    from termweave.training.ranker.declaration import RankerMethod
+    from termweave.training.ranker.declaration import RankerParameters
     from termweave.training.ranker.evaluation import RankerDevelopment
     from termweave.training.ranker.inputs import RankerInputs
     from termweave.training.ranker.model import AnchoredRanker
     from termweave.training.ranker.ranker_objective import RankerObjective
     from termweave.training.setup import RunSetup
+
+#: Factor of the first stage's score as training begins.
+_ANCHOR_SCALE = 10.0
 
 
 class Rankers:
@@ -34,50 +37,48 @@ class Rankers:
 
     kind = "ranker"
 
-    def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
+    def check(self, settings: RankerParameters, setup: RunSetup) -> None:
         """Refuse a run file that is not there."""
-        del method, setup
+        del setup
         from termweave.training.ranker import first_stage  # noqa: PLC0415 - compiled libraries
 
-        first_stage.check(str(settings["candidates_from"]))
+        first_stage.check(settings.candidates_from)
 
-    def estimate(
-        self, method: TrainingMethod, model: AnchoredRanker, settings: Mapping[str, Any], setup: RunSetup
-    ) -> RunEstimate:
+    def estimate(self, model: AnchoredRanker, settings: RankerParameters, setup: RunSetup) -> RunEstimate:
         """Minutes and memory, from a few real pairs."""
         from termweave.training.ranker import estimate  # noqa: PLC0415 - torch
 
-        return estimate.estimate(cast("RankerMethod", method), model, settings, setup, _reader(setup, model, settings))
+        return estimate.estimate(model, settings, setup, _reader(setup, model, settings))
 
-    def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> AnchoredRanker:
+    def build_model(self, settings: RankerParameters, backbone: Path) -> AnchoredRanker:
         """The classifier with an anchor as training begins with them."""
-        del method
         from termweave.training.backbone import loading  # noqa: PLC0415 - torch
         from termweave.training.ranker.model import AnchoredRanker, load_classifier  # noqa: PLC0415 - torch
 
-        classifier = load_classifier(backbone, int(settings["layers"]), int(settings["seed"]))
-        loading.freeze(classifier.base_model, int(settings["top_layers"]))
+        classifier = load_classifier(backbone, settings.layers, settings.seed)
+        loading.freeze(classifier.base_model, settings.top_layers)
         from termweave.encoders.kinds.ranker import FEATURES  # noqa: PLC0415 - numpy
 
-        features = FEATURES if settings["candidates_from"] == "hybrid" else FEATURES[:1]  # as `first_stage` gives
-        start = [float(settings["anchor_scale"]), *(0.0 for _ in features[1:])]
-        return AnchoredRanker(classifier, start if settings["anchor"] else ())
+        features = FEATURES if settings.candidates_from == "hybrid" else FEATURES[:1]  # as `first_stage` gives
+        start = [_ANCHOR_SCALE, *(0.0 for _ in features[1:])]
+        return AnchoredRanker(classifier, start if settings.anchor else ())
 
     def prepare(self, method: TrainingMethod, part: DataPart, model: AnchoredRanker, say: Callable[[str], None]) -> PreparedData:
         """Candidate lists of the training and the held-out questions."""
-        self.check(method, part.settings, part.setup)
+        del method
+        self.check(part.settings, part.setup)
         from termweave.training.ranker import preparation  # noqa: PLC0415 - numpy
 
         readers = [_reader(part.setup, model, part.settings, name) for name in ("training_length", "max_length")]
         return preparation.prepare(part, readers[0], readers[1], say)
 
     def objective(
-        self, method: TrainingMethod, model: AnchoredRanker, inputs: Sequence[RankerInputs], settings: Mapping[str, Any]
+        self, method: TrainingMethod, model: AnchoredRanker, inputs: Sequence[RankerInputs], settings: RankerParameters
     ) -> RankerObjective:
         """The ranker that is trained, and the method's loss."""
         from termweave.training.ranker.ranker_objective import RankerObjective  # noqa: PLC0415 - torch
 
-        return RankerObjective(cast("RankerMethod", method), model, inputs, settings)
+        return RankerObjective(method, model, inputs, settings)
 
     def evaluate(self, model: AnchoredRanker, development: DevelopmentSet) -> NDArray[np.float64]:
         """The measure of each held-out question, its candidates reranked."""
@@ -126,7 +127,7 @@ class Rankers:
         )
 
 
-def _reader(setup: RunSetup, model: Any, settings: Mapping[str, Any], length: str = "training_length") -> PairReader:
+def _reader(setup: RunSetup, model: Any, settings: RankerParameters, length: str = "training_length") -> PairReader:
     """What turns pairs into token ids, as the written folder will (`sentence_layout`).
 
     Raises:
@@ -137,7 +138,7 @@ def _reader(setup: RunSetup, model: Any, settings: Mapping[str, Any], length: st
     from termweave.encoders.manifest import Manifest, ModelFolder  # noqa: PLC0415
     from termweave.training.backbone import loading  # noqa: PLC0415
 
-    tokens = loading.length(model.backbone, int(settings[length]))
+    tokens = loading.length(model.backbone, getattr(settings, length))
     manifest = Manifest(setup.backbone.name, "ranker", ("scores",), "", tokens)
     reading = RankerSettings(types=has_types(setup.backbone))
     manifest = replace(manifest, settings=reading.as_dict())

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Before the name of a live index.
 INDEX = "index:"
+#: The mode in which a live index is searched.
+_HYBRID = "hybrid"
 #: Documents of each signal that search looks at: their scores are fused, or those of one signal scaled to [0, 1].
 _WINDOW = 100
 #: Texts analysed at a time.
@@ -70,10 +72,10 @@ def check(name: str) -> None:
         raise UsageError(f"There is no run file {name}.", "Set candidates_from to hybrid, bm25, index:NAME, or a TREC run.")
 
 
-def first_stage(name: str, setup: RunSetup, say: Callable[[str], None], mode: str = "hybrid") -> FirstStage:
-    """The first stage that the setting `candidates_from` names; `mode` is that of a live index."""
+def first_stage(name: str, setup: RunSetup, say: Callable[[str], None]) -> FirstStage:
+    """Return the first stage that the setting `candidates_from` names."""
     if name.startswith(INDEX):
-        return LiveIndexStage(name.removeprefix(INDEX), mode, setup)
+        return LiveIndexStage(name.removeprefix(INDEX), setup)
     if name == "hybrid":
         say(f"encoding {len(setup.places):,} documents for hybrid search")
         return HybridStage(setup.texts)
@@ -203,10 +205,9 @@ class BM25Stage:
 
 @dataclass(frozen=True)
 class LiveIndexStage:
-    """A live index, asked in any mode without a reranker. Documents that are not trained on are passed over."""
+    """A live index, searched with its signals fused and without a reranker. Documents that are not trained on are passed over."""
 
     name: str
-    mode: str
     setup: RunSetup
     names: tuple[str, ...] = ("score",)
 
@@ -217,11 +218,11 @@ class LiveIndexStage:
             UsageError: The index has none of the documents.
         """
         index, examples = Index.pinned(connect(machine_settings.load()), self.name), self.setup.examples
-        fused = not modes.parse(self.mode, index.signals).single
+        fused = not modes.parse(_HYBRID, index.signals).single
         position = {examples.ids[place]: number for number, place in enumerate(self.setup.places)}
         asked = {str(number): question for number, question in enumerate(questions)}
         window = max(depth, _WINDOW)
-        run = index.run(asked, k=window, candidates=window, mode=self.mode, rerank="none")
+        run = index.run(asked, k=window, candidates=window, mode=_HYBRID, rerank="none")
         known = [{position[each]: score for each, score in run.scores[number].items() if each in position} for number in asked]
         if not any(known):
             raise UsageError(

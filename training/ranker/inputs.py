@@ -11,13 +11,12 @@ from termweave.training.data.sampler import BatchSampler
 from termweave.training.dense.inputs import draw_questions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from termweave.encoders.kinds.ranker import PairReader
     from termweave.training.data.pairs import Pairs
-    from termweave.training.ranker.declaration import RankerMethod
 
 #: Fills up a block or list that is shorter than the others.
 NOTHING = -1
@@ -86,17 +85,17 @@ class RankerBatch:
 class RankerBatchSampler(BatchSampler):
     """Draws blocks. The setting `drawn_from` says where wrong documents come from; the seed and the number decide which."""
 
-    def __init__(self, method: RankerMethod, inputs: Sequence[RankerInputs], settings: Mapping[str, Any]) -> None:
+    def __init__(self, inputs: Sequence[RankerInputs], settings: Any) -> None:
         """Prepare to draw; arguments as in `BatchSampler`."""
         super().__init__(inputs, settings)
-        self._lists, self._size = list(inputs), method.block(settings)
+        self._lists, self._size = list(inputs), settings.block()
 
     def draw(self, number: int) -> Any:
         """Draw one batch by its number in the run."""
-        generator = np.random.default_rng((int(self._settings["seed"]), number))
+        generator = np.random.default_rng((self._settings.seed, number))
         collection = int(generator.choice(len(self._lists), p=self._shares))
         inputs = self._lists[collection]
-        questions = draw_questions(inputs.pairs, int(self._settings["batch"]), generator)
+        questions = draw_questions(inputs.pairs, self._settings.batch, generator)
         blocks = [self._block(inputs, question, generator) for question in questions.tolist()]
         documents, features = (np.stack(part) for part in zip(*blocks, strict=True))
         keys = generator.random(documents.shape, dtype=np.float32)
@@ -106,7 +105,7 @@ class RankerBatchSampler(BatchSampler):
         self, inputs: RankerInputs, question: int, generator: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """One right document and wrong ones: int64 ``(n,)`` and float32 ``(n, F)``."""
-        lists, source = inputs.lists, self._settings.get("variant")
+        lists, source = inputs.lists, self._settings.variant
         right = int(generator.choice(sorted(inputs.pairs.relevant[question])))
         column = int(np.flatnonzero(lists.documents[question] == right)[0])
         documents = np.full(self._size, NOTHING, dtype=np.int64)

@@ -44,7 +44,7 @@ def save(model: AnchoredRanker, names: Sequence[str], folder: Path, contents: Fo
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     config: dict[str, Any] = sentence_modules.read_json(source / _TOKENISER_SETTINGS, missing={})
-    length = loading.length(model.backbone, int(contents.settings["max_length"]))
+    length = loading.length(model.backbone, contents.settings.max_length)
     text = json.dumps({**config, "model_max_length": length}, indent=2) + "\n"
     (folder / _TOKENISER_SETTINGS).write_text(text, encoding="utf-8")
     manifest = sentence_layout.read(folder, name=contents.name).manifest

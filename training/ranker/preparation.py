@@ -33,9 +33,8 @@ def prepare(part: DataPart, reader: PairReader, whole: PairReader, say: Callable
         say: Told what happens.
     """
     setup, settings = part.setup, part.settings
-    chosen, mode = str(settings["candidates_from"]), str(settings["candidates_mode"])
-    stage = first_stage(chosen, setup, lambda line: say(f"{part.name}: {line}"), mode)
-    lists = lists_of(stage, setup.train, int(settings["candidates"]), with_relevant=True)
+    stage = first_stage(settings.candidates_from, setup, lambda line: say(f"{part.name}: {line}"))
+    lists = lists_of(stage, setup.train, settings.candidates, with_relevant=True)
     inputs = RankerInputs(
         share=part.share,
         pairs=setup.train,
@@ -51,12 +50,12 @@ def prepare(part: DataPart, reader: PairReader, whole: PairReader, say: Callable
         plain=bm25_weights(setup.texts, *plain, "document"),
         asked=bm25_weights(setup.dev.questions, *plain, "query"),
         bits=0,
-        measure=str(settings["measure"]),
-        lists=lists_of(stage, setup.dev, int(settings["reranked"])),
+        measure=settings.measure,
+        lists=lists_of(stage, setup.dev, settings.reranked),
         documents=setup.texts,
         reader=whole,
     )
-    say(f"{part.name}: dev {settings['measure']} of the first stage {development.first_stage().mean():.4f}")
+    say(f"{part.name}: dev {settings.measure} of the first stage {development.first_stage().mean():.4f}")
     return PreparedData(inputs, development)
 
 

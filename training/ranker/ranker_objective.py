@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,11 +12,12 @@ from termweave.training.ranker.model import read
 from termweave.training.trainer.objective import Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
-    from termweave.training.ranker.declaration import RankerMethod
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.ranker.declaration import RankerParameters
     from termweave.training.ranker.inputs import RankerBatch, RankerInputs
     from termweave.training.ranker.model import AnchoredRanker
 
@@ -28,7 +29,7 @@ class RankerObjective(Objective):
     model: AnchoredRanker
 
     def __init__(
-        self, method: RankerMethod, model: AnchoredRanker, inputs: Sequence[RankerInputs], settings: Mapping[str, Any]
+        self, method: TrainingMethod, model: AnchoredRanker, inputs: Sequence[RankerInputs], settings: RankerParameters
     ) -> None:
         super().__init__(method, model, inputs, settings)
         self.head = model.heads()
@@ -43,7 +44,7 @@ class RankerObjective(Objective):
 
     def batches(self) -> RankerBatchSampler:
         """Blocks of a right document and wrong ones."""
-        return RankerBatchSampler(cast("RankerMethod", self.method), self.inputs, self.settings)
+        return RankerBatchSampler(self.inputs, self.settings)
 
     def train(self, mode: bool = True) -> RankerObjective:  # noqa: FBT001, FBT002 - torch's signature
         """Switch dropout on or off, in the classifier too."""
@@ -71,6 +72,6 @@ class RankerObjective(Objective):
             texts = [inputs.documents[document] for document in block.tolist() if document >= 0]
             pairs += read(inputs.reader, inputs.questions[question], texts)
         present = documents >= 0
-        scores = self.model(pairs, features[present], int(self.settings["chunk"]))
+        scores = self.model(pairs, features[present], self.settings.chunk)
         where = torch.from_numpy(np.flatnonzero(present)).to(scores.device)
         return scores.new_zeros(present.size).index_put((where,), scores).reshape(present.shape)

@@ -38,7 +38,7 @@ def check(spec: str) -> None:
     if spec.startswith(RANKER) and not hub.named(spec.removeprefix(RANKER)):
         ranker = Ranker.load(spec.removeprefix(RANKER))
         if ranker.anchor:
-            first_stage.check(_stage(read_folder(ranker.info.opened))[0])
+            first_stage.check(_stage(read_folder(ranker.info.opened)))
 
 
 def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Callable[[str], None]) -> Written:
@@ -57,7 +57,7 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
     name = spec.removeprefix(RANKER)
     folder = read_folder(resolve(name))
     file = paths.cache() / "teachers" / f"{_key(folder, setup, wanted)}.npy"
-    lasting = not anchor_of(folder.manifest) or _stage(folder)[0] in ("hybrid", "bm25")  # an index or a run file may change
+    lasting = not anchor_of(folder.manifest) or _stage(folder) in ("hybrid", "bm25")  # an index or a run file may change
     if lasting and file.is_file():
         return _unpacked(np.load(file), wanted)
     ranker = Ranker.load(name)
@@ -79,10 +79,9 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
     return _unpacked(flat, wanted)
 
 
-def _stage(folder: ModelFolder) -> tuple[str, str]:
-    """The first stage that a ranker was trained on, and its mode: what its anchor reads."""
-    options = folder.manifest.training.get("options", {})
-    return str(options.get("candidates_from", "hybrid")), str(options.get("candidates_mode", "hybrid"))
+def _stage(folder: ModelFolder) -> str:
+    """Return the first stage that a ranker was trained on: what its anchor reads."""
+    return str(folder.manifest.training.get("options", {}).get("candidates_from", "hybrid"))
 
 
 def _anchor(
@@ -91,8 +90,7 @@ def _anchor(
     """What the ranker's anchor adds to the logit of a question and a document."""
     if not weights:
         return lambda question, document: 0.0  # noqa: ARG005 - the names are the contract
-    name, mode = _stage(folder)
-    stage = first_stage.first_stage(name, setup, say, mode)
+    stage = first_stage.first_stage(_stage(folder), setup, say)
     rows = stage.rank(setup.train.questions, setup.train.spared, _DEPTH)
     factors = [weights.get(name, 0.0) for name in stage.names]
 
@@ -108,8 +106,8 @@ def _key(folder: ModelFolder, setup: RunSetup, wanted: Sequence[Sequence[int]]) 
     """Digest of the model and its first stage, the questions, the documents and the pairs."""
     models = [folder.manifest.hash, str(folder.graph("int8") is not None)]
     if anchor_of(folder.manifest):
-        shipped = read_folder(resolve(DEFAULT)).manifest.hash if _stage(folder)[0] == "hybrid" else ""
-        models += [*_stage(folder), shipped, setup.statistics.hash, *(repr(sorted(each)) for each in setup.train.spared)]
+        shipped = read_folder(resolve(DEFAULT)).manifest.hash if _stage(folder) == "hybrid" else ""
+        models += [_stage(folder), shipped, setup.statistics.hash, *(repr(sorted(each)) for each in setup.train.spared)]
     state = blake2b(repr(models).encode(), digest_size=16)
     for part in (setup.train.questions, setup.texts, [list(map(int, each)) for each in wanted]):
         state.update(repr(part).encode())

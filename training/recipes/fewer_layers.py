@@ -103,7 +103,7 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
     if (path / store.BACKBONE).is_file():
         model, _ = store.load(path)
     else:  # the shipped folder has the heads alone
-        backbone = store.load_backbone(lookup.find("", [], path, {}))
+        backbone = store.load_backbone(lookup.installed())
         model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
         model.heads.load_state_dict(load_file(path / HEADS))
     if not model.shape.lower:

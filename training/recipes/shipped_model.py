@@ -18,7 +18,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ from termweave.training.setup import set_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
 
@@ -109,7 +110,7 @@ def build(
     """
     method, name = base.get(METHOD), name_of(changed)
     asked = method.settings({**SETTINGS, **changed})
-    settings = method.fitted(asked, made=False)
+    settings = asked.fitted(made=False)
     if unknown := set(without) - {source.set for source in SOURCES}:
         raise UsageError(
             f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in SOURCES)}."
@@ -123,7 +124,7 @@ def build(
     parts = [
         DataPart(source.set, set_up(str(data / source.set), own, keep, say), own, source.share)
         for source in sources
-        for own in [method.fitted(method.settings({**SETTINGS, **source.settings, **changed}), made=False)]
+        for own in [method.settings({**SETTINGS, **source.settings, **changed}).fitted(made=False)]
     ]
     with tempfile.TemporaryDirectory() as home:
         learned = learn(method, settings, parts, Path(home), say=say)
@@ -169,8 +170,8 @@ def _origin(backbone: str) -> str:
 
 def _described(
     method: base.TrainingMethod,
-    asked: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    asked: TrainingParameters,
+    settings: TrainingParameters,
     sources: Sequence[RecipeData],
     parts: Sequence[DataPart],
     history: History,
@@ -189,12 +190,12 @@ def _described(
     names = ", ".join(source.set for source in sources)
     return {
         "method": card.summary(method, asked),
-        "backbone": _origin(str(settings["backbone"])),
+        "backbone": _origin(settings.backbone),
         "data": data,
-        "options": dict(settings),
+        "options": asdict(settings),
         "history": history.__dict__,
         "command": "python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR"
-        + (f" --set backbone={settings['backbone']}" if settings["backbone"] else ""),
+        + (f" --set backbone={settings.backbone}" if settings.backbone else ""),
         "test_command": "python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR",
         "zero_shot": (
             f"Zero-shot here means: no pair of that set was in our training (all sets but {names}). The backbone itself has seen pairs "
@@ -239,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
     given = parser.parse_args(arguments)
     try:
-        changed = base.given(given.set, None)
+        changed = base.given(given.set)
         build(
             given.data,
             given.out,

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from termweave.training.model_folder.writer import FolderContents
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.batch import Prepared
-    from termweave.training.term_weights.declaration import TermWeightMethod
+    from termweave.training.term_weights.declaration import TermWeightParameters
     from termweave.training.term_weights.evaluation import TermWeightDevelopment
     from termweave.training.term_weights.hidden_states import States
     from termweave.training.term_weights.inputs import TermWeightInputs
     from termweave.training.term_weights.weight_objective import TermWeightObjective
 
+#: Bits in which an index stores weights.
+BITS = 8
 _MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
 _COSINES = ", cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least"
 
@@ -44,53 +46,52 @@ class TermWeightFamily:
 
     kind = "anchored"
 
-    def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
+    def check(self, settings: TermWeightParameters, setup: RunSetup) -> None:
         """Refuse a teacher that cannot be used: a file of scores, or a ranker."""
-        del method
-        wanted = str(settings.get("teacher", teacher_scores.NONE))
+        wanted = settings.teacher
         if wanted.startswith(teacher_scores.RANKER):
             from termweave.training.ranker import teacher  # noqa: PLC0415 - compiled libraries
 
             teacher.check(wanted)
         teacher_scores.written(wanted, setup)
 
-    def estimate(self, method: TrainingMethod, model: JointModel, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+    def estimate(self, model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> RunEstimate:
         """Minutes and memory, from a few real texts."""
         from termweave.training.term_weights import estimate  # noqa: PLC0415 - torch
 
-        return estimate.estimate(cast("TermWeightMethod", method), model, settings, setup)
+        return estimate.estimate(model, settings, setup)
 
-    def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> JointModel:
+    def build_model(self, settings: TermWeightParameters, backbone: Path) -> JointModel:
         """Build the model: backbone and heads (`model.build`)."""
         from termweave.training.term_weights import model  # noqa: PLC0415 - torch
 
-        return model.build(method, settings, backbone)
+        return model.build(settings, backbone)
 
     def prepare(self, method: TrainingMethod, part: DataPart, model: JointModel, say: Callable[[str], None]) -> PreparedData:
         """Prepare a data set: analyse its texts, compute hidden states, find hard negatives and read teacher scores."""
+        del method
         from termweave.training.term_weights import evaluation, hidden_states, inputs  # noqa: PLC0415 - torch
-        from termweave.training.term_weights.model import form_of  # noqa: PLC0415 - torch
 
         setup, settings, texts = part.setup, part.settings, part.setup.texts
-        wanted = str(settings.get("teacher", teacher_scores.NONE))
+        wanted = settings.teacher
         teacher: teacher_scores.Teacher | None = teacher_scores.written(wanted, setup)  # before the states, which take minutes
-        bm25, form = BM25(settings["k1"], settings["b"]), form_of(method, settings)
-        length = loading.length(model.backbone, int(settings["training_length"]))
+        bm25, form = BM25(), settings.form()
+        length = loading.length(model.backbone, settings.training_length)
         identity = "".join(digest(file) for file in weight_files(setup.backbone))
         common = (setup.analysis, setup.tokenizer, setup.statistics, bm25)
         prompt = reading_of(setup.backbone, settings).prompt
         documents = inputs.prepare(texts, *common, "document", length, form, prompt("document"))
         train = inputs.prepare(setup.train.questions, *common, "query", length, form, prompt("query"))
         dev = inputs.prepare(setup.dev.questions, *common, "query", length, form, prompt("query"))
-        live = settings["top_layers"] != 0
-        original = not live or settings.get("joint", 0) > 0 or wanted in teacher_scores.MADE
+        live = settings.top_layers != 0
+        original = not live or settings.joint > 0 or wanted in teacher_scores.MADE
 
         def states_of(prepared: Prepared) -> States | None:
             return hidden_states.states(model, identity, prepared.pieces, say=say) if original else None
 
         document_states, train_states, dev_states = (states_of(each) for each in (documents, train, dev))
         mined: list[NDArray[np.int64]] = []
-        if depth := int(settings.get("negatives", 0)):
+        if depth := settings.negatives:
             mined = negatives.mine(setup.train.questions, texts, setup.train.known, setup.analysis, setup.statistics, bm25, depth)
         if wanted.startswith(teacher_scores.RANKER):
             from termweave.training.ranker.teacher import teach  # noqa: PLC0415 - compiled libraries
@@ -126,8 +127,8 @@ class TermWeightFamily:
                 pairs=setup.dev,
                 plain=bm25_weights(texts, *plain, "document"),
                 asked=bm25_weights(setup.dev.questions, *plain, "query"),
-                bits=int(settings["bits"]),
-                measure=str(settings["measure"]),
+                bits=BITS,
+                measure=settings.measure,
                 documents=documents,
                 questions=dev,
                 document_states=None if live else document_states,
@@ -136,7 +137,7 @@ class TermWeightFamily:
         )
 
     def objective(
-        self, method: TrainingMethod, model: JointModel, inputs: Sequence[TermWeightInputs], settings: Mapping[str, Any]
+        self, method: TrainingMethod, model: JointModel, inputs: Sequence[TermWeightInputs], settings: TermWeightParameters
     ) -> TermWeightObjective:
         """Create the objective: the heads, the backbone if it is trained, and the loss of the method."""
         from termweave.training.term_weights.weight_objective import TermWeightObjective  # noqa: PLC0415 - torch

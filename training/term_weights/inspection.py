@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.corpora import path_and_split
 from termweave.encoders import load
@@ -17,10 +17,11 @@ from termweave.training.data.dataset import documents_of
 from termweave.training.data.pairs import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.records import TermWeights, WordWeight
+    from termweave.training.term_weights.declaration import TermWeightParameters
 
 #: Number of documents in which gains and losses are counted, of passages shown, and of terms listed.
 _SAMPLE, _SHOWN, _LISTED = 400, 10, 12
@@ -73,7 +74,7 @@ class Inspection:
     lost: list[Change]
 
 
-def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
+def inspect(folder: Path, spec: str, settings: TermWeightParameters) -> Inspection:
     """Weigh a sample of the corpus that a model was trained on.
 
     Args:
@@ -81,7 +82,9 @@ def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
         spec: The data set.
         settings: The settings of the training.
     """
-    documents, _ = documents_of(path_and_split(spec)[0], settings, skip_bad=True)  # training has reported the bad entries
+    documents, _ = documents_of(
+        path_and_split(spec)[0], {**settings.reading, "skip_bad": True}
+    )  # training has reported the bad entries
     encoder = load(folder, "")
     manifest = read_folder(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -15,30 +15,24 @@ from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.models.store import HEADS
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError, UsageError
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
-from termweave.training.term_weights.declaration import ANCHOR, TermWeightMethod
+from termweave.training.term_weights.declaration import ANCHOR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from termweave.training.methods.base import TrainingMethod
     from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.term_weights.declaration import TermWeightParameters
 
 
-def form_of(method: TrainingMethod, settings: Mapping[str, Any]) -> Form:
-    """The form of weights (how logits become weights) of a method with its settings."""
-    return cast("TermWeightMethod", method).form(settings)
-
-
-def build(method: TrainingMethod, settings: Mapping[str, Any], folder: Path) -> JointModel:
+def build(settings: TermWeightParameters, folder: Path) -> JointModel:
     """Build backbone and heads as they are before training; layers that are not trained are frozen.
 
     Args:
-        method: The method, of the family of term weights.
         settings: Settings of the method.
         folder: Folder of the backbone.
 
@@ -46,32 +40,29 @@ def build(method: TrainingMethod, settings: Mapping[str, Any], folder: Path) -> 
         UsageError: The settings do not fit the backbone or the model to start from.
         ModelError: A folder is incomplete.
     """
-    torch.manual_seed(int(settings["seed"]))  # the first layers of the heads are random
+    torch.manual_seed(settings.seed)  # the first layers of the heads are random
     backbone = loading.load(folder, settings)
-    form = form_of(method, settings)
+    form = settings.form()
     shape = _shape(settings, int(backbone.config.num_hidden_layers))
     model = JointModel(backbone, shape, reading_of(folder, settings).pooling)
     if form.activation == "log":
         for head in {model.heads.head("document"), model.heads.head("query")}:
             torch.nn.init.constant_(head.outer.bias, 0.5)  # a ReLU that starts at 0 or below may never get a gradient
-    if settings["start"] != ANCHOR:
-        _load_heads(model, form, str(settings["start"]))
+    if settings.start != ANCHOR:
+        _load_heads(model, form, settings.start)
     return model
 
 
-def _shape(settings: Mapping[str, Any], layers: int) -> HeadShape:
+def _shape(settings: TermWeightParameters, layers: int) -> HeadShape:
     """The shape of the heads. A part whose setting the method does not have is left out."""
-    deep = settings["hidden"] > 0
-    layer = layers // 2 if settings["layer"] < 0 else int(settings["layer"])
-    if layer > layers:
-        raise UsageError(f"layer={layer} does not exist: the backbone has {layers} layers.", f"Set layer to 0 to {layers}.")
+    deep = settings.hidden > 0
     return HeadShape(
-        layer=layer,
-        hidden=int(settings["hidden"]),
+        layer=layers // 2,
+        hidden=settings.hidden,
         features=2 if deep else 0,
-        gate=int(bool(settings.get("fcm"))),
-        shared=int(bool(settings["shared"])),
-        tags=int(bool(settings.get("bmes"))),
+        gate=int(settings.fcm),
+        shared=int(settings.shared),
+        tags=int(settings.bmes),
         lower=int(deep),
     )
 
@@ -89,7 +80,9 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
         raise ModelError(
             f"Training cannot start from the model {name!r}: {HEADS} is missing.", "Name a folder that `termweave train` wrote."
         )
-    theirs, ours = HeadShape(**manifest.heads).as_dict(), model.shape.as_dict()
+    usual = asdict(BM25())
+    theirs = HeadShape(**manifest.heads).as_dict() | {name: manifest.anchor.get(name, usual[name]) for name in usual}
+    ours = model.shape.as_dict() | usual
     if differences := [f"{part}: {theirs[part]}, here {ours[part]}" for part in ours if theirs[part] != ours[part]]:
         raise UsageError(
             f"The heads of {name!r} have another shape ({'; '.join(differences)}).",
@@ -120,13 +113,13 @@ def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -
         Manifest(
             name=contents.name,
             kind=kind,
-            outputs=tuple(str(settings["outputs"]).split(",")),
+            outputs=tuple(settings.outputs.split(",")),
             hash="",
-            max_length=loading.length(model.backbone, int(settings["max_length"])),
+            max_length=loading.length(model.backbone, settings.max_length),
             pooling=model.pooling,
-            terms=str(settings["terms"]),
+            terms=settings.terms,
             analysis=contents.setup.analysis.id,
-            anchor={**asdict(form_of(contents.method, settings)), "k1": settings["k1"], "b": settings["b"]},
+            anchor={**asdict(settings.form()), **asdict(BM25())},
             settings={"prompts": prompts} if prompts else {},
             training={**contents.training, "backbone_hash": loading.fingerprint(model.backbone)},
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.training.data.sampler import Batch
     from termweave.training.methods.base import TrainingMethod
+    from termweave.training.term_weights.declaration import TermWeightParameters
     from termweave.training.term_weights.inputs import TermWeightInputs
 
 
@@ -38,7 +39,7 @@ class TermWeightObjective(Objective):
         method: TrainingMethod,
         model: JointModel,
         inputs: Sequence[TermWeightInputs],
-        settings: Mapping[str, Any],
+        settings: TermWeightParameters,
     ) -> None:
         super().__init__(method, model, inputs, settings)
         self.heads = model.heads
@@ -67,13 +68,13 @@ class TermWeightObjective(Objective):
         return side.cached(states, gated=self.heads.document.gated), None
 
     def features(self, side: BatchSide, states: HeadInputs) -> Tensor:
-        """Compute the inputs of the head's last layer for the chosen pieces, ``(P, width)``, with dropout."""
-        return self._dropped(side.inner(self.heads.head(side.kind), states))
+        """Compute the inputs of the head's last layer for the chosen pieces, ``(P, width)``."""
+        return side.inner(self.heads.head(side.kind), states)
 
     def ungated_features(self, side: BatchSide, states: HeadInputs, gated: Tensor) -> Tensor:
         """Compute these inputs before the feature gate; return `gated` if the head has no gate. For a linear head it is H of FecTek's Eq. 3."""
         head = self.heads.head(side.kind)
-        return self._dropped(side.inner(head, states, gate=False)) if head.gated else gated
+        return side.inner(head, states, gate=False) if head.gated else gated
 
     def logits(self, side: BatchSide, features: Tensor) -> Tensor:
         """Compute the logit of each piece: ``(P, width) -> (P,)``."""
@@ -90,9 +91,6 @@ class TermWeightObjective(Objective):
         assert states is not None
         original = torch.from_numpy(states.pooled(self.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
         return (1.0 - (vectors * nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
-
-    def _dropped(self, features: Tensor) -> Tensor:
-        return nn.functional.dropout(features, float(self.settings["dropout"]), self.training)
 
     def _pass(self, side: BatchSide) -> tuple[HeadInputs, Tensor]:
         ids, mask, features = side.padded()

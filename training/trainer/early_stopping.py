@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from termweave.support import atomic_files
 from termweave.support.messages import paced
 from termweave.training.trainer.checkpoints import HISTORY
-from termweave.training.trainer.weight_averaging import Average
+from termweave.training.trainer.kept_start import KeptStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ class DevelopmentCallback(TrainerCallback):
         self.history, self.interrupted = History(), False
         self.losses: list[float] = []
         self.best: dict[str, torch.Tensor] = {}
-        self.average = Average(objective, float(self.settings.get("ema", 0.0)), float(self.settings.get("keep", 0.0)))
+        self.start = KeptStart(objective, self.settings.keep)
         self._last_line = self._begun = 0.0
         self._first = 0
 
@@ -89,19 +89,18 @@ class DevelopmentCallback(TrainerCallback):
     def done(self) -> bool:
         """Whether the fit has ended: all steps were taken, or the figure has stopped rising."""
         return bool(self.history.steps) and (
-            self.history.steps[-1] >= self.settings["steps"] or self.history.since_best >= self.settings["patience"]
+            self.history.steps[-1] >= self.settings.steps or self.history.since_best >= self.settings.patience
         )
 
     def restore(self, checkpoint: Path) -> None:
-        """Read figures, best parameters and running mean from a checkpoint."""
+        """Read figures and best parameters from a checkpoint."""
         from safetensors.torch import load_file  # noqa: PLC0415
 
         kept = json.loads((checkpoint / HISTORY).read_text(encoding="utf-8"))
         self.losses = kept.pop("since")
         self.history = History(**kept)
         self.best = load_file(checkpoint / _BEST)
-        self.average.load(checkpoint)
-        self.objective.resume(int(checkpoint.name.rpartition("-")[2]), self.home)
+        self.start.load(checkpoint)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate the model before training: a fit that ranks worse keeps these parameters."""
@@ -114,11 +113,9 @@ class DevelopmentCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After a step: evaluate where it is time, and stop where the fit has ended or Ctrl-C was pressed."""
         del args
-        step, steps = int(state.global_step), int(self.settings["steps"])
+        step, steps = int(state.global_step), self.settings.steps
         self.progress(step, steps, "Training")
-        self.average.update(step)
-        self.objective.after_step(step, self.home)
-        if step % int(self.settings["every"]) == 0 or step == steps:
+        if step % self.settings.every == 0 or step == steps:
             self._evaluate(step)
             control.should_save = True
             control.should_training_stop = self.done
@@ -134,27 +131,27 @@ class DevelopmentCallback(TrainerCallback):
         del args, control
         folder = self.home / f"checkpoint-{int(state.global_step)}"
         save_file(self.best, folder / _BEST)
-        self.average.save(folder)
+        self.start.save(folder)
         kept = {**self.history.__dict__, "since": self.losses}
         atomic_files.write(folder / HISTORY, json.dumps(kept).encode())
 
     def _evaluate(self, step: int) -> None:
         self.objective.eval()
-        with self.average.applied():
+        with self.start.mixed_in():
             better = self.history.add(step, self.measure(), self._loss())
             if better:
                 self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.objective.state_dict().items()}
         self.objective.train()
         self.losses = []
         loss = f"loss {self.history.losses[-1]:.4f}, " if step else ""
-        name = self.settings.get("measure", "measure")
+        name = self.settings.measure
         self._tell(step, f"{loss}dev {name} {self.history.values[-1]:.4f}{' *' if better and step else ''}")
 
     def _loss(self) -> float:
         return sum(self.losses) / len(self.losses) if self.losses else 0.0
 
     def _tell(self, step: int, what: str) -> None:
-        now, steps = time.monotonic(), int(self.settings["steps"])
+        now, steps = time.monotonic(), self.settings.steps
         self._last_line = now
         done = step - self._first
         rate = done / (now - self._begun) if done and now > self._begun else 0.0

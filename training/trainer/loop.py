@@ -54,22 +54,19 @@ def fit(
     """
     _silence_libraries()
     settings = objective.settings
-    torch.manual_seed(int(settings["seed"]))
+    torch.manual_seed(settings.seed)
     home.mkdir(parents=True, exist_ok=True)
-    if int(settings.get("warmup_steps", 0)) > int(settings["steps"]):
-        say(
-            f"The rate does not reach its peak: it rises for {settings['warmup_steps']:,} steps, and the run has {settings['steps']:,}."
-        )
+    if settings.warmup > settings.steps:
+        say(f"The rate does not reach its peak: it rises for {settings.warmup:,g} steps, and the run has {settings.steps:,}.")
     watch = DevelopmentCallback(objective, measure, home, say, progress)
     if (last := latest(home)) is not None:
         watch.restore(last)
         say(f"going on from step {int(last.name.rpartition('-')[2]):,}")
     arguments = TrainingArguments(
         output_dir=str(home),
-        max_steps=int(settings["steps"]),
+        max_steps=settings.steps,
         per_device_train_batch_size=1,
-        gradient_accumulation_steps=int(settings.get("accumulate", 1)),
-        max_grad_norm=float(settings.get("clip", 0.0)),
+        max_grad_norm=0.0,  # no clipping
         save_strategy="no",  # `DevelopmentCallback` decides when
         save_total_limit=2,
         logging_strategy="no",
@@ -77,7 +74,7 @@ def fit(
         disable_tqdm=True,
         remove_unused_columns=False,
         dataloader_pin_memory=False,
-        seed=int(settings["seed"]),
+        seed=settings.seed,
     )
     # Use one of several GPUs: DataParallel would draw as many batches for a step as there are GPUs.
     arguments._n_gpu = min(arguments.n_gpu, 1)  # noqa: SLF001 - as Trainer itself does for models that are spread

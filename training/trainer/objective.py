@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from termweave.training.data.sampler import BatchSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from termweave.training.data.sampler import Batch, TrainingInputs
     from termweave.training.methods.base import TrainingMethod
@@ -31,13 +30,13 @@ class Objective(nn.Module):
         trains_backbone: Whether layers of the backbone are trained.
     """
 
-    def __init__(self, method: TrainingMethod, model: Any, inputs: Sequence[TrainingInputs], settings: Mapping[str, Any]) -> None:
+    def __init__(self, method: TrainingMethod, model: Any, inputs: Sequence[TrainingInputs], settings: Any) -> None:
         """Register the backbone, where it is trained, and the method's extra modules."""
         super().__init__()
         self.method, self.settings = method, settings
         self.inputs: Sequence[Any] = list(inputs)
         object.__setattr__(self, "model", model)  # hidden from torch
-        self.trains_backbone = settings["top_layers"] != 0
+        self.trains_backbone = settings.top_layers != 0
         if self.trains_backbone:
             self.backbone = model.backbone
         for name, extra in method.extras(model, settings).items():
@@ -52,24 +51,13 @@ class Objective(nn.Module):
         """The batches of the fit, in order; a family whose batches are of another kind returns its own."""
         return BatchSampler(self.inputs, self.settings)
 
-    def after_step(self, step: int, home: Path) -> None:
-        """Called after each step, before its evaluation; a family may renew what batches are drawn from.
-
-        Args:
-            step: Steps that were taken.
-            home: Folder of the fit's checkpoints.
-        """
-
-    def resume(self, step: int, home: Path) -> None:
-        """Called before a fit goes on from a checkpoint: read again what `after_step` had renewed until this step."""
-
     def backbone_precision(self) -> AbstractContextManager[Any]:
         """Context in which the backbone is run: bf16 where the setting `precision` and the device have it.
 
         Only the backbone computes in bf16. Losses stay in float32: scores near 30 are an eighth apart in bf16.
         """
         device = next(self.parameters()).device
-        wanted = self.settings.get("precision", "auto")
+        wanted = self.settings.precision
         able = device.type == "cuda" and torch.cuda.is_bf16_supported()
         enabled = wanted == "bf16" or (wanted == "auto" and able)
         context: AbstractContextManager[Any] = torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.objective import Objective
 
 
-def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.optim.Optimizer, Any]:
+def optimizer(objective: Objective, settings: TrainingParameters) -> tuple[torch.optim.Optimizer, Any]:
     """Return the optimiser and its schedule.
 
     The backbone's layers have a rate of their own (`layers_rate`): parameters of a submodule whose name ends in ``backbone``. Scalars have no
@@ -21,8 +20,8 @@ def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in objective.named_parameters():
         if parameter.requires_grad:
-            rate = settings["layers_rate"] if name.partition(".")[0].endswith("backbone") else settings["rate"]
-            decay = settings["weight_decay"] if parameter.ndim else 0.0
+            rate = settings.layers_rate if name.partition(".")[0].endswith("backbone") else settings.rate
+            decay = settings.weight_decay if parameter.ndim else 0.0
             groups.setdefault((float(rate), float(decay)), []).append(parameter)
     adam = torch.optim.AdamW(
         [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()],
@@ -31,13 +30,14 @@ def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.
     return adam, _schedule(adam, [rate for rate, _ in groups], settings)
 
 
-def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: Mapping[str, Any]) -> Any:
+def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: TrainingParameters) -> Any:
     """The schedule of the learning rates: warm-up, then the decay that the setting `schedule` names."""
-    steps, name = max(2, int(settings["steps"])), settings["schedule"]
-    rise = int(settings.get("warmup_steps", 0)) or round(float(settings["warmup"]) * steps)
+    steps, name = max(2, settings.steps), settings.schedule
+    share = settings.warmup < 1
+    rise = round(settings.warmup * steps) if share else int(settings.warmup)
     if name == "one-cycle":
-        share = min(rise / steps, 1.0) if settings.get("warmup_steps") else float(settings["warmup"])
-        return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=share)
+        peak = settings.warmup if share else min(rise / steps, 1.0)
+        return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=peak)
 
     def factor(step: int) -> float:
         """Share of the peak rate at a step, counted from 0."""

@@ -55,10 +55,8 @@ def test_files_as_judgements_and_as_clicks(folder):
     assert any("are looked at in the proportion 1.00" in note for note in dataset.notes)
     assert open_dataset(f"ubi:{folder}:raw").split == "raw"
     place = {f"d{number}": number for number in range(5)}
-    raw = click_log.gather(f"ubi:{folder}", place, split="raw")
-    assert raw.counts["query 1"] == {1: 10.0}
     corrected = click_log.gather(f"ubi:{folder}", place)
-    assert corrected.counts["query 1"][1] > 10
+    assert corrected.counts["query 1"][1] > 10  # of ten clicks
     assert "are looked at in the proportion" in corrected.remark
 
 

@@ -32,7 +32,7 @@ def plan(base, tmp_path, capsys):
         text = "The mortar between the stones of this old bridge number {} is made of lime and sand. Nobody has seen it fall."
         lines = [{"_id": str(n), "title": f"Mortar of the old stone bridge {n}", "text": text.format(n)} for n in range(30)]
         corpus.write_text("\n".join(map(json.dumps, lines)))
-        sets = [part for each in (f"backbone={copy}", "layer=1", "dev=5", *settings) for part in ("--set", each)]
+        sets = [part for each in (f"backbone={copy}", "dev=5", *settings) for part in ("--set", each)]
         status = run(["train", "fectek", str(corpus), "--out", str(tmp_path / "out"), "--plan", "--json", *sets])
         return status, capsys.readouterr().err
 

@@ -15,8 +15,8 @@ from termweave.training.methods import base
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
 
 
-def settings(**given):
-    return base.get("fectek").settings({"dev": 5, **given})
+def settings(reading=None, **given):
+    return base.get("fectek").settings({"dev": 5, **given}, reading)
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_an_id_stands_for_one_document(folder):
     with pytest.raises(InputError, match=r"two documents 'd3' that say different things \(line 4 and line 41\)") as refused:
         dataset.read(str(folder), settings())
     assert "--skip-bad" in refused.value.hint
-    skipped = dataset.read(str(folder), settings(skip_bad=True))
+    skipped = dataset.read(str(folder), settings({"skip_bad": True}))
     assert skipped.texts[skipped.ids.index("d3")].startswith("title number3")
 
 
@@ -280,7 +280,9 @@ def test_a_table_of_other_columns_is_read_as_the_settings_name_them(tmp_path):
     rows = [f"A-{n}.3/4;Screw number{n};made of steel number{n};for wood and walls" for n in range(40)]
     (tmp_path / "products.csv").write_text("\n".join(["sku;name;about;use", *rows]))
     (tmp_path / "log.tsv").write_text("".join(f"steel screw {n}\tA-{n}.3/4\t2\n" for n in range(40)))
-    named = settings(id_field="sku", title_field="name", text_field="about,use", clicks=str(tmp_path / "log.tsv"))
+    named = settings(
+        {"id_field": "sku", "title_field": "name", "text_fields": ("about", "use")}, clicks=str(tmp_path / "log.tsv")
+    )
     found = dataset.read(str(tmp_path / "products.csv"), named)
     assert found.texts[found.ids.index("A-3.3/4")] == "Screw number3. made of steel number3\nfor wood and walls"
     assert "id = 'sku'; title = 'name'; text = 'about' + 'use'" in found.remark
@@ -299,5 +301,5 @@ def test_a_broken_line_is_named_or_left_out(folder):
     with pytest.raises(InputError, match="line 41") as refused:
         dataset.read(str(folder), settings())
     assert "--skip-bad" in refused.value.hint
-    found = dataset.read(str(folder), settings(skip_bad=True))
+    found = dataset.read(str(folder), settings({"skip_bad": True}))
     assert (len(found.ids), found.remark) == (40, "1 entry that cannot be read left out")

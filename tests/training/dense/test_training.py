@@ -42,7 +42,7 @@ def vectors(folder, texts, kind):
         ("coder", CODER),
         ("coder", (*CODER, "towers=one", "labels=uniform", "candidates_from=bm25")),
         ("le-bs", (*SMALL, "labels=tfidf", "alpha=0.5")),
-        ("le-bs", (*SMALL, "labels=none", "mined_by=model", "margin=0.05")),
+        ("le-bs", (*SMALL, "labels=none")),
     ],
     ids=["dtr", "coder", "coder-both-sides", "le-bs-tfidf", "le-bs-none"],
 )
@@ -108,9 +108,8 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
     [
         pytest.param("coder", CODER, marks=pytest.mark.nightly),
         ("le-bs", (*SMALL, "labels=distill", "alpha=0.5")),
-        pytest.param("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3"), marks=pytest.mark.nightly),
     ],
-    ids=["one-fit", "two-fits", "negatives-mined-again"],
+    ids=["one-fit", "two-fits"],
 )
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, method, settings):
     from termweave.training.dense.inputs import DenseBatchSampler
@@ -132,18 +131,6 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
     monkeypatch.setattr(DenseBatchSampler, "draw", draw)
     resumed = train(capsys, folder, base, out, "--resume", method=method, settings=settings)
     assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
-
-
-def test_alpha_is_chosen_on_the_development_questions(capsys, folder, base, tmp_path):
-    settings = (*SMALL, "labels=tfidf", "steps=6", "every=3")
-    chosen = train(capsys, folder, base, tmp_path / "out", method="le-bs", settings=(*settings, "alphas=0,1"))
-    single = {
-        alpha: train(capsys, folder, base, tmp_path / f"{alpha}", method="le-bs", settings=(*settings, f"alpha={alpha}"))
-        for alpha in (0, 1)
-    }
-    best = max(single, key=lambda alpha: single[alpha]["history"]["values"][single[alpha]["history"]["best"]])
-    assert read_folder(tmp_path / "out").manifest.training["options"]["alpha"] == best
-    assert (chosen["history"], chosen["dev"]) == (single[best]["history"], single[best]["dev"])
 
 
 @pytest.mark.nightly
@@ -192,7 +179,7 @@ def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):
 
 def test_a_plan_counts_the_training_of_the_scorer(capsys, folder, base, tmp_path, monkeypatch):
     monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "cache")
-    settings = (*SMALL, "steps=4", "every=2", "alpha=1", "scorer_preset=paper")
+    settings = (*SMALL, "steps=4", "every=2", "alpha=1", "scorer=paper")
     plan = train(capsys, folder, base, tmp_path / "out", "--plan", method="le-bs", settings=settings)
     jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
     (scorer,) = plan["before"]
@@ -209,21 +196,20 @@ def test_a_plan_counts_the_training_of_the_scorer(capsys, folder, base, tmp_path
 
 def test_a_plan_counts_every_fit():
     method = methods.get("le-bs")
-    counted = {"": 1, "alphas=0,0.5,1": 3, "labels=distill": 2}
-    for given, fits in counted.items():
-        assert method.rounds(method.settings(dict([given.split("=")]) if given else {})) == fits
-    with pytest.raises(UsageError, match="no list of numbers"):
-        method.settings({"alphas": "0.2,two"})
+    assert [method.settings({"labels": labels}).rounds() for labels in ("scorer", "distill")] == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("method", "given", "said"),
     [
-        ("dtr", {"alpha": 0, "beta": 0, "gamma": 0}, "nothing to minimise"),
+        ("dtr", {"weights": "0,0,0,0"}, "not the four weights of a loss"),
+        ("dtr", {"weights": "1,-1,0,0"}, "four weights from 0 on"),
+        ("dtr", {"weights": "1"}, "not the four weights of a loss"),
+        ("dtr", {"alpha": 1}, "no parameter 'alpha' any more. Write weights=ALPHA"),
         ("dtr", {"towers": "query"}, "towers=query freezes it"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
-        ("le-bs", {"refresh_every": 100}, "mines with the model in training"),
+        ("le-bs", {"refresh_every": 100}, "no parameter 'refresh_every' any more"),
         ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No pair with l = 0"),
     ],
 )

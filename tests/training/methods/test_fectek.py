@@ -92,9 +92,9 @@ def test_distillation():
 def objective_of(base, texts, **given):
     """The objective over twelve documents and six questions, with whole passes of the backbone, and a batch."""
     method = methods.get("fectek")
-    settings = method.settings({"layer": 1, "hidden": 16, "batch": 4, "drawn": 1, "top_layers": -1, **given})
-    model = FAMILY.build_model(method, settings, base)
-    documents, questions = texts(method.form(settings))
+    settings = method.settings({"hidden": 16, "batch": 4, "drawn": 1, "top_layers": -1, **given})
+    model = FAMILY.build_model(settings, base)
+    documents, questions = texts(settings.form())
     pairs = Pairs(["question"] * 6, [frozenset({place}) for place in range(6)])
     hard = [np.array([place + 6], dtype=np.int64) for place in range(6)]
     inputs = TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, CorpusStatistics("", 12, 12.0, {}))
@@ -136,10 +136,10 @@ def test_the_papers_model_has_one_head_one_projector_and_no_scale(base, texts):
 def test_the_preset_of_the_paper():
     settings = methods.get("fectek").settings({"preset": "paper"})
     names = ("anchor", "hidden", "shared", "fcm", "tkgm", "in_batch", "drawn", "scale", "learn_scale", "top_layers", "terms")
-    assert [settings[name] for name in names] == ["none", 0, True, True, True, False, 15, 1.0, False, -1, "piece"]
-    assert (settings["rate"], settings["layers_rate"], settings["schedule"], settings["warmup"]) == (2e-5, 2e-5, "linear", 0.1)
-    assert settings["max_length"] == settings["training_length"] == 192
-    assert methods.get("fectek").settings({"preset": "paper", "drawn": "3"})["drawn"] == 3
+    assert [getattr(settings, name) for name in names] == ["none", 0, True, True, True, False, 15, 1.0, False, -1, "piece"]
+    assert (settings.rate, settings.layers_rate, settings.schedule, settings.warmup) == (2e-5, 2e-5, "linear", 0.1)
+    assert settings.max_length == settings.training_length == 192
+    assert methods.get("fectek").settings({"preset": "paper", "drawn": "3"}).drawn == 3
     assert methods.get("fectek").changed(settings) == {"preset": "paper"}
     again = methods.get("fectek").settings({"preset": "paper", "drawn": 3})
     assert methods.get("fectek").changed(again) == {"preset": "paper", "drawn": 3}
@@ -156,6 +156,6 @@ def test_the_preset_of_the_paper():
 )
 def test_the_gate_reads_as_much_in_training_as_in_use(given, lengths):
     settings = methods.get("fectek").settings(given)
-    assert (settings["max_length"], settings["training_length"]) == lengths
+    assert (settings.max_length, settings.training_length) == lengths
     with pytest.raises(UsageError, match="the mean of the whole text"):
         methods.get("fectek").settings({"fcm": True, "max_length": 64, "training_length": 32})

@@ -54,15 +54,15 @@ def weights_objective(base, method, **given):
     settings = method.settings({"preset": "paper", "batch": len(QUESTIONS), "max_length": 64, "training_length": 64, **given})
     family = families.get("term_weights")
     torch.manual_seed(0)
-    model = family.build_model(method, settings, base)
+    model = family.build_model(settings, base)
     for parameter in model.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     tokenizer = PieceTokenizer(base / "tokenizer.json")
-    analysis = analysis_of(settings["terms"], DOCUMENTS, tokenizer)
+    analysis = analysis_of(settings.terms, DOCUMENTS, tokenizer)
     statistics = count([DOCUMENTS], analysis)
     common = (analysis, tokenizer, statistics, BM25())
-    documents = prepare(DOCUMENTS, *common, "document", 64, method.form(settings))
-    questions = prepare(QUESTIONS, *common, "query", 64, method.form(settings))
+    documents = prepare(DOCUMENTS, *common, "document", 64, settings.form())
+    questions = prepare(QUESTIONS, *common, "query", 64, settings.form())
     pairs = Pairs(QUESTIONS, [frozenset({place}) for place in range(4)])
     hard = [np.array([place + 4], dtype=np.int64) for place in range(4)]
     inputs = [TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, statistics)]
@@ -179,11 +179,11 @@ def scorer(base, tmp_path):
     method = methods.get("bert-scorer")
     settings = method.settings({"preset": "paper"})
     torch.manual_seed(0)
-    model = families.get("term_weights").build_model(method, settings, base)
+    model = families.get("term_weights").build_model(settings, base)
     for parameter in model.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     shutil.copytree(base, tmp_path / "scorer")
-    anchor = {**asdict(method.form(settings)), "k1": 1.2, "b": 0.75}
+    anchor = {**asdict(settings.form()), "k1": 1.2, "b": 0.75}
     contents = Manifest("scorer", "anchored", ("weights",), "", 64, terms="piece", analysis=PieceTerms.id, anchor=anchor)
     store.save(model, tmp_path / "scorer", contents)
     export(tmp_path / "scorer")
@@ -225,7 +225,7 @@ def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(b
     negatives = [np.array([7, 6])] * len(questions)
     inputs = DenseInputs(1.0, setup.train, negatives, questions, documents, source)
     family = families.get("dense")
-    model = family.build_model(method, settings, base)
+    model = family.build_model(settings, base)
     objective = family.objective(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
 
@@ -302,7 +302,7 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
     method = methods.get("coder")
     settings = method.settings({"preset": preset, "backbone": str(base), "batch": 5, "candidates": 6, **given})
     setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = families.get("dense").build_model(method, settings, base).eval()
+    model = families.get("dense").build_model(settings, base).eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for module in model.modules():
@@ -327,16 +327,14 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
         if not judged & set(candidates):
             candidates[-1] = min(judged)
         relevant = [place + 1 for place, c in enumerate(candidates) if c in judged]
-        s, s_j = reciprocal_similarity(
-            np.stack([query, *documents[candidates]]), settings["k"], settings["k_exp"], settings["tau"]
-        )
-        mixed = settings["evidence_weight"] * s + (1 - settings["evidence_weight"]) * s_j
+        s, s_j = reciprocal_similarity(np.stack([query, *documents[candidates]]), settings.k, settings.k_exp, settings.tau)
+        mixed = settings.evidence_weight * s + (1 - settings.evidence_weight) * s_j
         r = np.mean([mixed[probe, 1:] for probe in relevant], axis=0)  # line 5
-        spread = np.ptp(r) if settings["normalisation"] == "max-min" else r.std()
+        spread = np.ptp(r) if settings.normalisation == "max-min" else r.std()
         powers = (r - r.min()) / spread  # Eq. 13, Eq. 14
-        best = np.argsort(-r)[: settings["keep_labels"]]
+        best = np.argsort(-r)[: settings.keep_labels]
         powers = [
-            settings["boost"] * power if place + 1 in relevant else power if place in best else -np.inf
+            settings.boost * power if place + 1 in relevant else power if place in best else -np.inf
             for place, power in enumerate(powers)
         ]  # line 6
         target = np.exp(powers) / np.exp(powers).sum()

@@ -55,7 +55,7 @@ def test_the_scores_are_the_rankers_and_cached(folder, complete, ranker, tmp_pat
     from termweave.training.ranker import teacher
 
     method = methods.get("sir")
-    (part,) = parts(method, str(folder), method.settings({"backbone": str(complete)}), tmp_path / "out", lambda _: None)
+    (part,) = parts(str(folder), method.settings({"backbone": str(complete)}), tmp_path / "out", lambda _: None)
     wanted = [[0, 3, 5]] * len(part.setup.train)
     written = teacher.teach(f"ranker:{ranker}", part.setup, wanted, lambda _: None)
     found = written.scores(np.array([1]), np.array([3, 5, 7]))
@@ -73,12 +73,12 @@ def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(folder
     from termweave.training.ranker.first_stage import first_stage
 
     method = methods.get("sir")
-    given = dict(each.split("=") for each in (*RANKER, "candidates_from=bm25", "anchor_scale=7"))
+    given = dict(each.split("=") for each in (*RANKER, "candidates_from=bm25"))
     out = tmp_path / "anchored"
     run.train(method, str(folder), method.settings({"backbone": str(complete), **given}), out)
     ranker = Ranker.load(out)
     assert set(ranker.anchor) == {"score"}
-    (part,) = parts(method, str(folder), method.settings({"backbone": str(complete)}), tmp_path / "data", lambda _: None)
+    (part,) = parts(str(folder), method.settings({"backbone": str(complete)}), tmp_path / "data", lambda _: None)
     setup = part.setup
     (features,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], setup.train.spared[:1], 100)
     best = list(features)[:3]
@@ -91,7 +91,7 @@ def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(folder
     run_file = tmp_path / "run.trec"
     names = {question: name for name, question in setup.examples.queries.items()}
     run_file.write_text(f"{names[setup.train.questions[0]]} Q0 {setup.examples.ids[setup.places[best[1]]]} 1 0.25 x\n")
-    monkeypatch.setattr(teacher, "_stage", lambda _: (str(run_file), "hybrid"))
+    monkeypatch.setattr(teacher, "_stage", lambda _: str(run_file))
     for score in (0.25, 0.5):
         run_file.write_text(run_file.read_text().replace("0.25", str(score)))
         again = teacher.teach(f"ranker:{out}", setup, wanted, lambda _: None).scores(np.array([0]), np.array(best))[0]

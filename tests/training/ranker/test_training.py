@@ -58,7 +58,7 @@ def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(capsys, 
     "settings",
     [
         ("variant=v1", "selector=top"),
-        ("variant=v4", "chain=log", "selector=random", "reuse=false"),
+        ("variant=v4", "selector=random", "reuse=false"),
     ],
     ids=lambda given: "-".join(each.partition("=")[2] for each in given),
 )
@@ -68,7 +68,7 @@ def test_variants_train(folder, complete, tmp_path, settings):
     given = dict(each.split("=") for each in (*QUICK, "anchor=false", "steps=2", "every=2", *settings))
     method = methods.get("sir")
     chosen = method.settings({"backbone": str(complete), **given})
-    data = parts(method, str(folder), chosen, tmp_path / "out", lambda _: None)
+    data = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
     trained = learn(method, chosen, data, tmp_path / "checkpoints")
     assert trained.history.steps == [0, 2]
     assert np.isfinite(trained.history.losses).all()
@@ -83,9 +83,9 @@ def prepared(folder, complete, tmp_path):
     def prepare(**given):
         method = methods.get("sir")
         settings = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK), **given})
-        data = parts(method, str(folder), settings, tmp_path / "out", lambda _: None)
+        data = parts(str(folder), settings, tmp_path / "out", lambda _: None)
         family = families.get("ranker")
-        model = family.build_model(method, settings, complete)
+        model = family.build_model(settings, complete)
         inputs = family.prepare(method, data[0], model, lambda _: None).inputs
         objective = family.objective(method, model, [inputs], settings).eval()
         return objective, objective.batches()[0]
@@ -179,7 +179,7 @@ def test_a_run_file_gives_the_candidates(folder, complete, tmp_path):
     method = methods.get("sir")
     given = dict(each.split("=") for each in QUICK)
     chosen = method.settings({"backbone": str(complete), **given})
-    (part,) = parts(method, str(folder), chosen, tmp_path / "out", lambda _: None)
+    (part,) = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
     names = part.setup.examples.queries
     run = tmp_path / "run.trec"
     run.write_text("".join(f"{name} Q0 d{place} {place} {90 - place} x\n" for name in names for place in range(7)))
@@ -209,7 +209,7 @@ def test_bm25_is_scaled_as_search_scales_one_signal(folder, complete, tmp_path):
 
     method = methods.get("sir")
     chosen = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK)})
-    (part,) = parts(method, str(folder), chosen, tmp_path / "out", lambda _: None)
+    (part,) = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
     setup, nothing = part.setup, [frozenset()]
     (short,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], nothing, 3)
     plain = (setup.analysis, setup.statistics, BM25())
@@ -231,17 +231,17 @@ def test_a_live_index_gives_the_candidates(folder, complete, tmp_path, name, ope
     url = opensearch_engine.url
     assert run(["index", str(folder), name, "--signals", "lexical", "--url", url, "-q"]) == 0
     method = methods.get("sir")
-    given = dict(each.split("=") for each in (*QUICK, f"candidates_from=index:{name}", "candidates_mode=lexical"))
-    (part,) = parts(method, str(folder), method.settings({"backbone": str(complete), **given}), tmp_path / "out", lambda _: None)
+    given = dict(each.split("=") for each in (*QUICK, f"candidates_from=index:{name}"))
+    (part,) = parts(str(folder), method.settings({"backbone": str(complete), **given}), tmp_path / "out", lambda _: None)
     monkeypatch.setattr(first_stage, "connect", lambda _: opensearch_engine)
-    stage = first_stage.first_stage(f"index:{name}", part.setup, print, "lexical")
+    stage = first_stage.first_stage(f"index:{name}", part.setup, print)
     lists = first_stage.lists_of(stage, part.setup.train, 5)
     assert (lists.documents[:, 0] >= 0).all()
     assert lists.features[:, 0, 0] == pytest.approx(1.0)
     assert (lists.features[:, :, 0] <= 1).all()
 
     assert run(["index", str(folder), f"{name}-vectors", "--signals", "dense", "--url", url, "-q"]) == 0
-    stage = first_stage.first_stage(f"index:{name}-vectors", part.setup, print, "dense")
+    stage = first_stage.first_stage(f"index:{name}-vectors", part.setup, print)
     (row,) = stage.rank(part.setup.train.questions[:1], [frozenset()], 200)
     scores = [score for (score,) in row.values()]
     assert max(scores) == 1.0  # cosines, scaled as search scales those of one signal for a reranker

@@ -1,5 +1,6 @@
 """Settings of the loop against what they say, on a model of one weight."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,39 +28,11 @@ class Slope(Objective):
 
     def __init__(self, **changed):
         method = SimpleNamespace(loss=lambda objective, batch: objective.parts(batch), extras=lambda *_: {})
-        super().__init__(method, None, [Inputs()], {**DEFAULTS, **changed})
+        super().__init__(method, None, [Inputs()], replace(DEFAULTS, **changed))
         self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.gradients, self.numbers = [], []
-        self.weight.register_post_accumulate_grad_hook(lambda weight: self.gradients.append(float(weight.grad)))
 
     def parts(self, batch):
-        self.numbers.append(int(batch.questions[0]) + 1)
-        return {"slope": self.weight.sum() * self.numbers[-1]}
-
-
-def test_gradients_of_several_batches_are_averaged_for_one_step(tmp_path):
-    objective = Slope(accumulate=3, steps=2)
-    fit(objective, lambda: 1.0, tmp_path)
-    assert len(objective.numbers) == 6
-    for first in (0, 3):
-        assert objective.gradients[first + 2] == pytest.approx(np.mean(objective.numbers[first : first + 3]), rel=1e-6)
-
-
-def test_long_gradients_are_scaled_down(tmp_path):
-    seen = []
-    for clip in (0.0, 0.5):
-        objective = Slope(clip=clip)
-        step = torch.optim.AdamW.step
-
-        def noted(self, *given, step=step, objective=objective, **named):
-            seen.append(float(objective.weight.grad))
-            return step(self, *given, **named)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch.optim.AdamW, "step", noted)
-            fit(objective, lambda: 1.0, tmp_path / str(clip))
-    assert seen[0] >= 1
-    assert seen[1] == pytest.approx(0.5, rel=1e-4)
+        return {"slope": self.weight.sum() * (int(batch.questions[0]) + 1)}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +43,7 @@ def test_long_gradients_are_scaled_down(tmp_path):
     ],
 )
 def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
-    adam, plan = optimizer(Slope(), {**DEFAULTS, "steps": 10, "schedule": schedule, "warmup": 0.2})
+    adam, plan = optimizer(Slope(), replace(DEFAULTS, steps=10, schedule=schedule, warmup=0.2))
     rates = []
     for _ in range(10):
         rates.append(adam.param_groups[0]["lr"])
@@ -80,7 +53,7 @@ def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
 
 
 def test_the_usual_schedule_is_one_cycle():
-    adam, plan = optimizer(Slope(), {**DEFAULTS, "steps": 9})
+    adam, plan = optimizer(Slope(), replace(DEFAULTS, steps=9))
     other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     expected = torch.optim.lr_scheduler.OneCycleLR(other, max_lr=0.1, total_steps=10)
     for _ in range(9):
@@ -99,16 +72,16 @@ def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
 
 @pytest.mark.parametrize("schedule", ["linear", "constant", "one-cycle"])
 def test_the_rate_rises_for_as_many_steps_as_were_set(schedule):
-    adam, rates = optimizer(Slope(), {**DEFAULTS, "steps": 40, "schedule": schedule, "warmup": 0.5, "warmup_steps": 10}), []
+    adam, rates = optimizer(Slope(), replace(DEFAULTS, steps=40, schedule=schedule, warmup=10.0)), []
     for _ in range(40):
         rates.append(adam[0].param_groups[0]["lr"])
         adam[0].step()
         adam[1].step()
     assert np.argmax(rates) in (9, 10)
-    assert max(rates) == pytest.approx(DEFAULTS["rate"], rel=0.05)
+    assert max(rates) == pytest.approx(DEFAULTS.rate, rel=0.05)
 
 
 def test_a_warm_up_that_is_longer_than_the_run_is_said(tmp_path):
     said = []
-    fit(Slope(steps=3, warmup_steps=500), lambda: 1.0, tmp_path, say=said.append)
+    fit(Slope(steps=3, warmup=500.0), lambda: 1.0, tmp_path, say=said.append)
     assert "The rate does not reach its peak: it rises for 500 steps, and the run has 3." in said

@@ -70,32 +70,12 @@ class RankedLists:
             documents[row, : len(kept) + len(missing)] = kept + missing
         return RankedLists(documents)
 
-    def negatives(
-        self,
-        known: Sequence[frozenset[int]],
-        queries: NDArray[np.float32] | None = None,
-        documents: NDArray[np.float32] | None = None,
-        relevant: Sequence[frozenset[int]] | None = None,
-        margin: float | None = None,
-    ) -> list[NDArray[np.int64]]:
-        """The wrong answers of each list, best first.
-
-        Args:
-            known: Documents that are no wrong answers, of each question.
-            queries: Unit vectors of the questions, ``(Q, d)``; with `margin`.
-            documents: Unit vectors of all documents; with `margin`.
-            relevant: Judged documents of each question; with `margin`.
-            margin: Leave out a candidate that is probably right, too: one whose cosine with the question is above that of the
-                best judged document minus the margin. None: leave out none.
-        """
-        result = []
-        for row, spared in enumerate(known):
-            own = np.array([each for each in self.documents[row].tolist() if each != NOTHING and each not in spared], np.int64)
-            if margin is not None and queries is not None and documents is not None and relevant is not None and len(own):
-                best = float((documents[sorted(relevant[row])] @ queries[row]).max())
-                own = own[documents[own] @ queries[row] <= best - margin]
-            result.append(own)
-        return result
+    def negatives(self, known: Sequence[frozenset[int]]) -> list[NDArray[np.int64]]:
+        """Return the wrong answers of each list, best first: documents that are not `known` to be right."""
+        return [
+            np.array([each for each in row if each != NOTHING and each not in spared], np.int64)
+            for row, spared in zip(self.documents.tolist(), known, strict=True)
+        ]
 
 
 def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:

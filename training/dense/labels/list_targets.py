@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     #: ``(relevant places, candidates, evidence) -> r``, float64 ``(candidates,)``.
     Target = Callable[[Sequence[int], int, NDArray[np.float32] | None], NDArray[np.float64]]
 
+#: What hybrid search's scores, between 0 and 2, are divided by.
+_HYBRID_TEMPERATURE = 0.1
 #: Questions whose scores of all documents are computed at a time.
 _BLOCK = 128
 
@@ -52,7 +54,7 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
         with_evidence: Whether `target` reads r'' of Algorithm 1; candidates without it get no share.
     """
     settings, pairs = context.settings, context.inputs.pairs
-    lists = context.candidates(str(settings["candidates_from"]), int(settings["candidates"]))
+    lists = context.candidates(settings.candidates_from, settings.candidates)
     lists = lists.without(pairs.spared).with_relevant(pairs.relevant)
     scores = _evidence(context, lists) if with_evidence else None
     targets = np.zeros(lists.documents.shape, dtype=np.float32)
@@ -66,10 +68,8 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
 def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]:
     """Algorithm 1, lines 1 to 5, cached by what they are computed from."""
     settings = context.settings
-    rules = Rules(
-        k=int(settings["k"]), k_exp=int(settings["k_exp"]), tau=float(settings["tau"]), inclusive=bool(settings["inclusive"])
-    )
-    given = EvidenceSettings(float(settings["evidence_weight"]), int(settings["context"]), rules)
+    rules = Rules(k=settings.k, k_exp=settings.k_exp, tau=settings.tau, inclusive=settings.inclusive)
+    given = EvidenceSettings(settings.evidence_weight, settings.context, rules)
     context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
     return evidence_scores(
         context.question_vectors,
@@ -86,7 +86,7 @@ def hybrid_targets(context: TargetContext) -> ListTargets:
     vectors = (context.document_vectors, context.question_vectors)
     teacher = teacher_scores.made("minmax", context.setup, BM25(), *vectors)
     pairs, documents = context.inputs.pairs, np.arange(len(context.inputs.documents))
-    depth = min(int(context.settings["candidates"]), len(documents))
+    depth = min(context.settings.candidates, len(documents))
     lists = np.zeros((len(pairs), depth), dtype=np.int64)
     targets = np.zeros((len(pairs), depth), dtype=np.float32)
     for first in range(0, len(pairs), _BLOCK):
@@ -95,7 +95,7 @@ def hybrid_targets(context: TargetContext) -> ListTargets:
         for row, own in zip(rows.tolist(), scores, strict=True):
             own[list(pairs.spared[row])] = -np.inf
         lists[rows] = best(scores, depth)
-        powers = np.take_along_axis(scores, lists[rows], axis=1) / float(context.settings["hybrid_temperature"])
+        powers = np.take_along_axis(scores, lists[rows], axis=1) / _HYBRID_TEMPERATURE
         shares = np.exp(powers - powers.max(axis=1, keepdims=True))
         targets[rows] = shares / shares.sum(axis=1, keepdims=True)
     return ListTargets(RankedLists(lists), targets, context.document_vectors)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from termweave.declared_settings import settings_of
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
@@ -15,11 +17,14 @@ from termweave.errors import UsageError
 from termweave.support import paths
 from termweave.training.data.pairs import count
 from termweave.training.methods import base
-from termweave.training.methods.parameters import DATA
+from termweave.training.methods.parameters import DataParameters
 from termweave.training.setup import analysis_of
 
+#: The preset whose terms labels=tfidf weighs where a trained scorer is named.
+_DEFAULT_PRESET = "paper-frozen"
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from termweave.encoders.kinds.anchored import AnchoredModel
@@ -37,7 +42,7 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
     """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``, for the terms of BERT-Scorer."""
     setup = context.setup
     _, scorer = scorer_settings(context.settings)
-    analysis = analysis_of(str(scorer["terms"]), setup.examples.corpus, setup.tokenizer)
+    analysis = analysis_of(scorer.terms, setup.examples.corpus, setup.tokenizer)
     statistics = setup.statistics if analysis.id == setup.analysis.id else count([setup.examples.corpus], analysis)
     found = []
     for texts in (setup.train.questions, setup.texts):
@@ -58,8 +63,8 @@ def _idf(term: str, statistics: CorpusStatistics) -> float:
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
     """Contextual weights of every text by BERT-Scorer's fp32 graph: the largest of a term's occurrences; negative ones are dropped."""
     setup = context.setup
-    named = str(context.settings["scorer"])
-    folder = scorer_folder(named, setup) if named else read_folder(_trained(context))
+    named = context.settings.scorer
+    folder = read_folder(_trained(context)) if named in base.get("bert-scorer").presets else scorer_folder(named, setup)
     model = cast("AnchoredModel", kind_of(folder.manifest)(folder, None, "fp32"))
     assert model.analysis is not None
     statistics = setup.statistics
@@ -91,39 +96,38 @@ def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
     if folder.manifest.kind != "anchored" or "weights" not in folder.manifest.outputs:
         raise UsageError(
             f"{name} is not a BERT-Scorer: its kind is {folder.manifest.kind!r}.",
-            "Name a folder that `termweave train bert-scorer` wrote, or leave scorer out.",
+            "Name a folder that `termweave train bert-scorer` wrote, or a preset that trains one: scorer=paper-frozen.",
         )
     model = kind_of(folder.manifest)(folder, None, "fp32")
     if model.vocabulary.get_vocab() != setup.tokenizer.tokenizer.get_vocab():
         raise UsageError(
             f"The scorer {name} has another vocabulary than the backbone {setup.backbone.name}, so their terms differ.",
-            "Name a scorer that was trained on the same backbone, or leave scorer out.",
+            "Name a scorer that was trained on the same backbone, or a preset that trains one: scorer=paper-frozen.",
         )
     return folder
 
 
-def scorer_settings(settings: Mapping[str, Any]) -> tuple[TrainingMethod, dict[str, Any]]:
+def scorer_settings(settings: Any) -> tuple[TrainingMethod, Any]:
     """BERT-Scorer, and the settings with which LE-BS trains it on its own data."""
     method = base.get("bert-scorer")
-    common = {each.name for each in DATA.parameters} | {"backbone", "seed"}
-    return method, method.settings({"preset": settings["scorer_preset"], **{name: settings[name] for name in common}})
+    common = {name: getattr(settings, name) for name in (*settings_of(DataParameters), "backbone", "seed")}
+    preset = settings.scorer if settings.scorer in method.presets else _DEFAULT_PRESET
+    return method, method.settings({"preset": preset, **common}, settings.reading)
 
 
-def scorer_to_train(
-    name: str, setup: RunSetup, settings: Mapping[str, Any]
-) -> tuple[TrainingMethod, dict[str, Any], Path] | None:
+def scorer_to_train(name: str, setup: RunSetup, settings: Any) -> tuple[TrainingMethod, Any, Path] | None:
     """BERT-Scorer, its settings and its folder in the cache, if LE-BS trains one (`TrainingMethod.trains_first`).
 
     Raises:
         UsageError: The scorer that the settings name cannot be used.
     """
-    if settings["labels"] != "scorer":
-        return None
-    if settings["scorer"]:
-        scorer_folder(str(settings["scorer"]), setup)
+    if settings.labels != "scorer":
         return None
     method, own = scorer_settings(settings)
-    wanted = orjson.dumps([name, own, setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
+    if settings.scorer not in method.presets:
+        scorer_folder(settings.scorer, setup)
+        return None
+    wanted = orjson.dumps([name, asdict(own), setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
     return method, own, paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
 
 
