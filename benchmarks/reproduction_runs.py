@@ -29,8 +29,8 @@ from termweave.support import atomic_files
 from termweave.training.backbone import lookup
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
+from termweave.training.dense import family
 from termweave.training.dense.evaluation import rankings
-from termweave.training.dense.family import FAMILY
 from termweave.training.dense.inputs import tokenise
 from termweave.training.dense.preparation import reading_of
 from termweave.training.methods import base as methods
@@ -271,7 +271,7 @@ def untrained(
     known = settings_of(method.parameters)
     settings = method.settings({name: value for name, value in given.items() if name in known})
     backbone = lookup.find(settings, [], Path())
-    model = FAMILY.build_model(settings, backbone).eval()
+    model = family.build_model(settings, backbone).eval()
     figures: dict[str, Figures] = {}
     for test in tests:
         figures.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))

@@ -170,8 +170,7 @@ class World:
         identity = digest(self.setup.backbone / "model.safetensors")
         common = (self.setup.analysis, self.setup.tokenizer, self.bm25, model, identity)
         self.tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
-        prepared = FAMILY.prepare(method, part, model, say)
-        self.inputs, self.development = prepared.inputs, prepared.development
+        self.inputs, self.development = FAMILY.prepare(method, part, model, say)
         self.mined = {settings.negatives: self.inputs.negatives}
 
     def formed(self, form, seen, settings, width) -> tuple[inputs.TermWeightInputs, evaluation.TermWeightDevelopment]:
@@ -258,7 +257,7 @@ def one(name, settings, world, home) -> dict[str, object]:
         return None if settings.top_layers else kept if model.shape.lower else evaluation.last_layer(kept, width)
 
     material, development = world.formed(form, seen, settings, width)
-    objective = FAMILY.objective(method, model, [material], settings)
+    objective = FAMILY.Trainable(method, model, [material], settings)
     begun = time.monotonic()
     fit(objective, time.time, home, say=say)  # later is better: the last step is kept
     seconds = time.monotonic() - begun

@@ -104,15 +104,15 @@ def steps(given: argparse.Namespace) -> None:
 
 def _ours(part: Any, settings: dict[str, Any], home: Path, clock: _Clock) -> None:
     """One round of termweave's loop."""
-    from termweave.training.dense.family import FAMILY
+    from termweave.training.dense import family
     from termweave.training.methods import base
     from termweave.training.trainer.loop import fit
 
     method = base.get("dtr")
-    model = FAMILY.build_model(settings, part.setup.backbone)
-    inputs = FAMILY.prepare(method, part, model, lambda _: None).inputs
+    model = family.build_model(settings, part.setup.backbone)
+    inputs = family.prepare(method, part, model, lambda _: None)[0]
     clock.start()
-    fit(FAMILY.objective(method, model, [inputs], settings), lambda: 0.0, home, progress=lambda *_, **__: clock.tick())
+    fit(family.Trainable(method, model, [inputs], settings), lambda: 0.0, home, progress=lambda *_, **__: clock.tick())
 
 
 def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: _Clock) -> None:

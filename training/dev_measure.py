@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run, TermWeights
@@ -13,11 +13,13 @@ from termweave.training.data.bm25_index import SparseIndex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.training.data.pairs import Pairs
+    from termweave.training.setup import RunSetup
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,14 @@ class DevelopmentSet:
     asked: list[TermWeights]
     bits: int
     measure: str = LEADING
+
+    def figures(self, model: Any, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
+        """Compute the measure of a model in training for each question, with outputs as an index stores them; `unrounded`: then with floats."""
+        raise NotImplementedError
+
+    def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
+        """Measure what int8 costs in nDCG@10, with both graphs of an exported model: ``{"questions", "documents", OUTPUT: {"fp32", "int8", "change"}}``."""
+        raise NotImplementedError
 
     def bm25(self) -> NDArray[np.float64]:
         """Compute the measure of BM25 for each question."""

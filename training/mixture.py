@@ -130,7 +130,7 @@ def learn(
     """
     import torch  # noqa: PLC0415 - takes seconds
 
-    from termweave.training.trainer.loop import fit  # noqa: PLC0415 - torch
+    from termweave.training.trainer.trainer import Trainer  # noqa: PLC0415 - torch
 
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     family = families.get(method.family)
@@ -138,10 +138,10 @@ def learn(
     settings = loading.settled(model.backbone, settings, say)
     inputs, developments = [], []
     for part in data:
-        prepared = family.prepare(method, part, model, say)
-        inputs.append(prepared.inputs)
-        developments.append(prepared.development)
-        bm25 = prepared.development.bm25()
+        drawn_from, development = family.prepare(method, part, model, say)
+        inputs.append(drawn_from)
+        developments.append(development)
+        bm25 = development.bm25()
         where = f"{len(bm25)} questions in {len(part.setup.places):,} documents"
         say(f"{part.name}: dev {settings.measure} of BM25 {bm25.mean():.4f} ({where})")
 
@@ -149,13 +149,13 @@ def learn(
     start = [np.frombuffer(file.read_bytes())] if file.is_file() else []
 
     def measure() -> float:
-        figures = [family.evaluate(model, development) for development in developments]
+        figures = [development.figures(model)[0] for development in developments]
         if not start:  # the first evaluation of the first fit is that of its step 0
             start.append(figures[0])
             atomic_files.write(file, figures[0].tobytes())
         return float(np.mean([each.mean() for each in figures]))
 
-    for step in method.fits(families.TrainingContext(family, method, model, inputs, settings, measure)):
-        history = fit(step.objective, step.measure or measure, home / step.name, say=say, progress=progress)
+    trainer = Trainer(method, family.Trainable, model, inputs, settings, measure, home, say, progress)
+    method.train(trainer)
     model.to("cpu").eval()
-    return TrainedModel(model, start[0], developments, history, settings)
+    return TrainedModel(model, start[0], developments, trainer.history, settings)

@@ -58,7 +58,7 @@ class TrainingResult:
         p: p-value of a randomisation test of `dev` against `bm25`.
         default: Whether the model can be a default, because it is not significantly worse than BM25.
         parity: Differences between the exported graphs and the model in torch.
-        ndcg: The loss of nDCG@10 by int8 (`Family.int8_cost`); empty for a run of a version that did not measure it.
+        ndcg: The loss of nDCG@10 by int8 (`DevelopmentSet.int8_cost`); empty for a run of a version that did not measure it.
     """
 
     folder: Path
@@ -223,7 +223,7 @@ def _finish(
 
     family, setup, model, development = families.get(method.family), data[0].setup, trained.model, trained.developments[0]
     bm25 = development.bm25()
-    dev, unrounded = family.evaluate_unrounded(model, development)
+    dev, unrounded = development.figures(model, unrounded=True)
     p = float(randomisation_test(dev, bm25))
     contents = writer.FolderContents(
         name=out.resolve().name,
@@ -250,7 +250,7 @@ def _finish(
         "documents": len(setup.places),
         "default": not (dev.mean() < bm25.mean() and p < CHANCE),
     }
-    ndcg = family.int8_cost(out, manifest.outputs, development, setup)
+    ndcg = development.int8_cost(out, manifest.outputs, setup)
     say(int8_cost(ndcg))
     if loses_too_much(ndcg):
         say(ONLY_FP32)

@@ -12,11 +12,10 @@ import torch
 from termweave.declared_settings import settings_of
 from termweave.training import families, mixture
 from termweave.training.dev_measure import DevelopmentSet, ranking_measure
-from termweave.training.families import PreparedData
 from termweave.training.methods import base as methods
 from termweave.training.methods.base import TrainingMethod
 from termweave.training.methods.parameters import PRESET, NegativesParameters, TrainingParameters
-from termweave.training.trainer.objective import Objective
+from termweave.training.trainer.trainable_model import TrainableModel
 from tests.training.conftest import SMALL
 
 
@@ -29,10 +28,33 @@ class BagParameters(NegativesParameters, TrainingParameters):
     preset: Annotated[Literal["default"], PRESET] = "default"
 
 
+class TrainableBags(TrainableModel):
+    def __init__(self, method, model, inputs, settings):
+        super().__init__(method, model, inputs, settings)
+        self.words = model.words
+
+
+@dataclass(frozen=True)
+class BagDevelopment(DevelopmentSet):
+    texts: tuple = ()
+
+    def bm25(self):
+        return np.zeros(len(self.pairs))
+
+    @torch.no_grad()
+    def figures(self, model, *, unrounded=False):
+        documents, questions = (vectors(model.words, texts) for texts in self.texts)
+        scores = (questions @ documents.T).numpy()
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+        rankings = [(places, row[places]) for places, row in zip(best, scores, strict=True)]
+        return [ranking_measure(rankings, self.gains(), "MRR@10")]
+
+
 class Bags:
     """A family of its own: a text is the sum of its words' vectors; the backbone gives nothing but its length."""
 
-    kind = "bags"
+    KIND = "bags"
+    Trainable = TrainableBags
 
     def check(self, settings, setup):
         """Nothing to refuse."""
@@ -53,27 +75,7 @@ class Bags:
         inputs = SimpleNamespace(
             share=1.0, pairs=setup.train, negatives=[], documents=ids(setup.texts), questions=ids(setup.train.questions)
         )
-        development = DevelopmentSet(setup.dev, [], [], 0, "MRR@10")
-        object.__setattr__(development, "bm25", lambda: np.zeros(len(setup.dev)))
-        object.__setattr__(development, "texts", (inputs.documents, ids(setup.dev.questions)))
-        return PreparedData(inputs, development)
-
-    def objective(self, method, model, inputs, settings):
-        made = Objective(method, model, inputs, settings)
-        made.words = model.words
-        return made
-
-    @torch.no_grad()
-    def evaluate(self, model, development):
-        documents, questions = (vectors(model.words, texts) for texts in development.texts)
-        scores = (questions @ documents.T).numpy()
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-        return ranking_measure(
-            [(places, row[places]) for places, row in zip(best, scores, strict=True)], development.gains(), "MRR@10"
-        )
-
-    def evaluate_unrounded(self, model, development):
-        return self.evaluate(model, development), self.evaluate(model, development)
+        return inputs, BagDevelopment(setup.dev, [], [], 0, "MRR@10", (inputs.documents, ids(setup.dev.questions)))
 
 
 def vectors(words, texts):

@@ -10,7 +10,6 @@ from termweave.encoders.layouts import read_folder
 from termweave.training import mixture
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.dev_measure import DevelopmentSet
-from termweave.training.families import Fit
 from termweave.training.methods import base as methods
 from tests.training.conftest import SMALL, train
 
@@ -18,16 +17,15 @@ pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def two_fits(context):
-    """First the usual objective, then one that begins with what the first one learned."""
-    first = context.objective(steps=10)
-    yield Fit(first, name="first")
-    two_fits.between = first.heads.document.outer.weight.detach().clone()
-    yield Fit(context.objective(inputs=context.inputs, steps=20, seed=1), name="second")
+def two_fits(trainer):
+    """First the usual fit, then one that begins with what the first one learned."""
+    trainer.fit("first", steps=10)
+    two_fits.between = trainer.model.heads.document.outer.weight.detach().clone()
+    trainer.fit("second", trainer.inputs, steps=20, seed=1)
 
 
 def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypatch):
-    method = replace(methods.get("fectek"), fits=two_fits)
+    method = replace(methods.get("fectek"), train=two_fits)
     settings = method.settings(methods.given((*SMALL, f"backbone={base}")))
     data = mixture.parts(str(folder), settings, tmp_path, lambda _: None)
 

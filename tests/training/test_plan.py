@@ -114,8 +114,7 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
     method = methods.get("fectek")
     settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
     model = FAMILY.build_model(settings, ahead.backbone)
-    prepared = FAMILY.prepare(method, DataPart("made", ahead, settings), model, lambda _: None)
-    material, development = prepared.inputs, prepared.development
+    material, development = FAMILY.prepare(method, DataPart("made", ahead, settings), model, lambda _: None)
     of = [ahead.examples.ids[place].partition("#")[0] for place in ahead.places]
     assert sum(map(len, material.negatives)) > 0
     for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
@@ -180,16 +179,16 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
     assert any(line.startswith(f"{judged}: 60 documents") for line in said)
 
     model = FAMILY.build_model(every[0].settings, every[0].setup.backbone)
-    materials = [FAMILY.prepare(method, part, model, said.append).inputs for part in every[:2]]
+    materials = [FAMILY.prepare(method, part, model, said.append)[0] for part in every[:2]]
     assert [material.distilled.weight for material in materials] == [9.0, 1.0]
-    objective, sampler = FAMILY.objective(method, model, materials, every[0].settings), BatchSampler(materials, every[0].settings)
+    objective, sampler = FAMILY.Trainable(method, model, materials, every[0].settings), BatchSampler(materials, every[0].settings)
     parted = [batch.collection for batch in map(sampler.draw, range(200))]
     assert 80 < sum(parted) < 120
     losses = [objective(sampler.draw(parted.index(which)))["teacher"] for which in (0, 1)]
     for which, weight in enumerate((9.0, 1.0)):
         one = replace(materials[which], distilled=replace(materials[which].distilled, weight=2 * weight))
         inputs = [one if place == which else each for place, each in enumerate(materials)]
-        doubled = FAMILY.objective(method, model, inputs, every[0].settings)
+        doubled = FAMILY.Trainable(method, model, inputs, every[0].settings)
         assert float(doubled(sampler.draw(parted.index(which)))["teacher"]) == pytest.approx(2 * float(losses[which]), rel=1e-5)
 
 

@@ -129,7 +129,7 @@ def test_mistakes(capsys, folder, base, tmp_path):
     assert "already contains a run" in train(capsys, folder, base, out, "--plan", status=2)
     train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"))
     begun = json.loads((out / "run.json").read_text())
-    begun.settings["ema"] = 0.0  # by a version that had it
+    begun["settings"]["ema"] = 0.0  # by a version that had it
     (out / "run.json").write_text(json.dumps(begun))
     other = train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"), status=2)
     assert "a run of another version of termweave" in other

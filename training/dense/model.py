@@ -42,7 +42,7 @@ class Towers(nn.Module):
         pooling: One of `POOLING`.
         unit: Whether vectors get length 1.
         fixed_documents: Whether the documents' tower is not trained, so that documents are encoded once.
-        precision: Makes the context in which the transformers run in training (`Objective.backbone_precision`).
+        precision: Makes the context in which the transformers run in training (`TrainableModel.backbone_precision`).
     """
 
     def __init__(self, backbone: Any, *, pooling: str = "mean", towers: str = "one", unit: bool = True) -> None:

@@ -15,7 +15,6 @@ from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.dense.evaluation import DenseDevelopment
 from termweave.training.dense.inputs import DenseInputs, tokenise
-from termweave.training.families import PreparedData
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +85,9 @@ def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
     return manifest, DenseSettings.from_manifest(manifest)
 
 
-def prepare(method: TrainingMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:
+def prepare(
+    method: TrainingMethod, part: DataPart, model: Towers, say: Callable[[str], None]
+) -> tuple[DenseInputs, DenseDevelopment]:
     """Tokenise the texts, find hard negatives, compute the method's targets (`families.Family.prepare`)."""
     setup, settings = part.setup, part.settings
     _, reading = reading_of(setup.backbone)
@@ -115,4 +116,4 @@ def prepare(method: TrainingMethod, part: DataPart, model: Towers, say: Callable
         documents=searched,
         fixed=model.vectors("document", searched) if model.fixed_documents else None,
     )
-    return PreparedData(inputs, development)
+    return inputs, development

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.declared_settings import parse, settings_of
 from termweave.errors import UsageError
-from termweave.training.families import Fit, TrainingContext, single_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
 
     from termweave.training.methods.parameters import TrainingParameters
+    from termweave.training.trainer.trainer import Trainer
 
 #: Where each method that comes with termweave is declared.
 _FILES = {
@@ -63,12 +63,12 @@ class TrainingMethod:
         note: What to know before choosing the method; a short paragraph.
         parameters: The record of its parameters; its `family` is the kind of model that is trained (`families`).
         presets: Named settings beside `DEFAULT`, such as "paper".
-        loss: ``(objective, batch) -> parts``: the named parts of a batch's loss, which are summed; `objective` is the family's
-            (`Family.objective`).
+        loss: ``(model, batch) -> parts``: the named parts of a batch's loss, which are summed; `model` is the trained part of the model
+            (`TrainableModel`): it encodes the texts of the batch and has the settings and the data.
         extras: ``(model, settings) -> name -> module``: what only training needs and is trained too.
         draw: ``(inputs, settings, generator) -> the method's own batch``, of a dense method.
         targets: ``(context) -> targets``: what a dense method computes once before training, such as soft labels.
-        fits: The fits of a run, one after the other.
+        train: Takes the fits of a run, one after the other; one fit where it is not given.
         trains_first: ``(name of the data set, setup, settings) -> (method, settings, folder)`` of a model that is trained and kept before,
             if the settings need one; None: none. It refuses a model that was named instead and does not fit.
     """
@@ -84,7 +84,7 @@ class TrainingMethod:
     extras: Callable[[Any, Any], Mapping[str, nn.Module | nn.Parameter]] = lambda *_: {}
     draw: Callable[[Any, Any, Any], Any] = lambda *_: None
     targets: Callable[[Any], Any] = lambda _: None
-    fits: Callable[[TrainingContext], Iterator[Fit]] = single_fit
+    train: Callable[[Trainer], None] = lambda trainer: trainer.fit()
     trains_first: Callable[[str, Any, Any], tuple[Any, Any, Path] | None] = lambda *_: None
 
     @property

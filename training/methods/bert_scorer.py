@@ -48,43 +48,43 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.sampler import Batch
     from termweave.training.term_weights.batch import BatchSide
-    from termweave.training.term_weights.weight_objective import TermWeightObjective
+    from termweave.training.term_weights.trainable_heads import TrainableHeads
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
 
-def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
+def loss(model: TrainableHeads, batch: Batch) -> dict[str, Tensor]:
     """Eq. 4: the mean squared error of the batch's pieces."""
-    inputs, settings = objective.inputs[batch.collection], objective.settings
+    inputs, settings = model.inputs[batch.collection], model.settings
     documents = batch.documents[: len(batch.questions)]
     asked, given = inputs.questions.anchors, inputs.documents.anchors
     errors: list[Tensor] = []
     if settings.target == "recall":
         targets = [recall(given[y], [asked[x] for x in inputs.answered[y]]) for y in documents.tolist()]
-        errors.append(_errors(objective, batch, documents, "document", targets))
+        errors.append(_errors(model, batch, documents, "document", targets))
     else:
         pairs = zip(batch.questions.tolist(), documents.tolist(), strict=True)
         targets = [tfidf(asked[x], given[y], inputs.statistics) for x, y in pairs]
-        errors.append(_errors(objective, batch, batch.questions, "query", targets))
+        errors.append(_errors(model, batch, batch.questions, "query", targets))
         if settings.sides == "both":
             targets = [tfidf(given[y], given[y], inputs.statistics) for y in documents.tolist()]
-            errors.append(_errors(objective, batch, documents, "document", targets))
+            errors.append(_errors(model, batch, documents, "document", targets))
     every = torch.cat(errors)
     return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term
 
 
 def _errors(
-    objective: TermWeightObjective,
+    model: TrainableHeads,
     batch: Batch,
     texts: NDArray[np.int64],
     kind: Kind,
     targets: Sequence[NDArray[np.float64]],
 ) -> Tensor:
     """Squared error of each piece of some texts: ``(P,)``."""
-    side = objective.side(batch, texts, {}, kind, everything=True)
-    features = objective.features(side, objective.encode(batch, side)[0])
+    side = model.side(batch, texts, {}, kind, everything=True)
+    features = model.features(side, model.encode(batch, side)[0])
     wanted = torch.from_numpy(piece_targets(side, targets)).to(features)
-    return (objective.logits(side, features) - wanted) ** 2
+    return (model.logits(side, features) - wanted) ** 2
 
 
 def tfidf(asked: Anchored, given: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:

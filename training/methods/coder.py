@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.inputs import DenseBatch, DenseInputs
     from termweave.training.dense.labels.list_targets import ListTargets
     from termweave.training.dense.model import Towers
     from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.trainable_towers import TrainableTowers
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
@@ -188,20 +188,20 @@ def _draw(inputs: DenseInputs, settings: CoderParameters, generator: np.random.G
     return draw_questions(inputs.pairs, settings.batch, generator)
 
 
-def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
+def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
     """KL(r || s^) of the lists of a batch: the part "list"."""
-    prepared, queries = objective.inputs[batch.collection].targets, objective.encode(batch, "query", batch.drawn)
+    prepared, queries = model.inputs[batch.collection].targets, model.encode(batch, "query", batch.drawn)
     lists = prepared.candidates.documents[batch.drawn]
     present = lists >= 0
     used, places = np.unique(np.where(present, lists, lists[:, :1]), return_inverse=True)
     documents = (
         torch.from_numpy(prepared.documents[used]).to(queries)
-        if objective.model.fixed_documents
-        else objective.encode(batch, "document", used)
+        if model.model.fixed_documents
+        else model.encode(batch, "document", used)
     )
     scores = (queries @ documents.T).gather(1, torch.from_numpy(places.reshape(lists.shape)).to(queries.device))
     targets, mask = (torch.from_numpy(each).to(queries.device) for each in (prepared.targets[batch.drawn], present))
-    return {"list": list_loss(scores, targets, objective.log_temperature, mask)}
+    return {"list": list_loss(scores, targets, model.log_temperature, mask)}
 
 
 def extras(model: Towers, settings: CoderParameters) -> dict[str, nn.Module | nn.Parameter]:

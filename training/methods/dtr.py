@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.inputs import DenseBatch, DenseInputs
     from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.trainable_towers import TrainableTowers
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
@@ -243,10 +243,10 @@ def _draw(inputs: DenseInputs, settings: DtrParameters, generator: np.random.Gen
     return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator, **more)
 
 
-def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
+def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
     """Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""
-    settings, drawn, pairs = objective.settings, batch.drawn, objective.inputs[batch.collection].pairs
-    queries, templates = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.templates)
+    settings, drawn, pairs = model.settings, batch.drawn, model.inputs[batch.collection].pairs
+    queries, templates = model.encode(batch, "query", drawn.queries), model.encode(batch, "document", drawn.templates)
     left_out = exclusions(drawn, pairs.known)
     return batch_loss(
         queries,

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from termweave.training.data.sampler import Batch
     from termweave.training.data.teacher_scores import Distilled
     from termweave.training.term_weights.batch import BatchSide
-    from termweave.training.term_weights.weight_objective import TermWeightObjective
+    from termweave.training.term_weights.trainable_heads import TrainableHeads
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
@@ -67,31 +67,31 @@ else:
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
 
 
-def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
+def loss(model: TrainableHeads, batch: Batch) -> dict[str, Tensor]:
     """Eq. 8: the parts of a batch's loss.
 
     Args:
-        objective: Encodes the texts; `log_scale` and `knowledge` are the method's `extras`.
+        model: Encodes the texts; `log_scale` and `knowledge` are the method's `extras`.
         batch: Q questions, D documents.
 
     Returns:
         "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay".
     """
-    inputs, settings = objective.inputs[batch.collection], objective.settings
-    asked, given = objective.sides(batch, everything=settings.tkgm)
-    (asked_states, asked_vectors), (given_states, given_vectors) = objective.encode(batch, asked), objective.encode(batch, given)
-    asked_features, given_features = objective.features(asked, asked_states), objective.features(given, given_states)
-    products = objective.weights(asked, asked_features) @ objective.weights(given, given_features).T
-    scores = objective.log_scale.exp() * products if settings.learn_scale else settings.scale * products
+    inputs, settings = model.inputs[batch.collection], model.settings
+    asked, given = model.sides(batch, everything=settings.tkgm)
+    (asked_states, asked_vectors), (given_states, given_vectors) = model.encode(batch, asked), model.encode(batch, given)
+    asked_features, given_features = model.features(asked, asked_states), model.features(given, given_states)
+    products = model.weights(asked, asked_features) @ model.weights(given, given_features).T
+    scores = model.log_scale.exp() * products if settings.learn_scale else settings.scale * products
     masked = left_out(inputs.pairs.known, batch, in_batch=settings.in_batch)
     parts = {"text": text_loss(scores, masked)}
     if settings.tkgm:
         of_questions, of_documents = (
-            objective.knowledge["query" if "query" in objective.knowledge else "document"],
-            objective.knowledge["document"],
+            model.knowledge["query" if "query" in model.knowledge else "document"],
+            model.knowledge["document"],
         )
-        asked_logits = of_questions(objective.ungated_features(asked, asked_states, asked_features)).squeeze(-1)
-        given_logits = of_documents(objective.ungated_features(given, given_states, given_features)).squeeze(-1)
+        asked_logits = of_questions(model.ungated_features(asked, asked_states, asked_features)).squeeze(-1)
+        given_logits = of_documents(model.ungated_features(given, given_states, given_features)).squeeze(-1)
         parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
         parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
     if inputs.distilled is not None:
@@ -99,7 +99,7 @@ def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
     if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
         parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
         parts["stay"] = _STAY * (
-            objective.distance_to_start(batch, asked, asked_vectors) + objective.distance_to_start(batch, given, given_vectors)
+            model.distance_to_start(batch, asked, asked_vectors) + model.distance_to_start(batch, given, given_vectors)
         )
     return parts
 

@@ -38,12 +38,11 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import DenseParameters
-from termweave.training.families import Fit
 from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import PRESET, NegativesParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -51,12 +50,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.inputs import DenseBatch, DenseInputs
     from termweave.training.dense.pair_sampler import PairBatch
     from termweave.training.dense.preparation import TargetContext
-    from termweave.training.families import TrainingContext
+    from termweave.training.dense.trainable_towers import TrainableTowers
     from termweave.training.setup import RunSetup
+    from termweave.training.trainer.trainer import Trainer
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
@@ -114,7 +113,7 @@ def label_loss(distances: Tensor, distribution: Tensor, labels: Tensor, alpha: f
         farthest: The distance that a label of 0 asks for: 1 in the paper (cosine -1), 1/2 is a cosine of 0.
 
     Returns:
-        A scalar. The training objective divides it by P, which changes its scale alone.
+        A scalar. The training model divides it by P, which changes its scale alone.
     """
     soft, hard = (distances + farthest * (distribution - 1.0)) ** 2, (distances + farthest * (labels - 1.0)) ** 2
     return (alpha * soft + (1.0 - alpha) * hard).sum()
@@ -176,29 +175,29 @@ def _draw(inputs: DenseInputs, settings: LeBsParameters, generator: np.random.Ge
     return sampler.draw(draw_questions(inputs.pairs, settings.batch, generator), generator)
 
 
-def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
+def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
     """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
-    drawn, source = batch.drawn, objective.inputs[batch.collection].targets
-    alpha, farthest = objective.settings.alpha, objective.settings.farthest
-    queries, documents = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.documents)
+    drawn, source = batch.drawn, model.inputs[batch.collection].targets
+    alpha, farthest = model.settings.alpha, model.settings.farthest
+    queries, documents = model.encode(batch, "query", drawn.queries), model.encode(batch, "document", drawn.documents)
     rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
     d = source.distributions(drawn.pairs(), drawn.labels) if alpha else drawn.labels
     soft, hard = (torch.from_numpy(each).to(queries) for each in (d, drawn.labels))
     return {"labels": label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha, farthest) / len(drawn.labels)}
 
 
-def fits(context: TrainingContext) -> Iterator[Fit]:
+def train(trainer: Trainer) -> None:
     """Fit the retriever; LE-Distill first fits its teacher, the same retriever on hard labels, from the same start."""
-    start = {name: tensor.clone() for name, tensor in context.model.state_dict().items()}
-    inputs = context.inputs
-    if context.settings.labels == "distill":
-        yield Fit(context.objective(alpha=0.0), name="teacher")
+    inputs = trainer.inputs
+    if trainer.settings.labels == "distill":
+        start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+        trainer.fit("teacher", alpha=0.0)
         inputs = []
-        for each in context.inputs:
-            vectors = tuple(context.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
+        for each in trainer.inputs:
+            vectors = tuple(trainer.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
             inputs.append(replace(each, targets=LabelSource(vectors=vectors)))
-        context.model.load_state_dict(start)
-    yield Fit(context.objective(inputs=inputs), name="student")
+        trainer.model.load_state_dict(start)
+    trainer.fit("student", inputs)
 
 
 @dataclass(frozen=True)
@@ -292,5 +291,5 @@ METHOD = TrainingMethod(
     draw=_draw,
     targets=_targets,
     trains_first=_trains_first,
-    fits=fits,
+    train=train,
 )

@@ -30,20 +30,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.families import Fit
 from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import EVERYTHING, PRESET, MixtureParameters
 from termweave.training.ranker.declaration import RankerParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import torch
     from torch import Tensor
 
-    from termweave.training.families import TrainingContext
     from termweave.training.ranker.inputs import RankerBatch, RankerInputs
-    from termweave.training.ranker.ranker_objective import RankerObjective
+    from termweave.training.ranker.trainable_ranker import TrainableRanker
+    from termweave.training.trainer.trainer import Trainer
 else:
     torch = LazyModule("torch")  # `termweave methods` reads this file and does not need it
 
@@ -112,15 +111,15 @@ def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Seque
 # -- Loss of a batch -------------------------------------------------------------------------------------------------------------
 
 
-def loss(objective: RankerObjective, batch: RankerBatch) -> dict[str, Tensor]:
+def loss(model: TrainableRanker, batch: RankerBatch) -> dict[str, Tensor]:
     """The loss of a batch: "block" for one block, else "level1" and so on."""
-    settings = objective.settings
-    present = torch.from_numpy(batch.documents >= 0).to(objective.device)
+    settings = model.settings
+    present = torch.from_numpy(batch.documents >= 0).to(model.device)
     if settings.variant not in _TOGETHER:
-        logarithms = log_probabilities(objective.score(batch, None), present)
+        logarithms = log_probabilities(model.score(batch, None), present)
         contrast = settings.variant == "lcl"
         return {"block": -logarithms[:, 0].mean() if contrast else block_loss(logarithms, present)}
-    levels, kept, there = _levels(objective, batch, present)
+    levels, kept, there = _levels(model, batch, present)
     if settings.variant == "v4":
         levels = conditional(levels, kept, there)
         used = list(range(len(levels)))  # Eq. 9
@@ -129,17 +128,17 @@ def loss(objective: RankerObjective, batch: RankerBatch) -> dict[str, Tensor]:
     return {f"level{place + 1}": block_loss(levels[place], there[place]) for place in used}
 
 
-def _levels(objective: RankerObjective, batch: RankerBatch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+def _levels(model: TrainableRanker, batch: RankerBatch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Algorithm 1, lines 1 and 2: log P of each level, which documents went on, and which are present."""
-    settings, random = objective.settings, torch.from_numpy(batch.keys).to(objective.device)
-    scores, places = objective.score(batch, None), torch.arange(present.shape[1], device=present.device).expand_as(present)
+    settings, random = model.settings, torch.from_numpy(batch.keys).to(model.device)
+    scores, places = model.score(batch, None), torch.arange(present.shape[1], device=present.device).expand_as(present)
     levels, kept, there = [log_probabilities(scores, present)], [], [present]
     for size in settings.blocks[1:]:
         by = scores if settings.selected_by() == "top" else random.gather(1, places)
         kept.append(survivors(by, there[-1], size))
         places = places.gather(1, kept[-1])
         there.append(there[-1].gather(1, kept[-1]))
-        scores = scores.gather(1, kept[-1]) if settings.reuse else objective.score(batch, places)
+        scores = scores.gather(1, kept[-1]) if settings.reuse else model.score(batch, places)
         levels.append(log_probabilities(scores, there[-1]))
     return levels, kept, there
 
@@ -147,24 +146,24 @@ def _levels(objective: RankerObjective, batch: RankerBatch, present: Tensor) -> 
 # -- Fits ------------------------------------------------------------------------------------------------------------------------
 
 
-def _fits(context: TrainingContext) -> Iterator[Fit]:
-    """One fit; V1 and V2 have one for each compressor whose result is used."""
-    settings = context.settings
+def train(trainer: Trainer) -> None:
+    """Fit one model; V1 and V2 fit each compressor whose result is used."""
+    settings: SirParameters = trainer.settings
     if settings.variant not in _ONE_BY_ONE:
-        yield Fit(context.objective())
+        trainer.fit()
         return
     sizes, top = settings.blocks, settings.selected_by() == "top"
-    inputs: Sequence[RankerInputs] = context.inputs
-    begun = {name: tensor.detach().clone() for name, tensor in context.model.state_dict().items()}
+    inputs: Sequence[RankerInputs] = trainer.inputs
+    begun = {name: tensor.detach().clone() for name, tensor in trainer.model.state_dict().items()}
     for level, size in enumerate(sizes):
         last = level == len(sizes) - 1
         if settings.variant == "v1":
             if not (top or last):
                 continue
-            context.model.load_state_dict(begun)
-        yield Fit(context.objective(inputs, blocks=(size,)), name=f"compressor-{level + 1}")
+            trainer.model.load_state_dict(begun)
+        trainer.fit(f"compressor-{level + 1}", inputs, blocks=(size,))
         if top and not last:
-            inputs = [narrowed(context.model, each, sizes[level + 1] - 1) for each in inputs]
+            inputs = [narrowed(trainer.model, each, sizes[level + 1] - 1) for each in inputs]
 
 
 def narrowed(model: Any, inputs: RankerInputs, keep: int) -> RankerInputs:
@@ -299,5 +298,5 @@ METHOD = TrainingMethod(
     },
     parameters=SirParameters,
     loss=loss,
-    fits=_fits,
+    train=train,
 )

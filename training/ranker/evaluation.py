@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from termweave.encoders.onnx.runtime import Precision
     from termweave.training.ranker.inputs import CandidateLists
     from termweave.training.ranker.model import AnchoredRanker
+    from termweave.training.setup import RunSetup
 
     #: (question, texts of documents, features of the first stage) -> scores.
     Scorer = Callable[[str, Sequence[str], NDArray[np.float32]], NDArray[np.floating]]
@@ -42,9 +43,10 @@ class RankerDevelopment(DevelopmentSet):
     documents: Sequence[str]
     reader: PairReader
 
-    def figures(self, model: AnchoredRanker) -> NDArray[np.float64]:
-        """The measure of each question, reranked by a model in training."""
-        return self.reranked(lambda question, texts, features: model.rank(self.reader, question, texts, features))
+    def figures(self, model: AnchoredRanker, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
+        """Compute the measure of each question, reranked by a model in training; `unrounded` twice: an index stores nothing of a ranker."""
+        figures = self.reranked(lambda question, texts, features: model.rank(self.reader, question, texts, features))
+        return [figures, figures] if unrounded else [figures]
 
     def first_stage(self) -> NDArray[np.float64]:
         """The measure of each question in the order of the first stage."""
@@ -62,23 +64,23 @@ class RankerDevelopment(DevelopmentSet):
             rankings.append((own[columns][order], -np.arange(len(order), dtype=np.float64)))
         return ranking_measure(rankings, self.gains()[:questions], self.measure)
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
+        """Measure nDCG@10 of both graphs on the first held-out questions.
 
-def int8_cost(folder: Path, development: RankerDevelopment) -> dict[str, Any]:
-    """Measure nDCG@10 of both graphs on the first held-out questions, as `quantisation_check.cost` does for other models.
-
-    Returns:
-        ``{"questions", "documents", "scores": {"fp32", "int8", "change"}}``; the documents are the candidates that are reranked.
-    """
-    count = min(QUESTIONS, len(development.pairs))
-    figures: dict[str, float] = {}
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
-    for precision in precisions:
-        ranker = Ranker.load(folder, precision=precision)
-        scores = partial(_anchored, ranker, list(ranker.anchor.values()))
-        figures[precision] = float(replace(development, measure=LEADING).reranked(scores, count).mean())
-    reranked = len({document for row in development.lists.documents[:count].tolist() for document in row if document >= 0})
-    change = {**figures, "change": figures["int8"] - figures["fp32"]}
-    return {"questions": count, "documents": reranked, "scores": change}
+        Returns:
+            ``{"questions", "documents", "scores": {"fp32", "int8", "change"}}``; the documents are the candidates that are reranked.
+        """
+        del outputs, setup
+        count = min(QUESTIONS, len(self.pairs))
+        figures: dict[str, float] = {}
+        precisions: tuple[Precision, ...] = ("fp32", "int8")
+        for precision in precisions:
+            ranker = Ranker.load(folder, precision=precision)
+            scores = partial(_anchored, ranker, list(ranker.anchor.values()))
+            figures[precision] = float(replace(self, measure=LEADING).reranked(scores, count).mean())
+        reranked = len({document for row in self.lists.documents[:count].tolist() for document in row if document >= 0})
+        change = {**figures, "change": figures["int8"] - figures["fp32"]}
+        return {"questions": count, "documents": reranked, "scores": change}
 
 
 def _anchored(

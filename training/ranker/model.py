@@ -36,7 +36,7 @@ class AnchoredRanker(nn.Module):
     Attributes:
         classifier: The transformers model with one label; its logit is the residual.
         weights: float32 ``(F,)``, of the features; None: no anchor.
-        precision: Makes the context in which the transformer runs in training (`Objective.backbone_precision`).
+        precision: Makes the context in which the transformer runs in training (`TrainableModel.backbone_precision`).
     """
 
     def __init__(self, classifier: Any, weights: Sequence[float] = ()) -> None:

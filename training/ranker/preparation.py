@@ -8,7 +8,6 @@ import numpy as np
 
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.data.bm25_index import bm25_weights
-from termweave.training.families import PreparedData
 from termweave.training.ranker.evaluation import RankerDevelopment
 from termweave.training.ranker.first_stage import first_stage, lists_of
 from termweave.training.ranker.inputs import RankerInputs
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from termweave.training.ranker.inputs import CandidateLists
 
 
-def prepare(part: DataPart, reader: PairReader, whole: PairReader, say: Callable[[str], None]) -> PreparedData:
+def prepare(
+    part: DataPart, reader: PairReader, whole: PairReader, say: Callable[[str], None]
+) -> tuple[RankerInputs, RankerDevelopment]:
     """Rank the documents of all questions by the first stage (`families.Family.prepare`).
 
     Args:
@@ -56,7 +57,7 @@ def prepare(part: DataPart, reader: PairReader, whole: PairReader, say: Callable
         reader=whole,
     )
     say(f"{part.name}: dev {settings.measure} of the first stage {development.first_stage().mean():.4f}")
-    return PreparedData(inputs, development)
+    return inputs, development
 
 
 def _wrong(lists: CandidateLists, row: int, known: frozenset[int]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The inputs of a term-weight objective: a data set as word-pieces, with anchors, hidden states and hard negatives."""
+"""What term weights learn from: a data set as word-pieces, with anchors, hidden states and hard negatives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TermWeightInputs:
-    """One data set for an objective of term weights; implements `data.sampler.TrainingInputs`.
+    """One data set that term weights learn from; implements `data.sampler.TrainingInputs`.
 
     Attributes:
         share: How often batches are drawn from this data set, relative to the others.

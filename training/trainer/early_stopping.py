@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from termweave.training.trainer.objective import Objective
+    from termweave.training.trainer.trainable_model import TrainableModel
 
     #: Called with (done, total, stage).
     ShowProgress = Callable[..., None]
@@ -69,19 +69,19 @@ class DevelopmentCallback(TrainerCallback):
 
     def __init__(
         self,
-        objective: Objective,
+        model: TrainableModel,
         measure: Callable[[], float],
         home: Path,
         say: Callable[[str], None],
         progress: ShowProgress,
     ) -> None:
         """Prepare for a fit; arguments as in `loop.fit`."""
-        self.objective, self.measure, self.settings, self.home = objective, measure, objective.settings, home
+        self.model, self.measure, self.settings, self.home = model, measure, model.settings, home
         self.say, self.progress = say, progress
         self.history, self.interrupted = History(), False
         self.losses: list[float] = []
         self.best: dict[str, torch.Tensor] = {}
-        self.start = KeptStart(objective, self.settings.keep)
+        self.start = KeptStart(model, self.settings.keep)
         self._last_line = self._begun = 0.0
         self._first = 0
 
@@ -136,12 +136,12 @@ class DevelopmentCallback(TrainerCallback):
         atomic_files.write(folder / HISTORY, json.dumps(kept).encode())
 
     def _evaluate(self, step: int) -> None:
-        self.objective.eval()
+        self.model.eval()
         with self.start.mixed_in():
             better = self.history.add(step, self.measure(), self._loss())
             if better:
-                self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.objective.state_dict().items()}
-        self.objective.train()
+                self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        self.model.train()
         self.losses = []
         loss = f"loss {self.history.losses[-1]:.4f}, " if step else ""
         name = self.settings.measure

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.training.trainer.early_stopping import ShowProgress
-    from termweave.training.trainer.objective import Objective
+    from termweave.training.trainer.trainable_model import TrainableModel
 
 
 def fit(
-    objective: Objective,
+    model: TrainableModel,
     measure: Callable[[], float],
     home: Path,
     *,
     say: Callable[[str], None] = lambda _: None,
     progress: ShowProgress = lambda *_, **__: None,
 ) -> History:
-    """Train until the steps are done or the development figure stops rising; leave the best parameters in `objective`.
+    """Train until the steps are done or the development figure stops rising; leave the best parameters in `model`.
 
     Args:
-        objective: What is minimised, with its inputs and settings.
+        model: What is minimised, with its inputs and settings.
         measure: The development figure of the parameters as they are.
         home: Folder for checkpoints; a fit that was stopped there is resumed.
         say: Told about progress, line by line.
@@ -53,12 +53,12 @@ def fit(
         InputError: The loss became NaN.
     """
     _silence_libraries()
-    settings = objective.settings
+    settings = model.settings
     torch.manual_seed(settings.seed)
     home.mkdir(parents=True, exist_ok=True)
     if settings.warmup > settings.steps:
         say(f"The rate does not reach its peak: it rises for {settings.warmup:,g} steps, and the run has {settings.steps:,}.")
-    watch = DevelopmentCallback(objective, measure, home, say, progress)
+    watch = DevelopmentCallback(model, measure, home, say, progress)
     if (last := latest(home)) is not None:
         watch.restore(last)
         say(f"going on from step {int(last.name.rpartition('-')[2]):,}")
@@ -79,11 +79,11 @@ def fit(
     # Use one of several GPUs: DataParallel would draw as many batches for a step as there are GPUs.
     arguments._n_gpu = min(arguments.n_gpu, 1)  # noqa: SLF001 - as Trainer itself does for models that are spread
     trainer = _BatchTrainer(
-        model=objective,
+        model=model,
         args=arguments,
-        train_dataset=objective.batches(),
+        train_dataset=model.batches(),
         data_collator=lambda batches: {"batch": batches[0]},
-        optimizers=optimizer(objective, settings),
+        optimizers=optimizer(model, settings),
         callbacks=[watch],
     )
     trainer.remove_callback(PrinterCallback)  # it prints to stdout
@@ -93,8 +93,8 @@ def fit(
             trainer.train(resume_from_checkpoint=str(last) if last else None)
     if watch.interrupted:
         raise KeyboardInterrupt
-    objective.load_state_dict(watch.best)
-    objective.eval()
+    model.load_state_dict(watch.best)
+    model.eval()
     return watch.history
 
 

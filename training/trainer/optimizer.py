@@ -8,17 +8,17 @@ import torch
 
 if TYPE_CHECKING:
     from termweave.training.methods.parameters import TrainingParameters
-    from termweave.training.trainer.objective import Objective
+    from termweave.training.trainer.trainable_model import TrainableModel
 
 
-def optimizer(objective: Objective, settings: TrainingParameters) -> tuple[torch.optim.Optimizer, Any]:
+def optimizer(model: TrainableModel, settings: TrainingParameters) -> tuple[torch.optim.Optimizer, Any]:
     """Return the optimiser and its schedule.
 
     The backbone's layers have a rate of their own (`layers_rate`): parameters of a submodule whose name ends in ``backbone``. Scalars have no
     weight decay.
     """
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
-    for name, parameter in objective.named_parameters():
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             rate = settings.layers_rate if name.partition(".")[0].endswith("backbone") else settings.rate
             decay = settings.weight_decay if parameter.ndim else 0.0

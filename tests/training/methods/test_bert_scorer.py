@@ -16,7 +16,7 @@ from termweave.training.methods import base as methods
 from termweave.training.methods import bert_scorer
 from termweave.training.term_weights.batch import BatchSide
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare
-from termweave.training.term_weights.weight_objective import TermWeightObjective
+from termweave.training.term_weights.trainable_heads import TrainableHeads
 
 
 def test_tfidf_targets_are_those_of_the_worked_numbers(base):
@@ -58,6 +58,6 @@ def test_a_batch_without_a_term_teaches_nothing(model, base, target):
     method = methods.get("bert-scorer")
     settings = method.settings({"top_layers": -1, "target": target, "batch": 2})
     inputs = [TermWeightInputs(1.0, pairs, *both, None, None, [], statistics)]
-    loss = TermWeightObjective(method, model, inputs, settings)(BatchSampler(inputs, settings).draw(0))["loss"]
+    loss = TrainableHeads(method, model, inputs, settings)(BatchSampler(inputs, settings).draw(0))["loss"]
     loss.backward()
     assert float(loss.detach()) == 0

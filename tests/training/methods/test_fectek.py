@@ -98,7 +98,7 @@ def objective_of(base, texts, **given):
     pairs = Pairs(["question"] * 6, [frozenset({place}) for place in range(6)])
     hard = [np.array([place + 6], dtype=np.int64) for place in range(6)]
     inputs = TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, CorpusStatistics("", 12, 12.0, {}))
-    objective = FAMILY.objective(method, model, [inputs], settings)
+    objective = FAMILY.Trainable(method, model, [inputs], settings)
     return objective, BatchSampler([inputs], settings).draw(0)
 
 

@@ -262,15 +262,14 @@ def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_sele
     settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **given})
     asked = []
 
-    def ask(inputs=None, blocks=(0,)):
-        columns = (inputs or context.inputs)[0].negatives[0].tolist()
+    def fit(name="", inputs=None, blocks=(0,)):
+        columns = (inputs or trainer.inputs)[0].negatives[0].tolist()
         asked.append((blocks[-1], columns))
-        return SimpleNamespace()
 
-    context = SimpleNamespace(settings=settings, inputs=[Inputs()], model=_Model(), objective=ask)
-    list(sir._fits(context))
+    trainer = SimpleNamespace(settings=settings, inputs=[Inputs()], model=_Model(), fit=fit)
+    sir.train(trainer)
     assert [size for size, _ in asked] == fits
     assert [len(columns) for _, columns in asked] == left
-    assert context.model.restarts == restarts
+    assert trainer.model.restarts == restarts
     for _, columns in asked[1:]:
         assert len(columns) == 30 or set(columns) == set(range(30 - len(columns), 30))  # Eq. 4: the best ones

@@ -66,7 +66,7 @@ def weights_objective(base, method, **given):
     pairs = Pairs(QUESTIONS, [frozenset({place}) for place in range(4)])
     hard = [np.array([place + 4], dtype=np.int64) for place in range(4)]
     inputs = [TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, statistics)]
-    objective = family.objective(method, model, inputs, settings).eval()
+    objective = family.Trainable(method, model, inputs, settings).eval()
     return objective, BatchSampler(inputs, settings).draw(0)
 
 
@@ -226,7 +226,7 @@ def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(b
     inputs = DenseInputs(1.0, setup.train, negatives, questions, documents, source)
     family = families.get("dense")
     model = family.build_model(settings, base)
-    objective = family.objective(method, model, [inputs], settings).eval()
+    objective = family.Trainable(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
 
     def pooled(ids):
@@ -309,8 +309,8 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
             if isinstance(module, torch.nn.LayerNorm):  # vectors of unequal lengths and directions
                 torch.nn.init.normal_(module.weight, 1.0, 0.5)
     part = DataPart("toy", setup, settings)
-    prepared = preparation.prepare(method, part, model, lambda _: None)
-    objective = families.get("dense").objective(method, model, [prepared.inputs], settings).eval()
+    inputs, _ = preparation.prepare(method, part, model, lambda _: None)
+    objective = families.get("dense").Trainable(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
 
     def vector(ids, tower):
@@ -318,10 +318,10 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
             states = tower(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0]
         return states.numpy().astype(np.float64).mean(axis=0)
 
-    documents = np.stack([vector(prepared.inputs.documents.padded([n])[0][0], model.backbone) for n in range(len(DOCUMENTS))])
+    documents = np.stack([vector(inputs.documents.padded([n])[0][0], model.backbone) for n in range(len(DOCUMENTS))])
     losses, expanded = [], []
     for row in batch.drawn.tolist():
-        query = vector(prepared.inputs.questions.padded([row])[0][0], model.query_backbone)
+        query = vector(inputs.questions.padded([row])[0][0], model.query_backbone)
         candidates = sorted(range(len(documents)), key=lambda c, query=query: -(query @ documents[c]))[:6]  # line 3
         judged = set(setup.train.relevant[row])
         if not judged & set(candidates):

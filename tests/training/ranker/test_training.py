@@ -86,8 +86,8 @@ def prepared(folder, complete, tmp_path):
         data = parts(str(folder), settings, tmp_path / "out", lambda _: None)
         family = families.get("ranker")
         model = family.build_model(settings, complete)
-        inputs = family.prepare(method, data[0], model, lambda _: None).inputs
-        objective = family.objective(method, model, [inputs], settings).eval()
+        inputs = family.prepare(method, data[0], model, lambda _: None)[0]
+        objective = family.Trainable(method, model, [inputs], settings).eval()
         return objective, objective.batches()[0]
 
     return prepare

@@ -21,7 +21,7 @@ from termweave.training.methods import base as methods
 from termweave.training.term_weights import hidden_states as making_of_states
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare
-from termweave.training.term_weights.weight_objective import TermWeightObjective
+from termweave.training.term_weights.trainable_heads import TrainableHeads
 from termweave.training.trainer.loop import fit
 from tests.encoders.exact_scores import dot
 
@@ -50,7 +50,7 @@ def material(toy, base, model, tmp_path):
 
 
 def scored(model, material, questions, documents):
-    objective = TermWeightObjective(METHOD, model, [material], SETTINGS)
+    objective = TrainableHeads(METHOD, model, [material], SETTINGS)
     batch = Batch(np.arange(questions), np.arange(documents), np.arange(documents))
     with torch.no_grad():
         weights = [
@@ -72,7 +72,7 @@ def test_untrained_scores_are_bm25(model, material, toy, base):
 def test_training_improves_on_its_start_and_serves_what_it_learned(model, material, toy, trained_folder, base, tmp_path):
     documents, questions, relevant = toy
     seen = []
-    objective = TermWeightObjective(METHOD, model, [material], SETTINGS)
+    objective = TrainableHeads(METHOD, model, [material], SETTINGS)
     fit(objective, lambda: float(len(seen)), tmp_path / "run", say=seen.append)
 
     folder = trained_folder(model)
@@ -120,7 +120,7 @@ def test_batches_come_from_the_collections_by_their_shares(model, material):
 @pytest.mark.parametrize("keep", [0.0, 0.25])
 def test_a_share_of_the_start_is_in_what_is_judged_and_kept(model, material, tmp_path, keep):
     settings = replace(SETTINGS, keep=keep, steps=6, every=2)
-    objective, passed, looked = TermWeightObjective(METHOD, model, [material], settings), [], []
+    objective, passed, looked = TrainableHeads(METHOD, model, [material], settings), [], []
 
     def judge():
         looked.append(objective.heads.document.outer.weight.detach().clone())

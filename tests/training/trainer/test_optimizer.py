@@ -10,8 +10,8 @@ import torch
 from termweave.training.data.pairs import Pairs
 from termweave.training.methods import base as methods
 from termweave.training.trainer.loop import fit
-from termweave.training.trainer.objective import Objective
 from termweave.training.trainer.optimizer import optimizer
+from termweave.training.trainer.trainable_model import TrainableModel
 
 DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
 
@@ -23,7 +23,7 @@ class Inputs:
     pairs = Pairs([str(place) for place in range(5)], [frozenset({place}) for place in range(5)])
 
 
-class Slope(Objective):
+class Slope(TrainableModel):
     """The loss of a batch is a weight times the number of its question plus 1."""
 
     def __init__(self, **changed):

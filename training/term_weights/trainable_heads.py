@@ -1,4 +1,4 @@
-"""The objective of term-weight methods: compute the inputs of the heads and the term weights for the texts of a batch."""
+"""The trained part of a term-weight model: compute the inputs of the heads and the term weights for the texts of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from termweave.encoders.models.joint_model import masked_mean, pooled
 from termweave.training.term_weights.batch import BatchSide, HeadInputs, vocabulary_of
-from termweave.training.trainer.objective import Objective
+from termweave.training.trainer.trainable_model import TrainableModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from termweave.training.term_weights.inputs import TermWeightInputs
 
 
-class TermWeightObjective(Objective):
+class TrainableHeads(TrainableModel):
     """The heads, the backbone if it is trained, and the loss of a method.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What the loop minimises: trained parameters, and a method's loss of a batch."""
+"""The trained part of a model: its parameters, those that only training needs, and the method's loss of a batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import TrainingMethod
 
 
-class Objective(nn.Module):
+class TrainableModel(nn.Module):
     """The trained parameters of a model, those that only training needs, and the method's loss.
 
-    A family derives its own class, which registers what it trains beside the backbone and gives the method's loss what it reads.
+    A family derives its own class, which registers what it trains beside the backbone and encodes the texts of a batch for the method's loss.
 
     Attributes:
         method: Whose `loss` is minimised.

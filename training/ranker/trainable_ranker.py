@@ -1,4 +1,4 @@
-"""The objective of ranker methods: from the blocks of a batch to logits, with gradients."""
+"""The trained part of a ranker: from the blocks of a batch to logits, with gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from termweave.training.ranker.inputs import RankerBatchSampler
 from termweave.training.ranker.model import read
-from termweave.training.trainer.objective import Objective
+from termweave.training.trainer.trainable_model import TrainableModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.training.ranker.model import AnchoredRanker
 
 
-class RankerObjective(Objective):
+class TrainableRanker(TrainableModel):
     """The ranker that is trained, and a method's loss."""
 
     inputs: list[RankerInputs]
@@ -46,7 +46,7 @@ class RankerObjective(Objective):
         """Blocks of a right document and wrong ones."""
         return RankerBatchSampler(self.inputs, self.settings)
 
-    def train(self, mode: bool = True) -> RankerObjective:  # noqa: FBT001, FBT002 - torch's signature
+    def train(self, mode: bool = True) -> TrainableRanker:  # noqa: FBT001, FBT002 - torch's signature
         """Switch dropout on or off, in the classifier too."""
         super().train(mode)
         self.model.train(mode)

@@ -1,11 +1,11 @@
-"""The objective of dense methods: from the texts of a batch to vectors, with gradients."""
+"""The trained part of a dense model: from the texts of a batch to vectors, with gradients."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from termweave.training.dense.inputs import DenseBatchSampler
-from termweave.training.trainer.objective import Objective
+from termweave.training.trainer.trainable_model import TrainableModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import TrainingMethod
 
 
-class DenseObjective(Objective):
+class TrainableTowers(TrainableModel):
     """The towers that are trained, and a method's loss."""
 
     inputs: list[DenseInputs]
@@ -38,7 +38,7 @@ class DenseObjective(Objective):
         """The method's own batches."""
         return DenseBatchSampler(self.method, self.inputs, self.settings)
 
-    def train(self, mode: bool = True) -> DenseObjective:  # noqa: FBT001, FBT002 - torch's signature
+    def train(self, mode: bool = True) -> TrainableTowers:  # noqa: FBT001, FBT002 - torch's signature
         """Switch dropout on or off, in the towers too."""
         super().train(mode)
         self.model.train(mode)
