@@ -311,9 +311,8 @@ def _enriched_fields(mappings: Mapping[str, Mapping[str, Any]]) -> Fields | None
     stored = {str(each.get("source", {}).get("fields", "")) for each in made}
     if len(stored) != 1 or stored == {""}:
         return None
-    return Fields(
-        **{name: tuple(names) if isinstance(names, list) else names for name, names in orjson.loads(stored.pop()).items()}
-    )
+    named = orjson.loads(stored.pop())
+    return Fields(named["id"], named["title"], tuple(named["text"]))
 
 
 def _names(engine: Engine) -> str:
