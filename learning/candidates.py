@@ -1,4 +1,4 @@
-"""What is tried: a candidate is a method of `termweave train` with settings, for one part of the search (term weights or vectors)."""
+"""What is tried: a candidate is a method of `termweave train` with settings, for one part of the search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - likewise
 from typing import Any, Literal
 
-Part = Literal["weights", "dense"]
+Part = Literal["weights", "dense", "ranker"]
+#: What messages call the parts.
+PARTS: Mapping[Part, str] = {"weights": "term weights", "dense": "vectors", "ranker": "ranker"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Candidate:
         share: Share of the training time that its first, short run may take.
         steps: Steps of the first run.
         settings: Settings of the method that differ from its defaults.
+        fewest: Fewest steps that show what the method can do; without the time for them it is not tried.
     """
 
     method: str
@@ -27,22 +30,30 @@ class Candidate:
     share: float
     steps: int
     settings: Mapping[str, Any]
+    fewest: int = 10
 
 
-def candidates(start: str | None, backbone: str) -> list[Candidate]:
+def candidates(start: str | None, backbone: str, *, documents_stay: bool = False, made: bool = False) -> list[Candidate]:
     """The candidates for an index.
 
     Args:
         start: Folder of the live weights model, if training can go on from it.
         backbone: Backbone of the live dense model; "": all-MiniLM-L6-v2.
+        documents_stay: Whether documents keep what they were encoded to, so that only what reads queries can be trained.
+        made: Whether questions are made of the corpus, because too few are judged to train on.
     """
-    encoder = {"backbone": backbone} if backbone else {}
-    weights = {"outputs": "weights,dense" if not backbone else "weights", **({"start": start} if start else {})}
-    return [
-        Candidate("fectek", "weights", 0.3, 200, weights),
-        Candidate("dtr", "dense", 0.2, 60, encoder),
-        Candidate("coder", "dense", 0.1, 60, encoder),
+    corpus = {"pairs": "corpus"} if made else {}
+    encoder = {**corpus, **({"backbone": backbone} if backbone else {})}
+    weights = {**corpus, "outputs": "weights,dense" if not backbone else "weights", **({"start": start} if start else {})}
+    every = [
+        Candidate("fectek", "weights", 0.2, 200, weights),
+        Candidate("dtr", "dense", 0.12, 60, encoder),
+        Candidate("coder", "dense", 0.06, 60, {**encoder, "labels": "auto" if made else "hard"}),
+        Candidate("le-bs", "dense", 0.08, 60, {"labels": "tfidf", **encoder}),
+        Candidate("sir", "ranker", 0.08, 60, {"dev": 50, **encoder}, fewest=40),
     ]
+    left_out = {"fectek", "dtr", "le-bs"} if documents_stay else set()
+    return [each for each in every if each.method not in left_out | ({"le-bs", "sir"} if made else set())]
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class TrainedCandidate:
         before: Figure of its own step 0.
         after: Figure of its best step.
         best: Its best step; 0: training did not help.
-        int8: Change of the figure by int8; None: not measured.
+        int8: Change of nDCG@10 by int8, of vectors that lose in training's check through the index; None: not measured.
         precision: "int8" or "fp32".
         dropped: Why there is no model; "" if there is one.
     """

@@ -2,51 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.significance import randomisation_test
+from termweave.evaluation.tuning import ranker_search
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
+from termweave.evaluation.tuning.ranker_search import RankedQueries, recorded_logits, stored_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking.ranker import CrossEncoderReranker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from termweave.corpora import Dataset
+    from termweave.encoders import Ranker
     from termweave.evaluation import Experiment
     from termweave.search import Index
+    from termweave.search.ranking.rerankers import Need
 
 #: Name of the profile that learning stores.
 PROFILE = "learned"
 _MEASURE = "nDCG@10"
 _DEPTH = 100
+#: Held-out questions that the ranker is tried on: it reads up to a hundred documents of each.
+_RERANKED = 100
 #: Chance below which a gain counts.
 SIGNIFICANT = 0.05
 #: Normal quantiles of a two-sided test at .05 that finds a difference in four of five cases.
 _QUANTILES = 1.96 + 0.84
 
 
-def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None]) -> Profile:
-    """Choose signals, their weights, the fusion and rNN reranking for an index.
+def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None], ranker: Path | None = None) -> Profile:
+    """Choose signals, their weights, the fusion and reranking for an index.
 
     The simple searches (hybrid, and each signal alone, with and without rNN) are compared by their means; from the best of them a
-    coordinate search goes on, which moves only for gains that are more than noise.
+    coordinate search goes on, which moves only for gains that are more than noise. So does the ranker, which comes last.
+
+    Args:
+        index: The index.
+        held_out: The questions.
+        progress: Called with (questions done, total).
+        ranker: Folder of a trained ranker; None: there is none.
 
     Returns:
         The profile.
     """
     qrels, queries = held_out.qrels(), held_out.queries()
-    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=["vectors"] if "dense" in index.signals else [])
+    needs: list[Need] = ["vectors"] if "dense" in index.signals else []
+    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=[*needs, "texts"] if ranker else needs)
     candidates = list(fetcher.candidates([query.text for query in queries], progress))
-    ranker = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
-    search = ParameterSearch(ranker, index.signals, lambda *_: None)
+    grades = [qrels[query.id] for query in queries]
+    search = ParameterSearch(TrialRanker(candidates, grades, held_out.relevant_from, _MEASURE), index.signals, lambda *_: None)
     mode, reranking = search.choice(search.descend_from_best())
+    stored = None
+    if ranker is not None:
+        reranker = CrossEncoderReranker(str(ranker))
+        recorded = recorded_logits(reranker)
+        reranker = replace(reranker, scorer=cast("Ranker", recorded))
+        read = RankedQueries(candidates[:_RERANKED], grades[:_RERANKED], held_out.relevant_from, _MEASURE)
+        first = [] if reranking is None else [reranking]
+        report = lambda _, done, total: progress(done, total or 0)  # noqa: E731 - a trial of the ranker is a step like others
+        stored = stored_ranker(ranker_search.choose(read, mode, first, reranker, recorded, report), recorded)
     fitted = {"dataset": f"{held_out.name}:{held_out.split}", "measure": _MEASURE, "queries": len(queries)}
-    return Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
+    return Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted, stored)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from termweave.learning.candidates import Part  # noqa: TC001 - pydantic reads the annotations
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -19,12 +21,12 @@ class Forgetting:
         after: nDCG@10 of the new model.
     """
 
-    part: str
+    part: Part
     before: float
     after: float
 
 
-def forgetting(part: str, before: Path, after: Path) -> Forgetting:
+def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
     """Compare two models on the demo.
 
     Args:

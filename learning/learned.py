@@ -21,6 +21,7 @@ class Learned:
         name: The index.
         questions: Name of the questions.
         folder: Folder of the run, with the report.
+        state: Hash of the live generation and its documents when learning began; promoting is refused once they have changed.
         parts: Part -> number of questions in it.
         tried: Every model that was trained.
         notes: What a user should know.
@@ -29,6 +30,7 @@ class Learned:
         p: p-value of the difference.
         used: Part of the search -> folder of the new model.
         generation: The trial generation; None: none was built.
+        encoded: Number of documents that were encoded for it; 0: only what reads queries changed, and documents keep their vectors.
         confirmed: Whether the new search is better, p < .05.
         published: Whether the trial generation is live.
         profile: How the trial generation is searched.
@@ -44,6 +46,7 @@ class Learned:
     name: str
     questions: str
     folder: Path
+    state: str
     parts: Mapping[str, int]
     tried: tuple[TrainedCandidate, ...]
     notes: tuple[str, ...]
@@ -52,6 +55,7 @@ class Learned:
     p: float = 1.0
     used: Mapping[str, str] = field(default_factory=dict)
     generation: str | None = None
+    encoded: int = 0
     confirmed: bool = False
     published: bool = False
     profile: Mapping[str, Any] | None = None

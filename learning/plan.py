@@ -8,12 +8,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.language_guess import guess_of
-from termweave.learning.candidates import candidates
 from termweave.learning.report import bytes_of
+from termweave.learning.run import tried_on
 from termweave.learning.training_folder import MOST_DOCUMENTS
 
 if TYPE_CHECKING:
-    from termweave.learning.run import Learning
+    from termweave.learning.preparation import Learning
 
 #: Questions whose language is guessed.
 _SAMPLE = 200
@@ -33,7 +33,9 @@ class LearningPlan:
         documents: Number of documents in the index.
         trained_on: Number of documents that training looks at.
         languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown one.
-        methods: The training methods that are tried.
+        methods: The training methods that are tried, as far as there is time.
+        encoding_minutes: About how long it takes to encode all documents.
+        documents_stay: Whether that is too long, so that documents stay as they are encoded, and only what reads queries is trained.
         minutes: The budget.
         memory_bytes: Memory that training takes at most, about.
         disk_bytes: Free disk space that a generation and the runs take, about.
@@ -50,6 +52,8 @@ class LearningPlan:
     trained_on: int
     languages: dict[str, str]
     methods: tuple[str, ...]
+    encoding_minutes: float
+    documents_stay: bool
     minutes: float
     memory_bytes: int
     disk_bytes: int
@@ -68,13 +72,13 @@ def plan(learning: Learning) -> LearningPlan:
         "questions": guess_of(" ".join(query.text for query in asked.queries[:_SAMPLE])) or "english",
         "documents": guess_of(" ".join(text[:500] for text in learning.texts)) or "english",
     }
-    notes = [*asked.notes, *filter(None, [learning.drift()])]
+    notes = list(learning.notes)
     if languages["questions"] != languages["documents"]:
         notes.append(
             f"The questions seem to be {languages['questions']}, the documents {languages['documents']}: "
             "the models that come with termweave know one language each."
         )
-    tried = candidates(None, "")
+    tried = tried_on(learning)
     bytes_now = bytes_of(learning.server, learning.task.name, learning.live.index)
     return LearningPlan(
         name=learning.task.name,
@@ -87,6 +91,8 @@ def plan(learning: Learning) -> LearningPlan:
         trained_on=min(MOST_DOCUMENTS, len(learning.identities)),
         languages=languages,
         methods=tuple(each.method for each in tried),
+        encoding_minutes=learning.encoding_minutes,
+        documents_stay=learning.documents_stay,
         minutes=learning.task.minutes,
         memory_bytes=_MEMORY,
         disk_bytes=2 * bytes_now + (len(tried) + 2) * _MODEL,
@@ -107,7 +113,13 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
         ),
         ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
         ("language", " / ".join(dict.fromkeys(plan.languages.values()))),
-        ("tries", f"{', '.join(plan.methods)}, then the fusion of what won"),
+        ("tries", f"{', '.join(plan.methods)}, as far as there is time, then the fusion of what won"),
+        (
+            "encodes",
+            "no document"
+            if plan.documents_stay
+            else f"all documents, where another model needs it ({plan.encoding_minutes:.1f} minutes)",
+        ),
         ("time", f"at most {plan.minutes:g} minutes"),
         ("memory", f"about {sized(plan.memory_bytes)}"),
         ("disk", f"about {sized(plan.disk_bytes)}"),

@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.records import Qrels
 
-#: Fewest questions with an answer. With fewer, no part of them can show a difference.
-FEWEST = 40
+#: Fewest questions with an answer that train models as well as prove what training brings, and fewest that prove what the corpus teaches.
+#: With fewer, no test can show a difference.
+FEWEST, FEWEST_TO_PROVE = 40, 20
 #: Share of the questions, and the most of them, that choose between models, and that confirm the choice.
 _HELD_OUT, _TEST = (0.15, 300), (0.25, 500)
+#: Share that chooses where the corpus trains; the others confirm.
+_ONLY_HELD_OUT = 0.4
+_ENOUGH = f"From {FEWEST_TO_PROVE} on they prove what the corpus teaches, from {FEWEST} on they train as well."
 #: The parts of a split.
 TRAIN, HELD_OUT, TEST = "train", "dev", "test"
 
@@ -120,8 +124,9 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
             parts.append(read("ubi:opensearch", documents))
     if not parts:
         raise UsageError(
-            f"{name!r} has no judged questions and the server has no log of clicks.",
-            "Name some: a BEIR folder, a click log or ubi:FOLDER; or judge questions ('termweave serve', page Judge).",
+            f"{name!r} has no judged questions and the server has no log of clicks: what the corpus alone teaches could not be proved, so "
+            "nothing was trained.",
+            f"Name questions (a BEIR folder, a click log, ubi:FOLDER), or judge some ('termweave serve', page Judge). {_ENOUGH}",
         )
     return joined(parts)
 
@@ -188,24 +193,26 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
             f"Not one of the {counted(len(queries), 'question')} of {name} has an answer in the index.",
             "Name the questions that were judged on the documents of this index; the ids of the documents must be the same.",
         )
-    remarks = [*notes, *_contradictions(kept, judged)]
+    contradicted = _contradicted(kept, judged)
+    remarks = list(notes)
+    if contradicted:
+        remarks.append(f"{counted(len(contradicted), 'question')} left out: judged several times, and differently.")
     if absent:
         remarks.append(f"{counted(absent, 'question')} left out: without text, or without an answer in the index.")
-    return JudgedQuestions(name, tuple(kept), judged, tuple(remarks))
+    return JudgedQuestions(name, tuple(query for query in kept if query.text not in contradicted), judged, tuple(remarks))
 
 
-def _contradictions(queries: list[Query], qrels: Qrels) -> list[str]:
-    """A remark if a question occurs several times with different grades for one document."""
+def _contradicted(queries: list[Query], qrels: Qrels) -> set[str]:
+    """The texts of questions that occur several times with different grades for one document."""
     grades: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for query in queries:
         for document, grade in qrels[query.id].items():
             grades[query.text, document].add(grade)
-    count = len({text for (text, _), given in grades.items() if len(given) > 1})
-    return [f"{counted(count, 'question')} judged several times, and differently."] if count else []
+    return {text for (text, _), given in grades.items() if len(given) > 1}
 
 
 def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, seed: int = 0) -> QuestionSplit:
-    """Split questions into three parts. Near duplicates are in the same part.
+    """Split questions into three parts. Near duplicates are in the same part. Fewer than `FEWEST` questions do not train.
 
     Args:
         questions: The questions.
@@ -217,10 +224,11 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
         InputError: There are too few questions.
     """
     count = len(questions.queries)
-    if count < FEWEST:
+    if count < FEWEST_TO_PROVE:
         raise InputError(
-            f"{questions.name} has {counted(count, 'question')} with an answer; learning needs at least {FEWEST}.",
-            "Judge more questions ('termweave serve', page Judge), or collect clicks.",
+            f"{questions.name} has {counted(count, 'question')} with an answer, and no test can show a gain with so few: learning needs at "
+            f"least {FEWEST_TO_PROVE}.{''.join(f' {note}' for note in questions.notes)}",
+            f"Judge more questions ('termweave serve', page Judge), or collect clicks. {_ENOUGH}",
         )
     members: defaultdict[int, list[str]] = defaultdict(list)
     for query, group in zip(questions.queries, groups([query.text for query in questions.queries]), strict=True):
@@ -240,8 +248,11 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
                     parts[earlier[text[identity]]].append(identity)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
     sizes = {TEST: min(_TEST[1], round(_TEST[0] * count)), HELD_OUT: min(_HELD_OUT[1], round(_HELD_OUT[0] * count))}
+    rest = TRAIN
+    if count < FEWEST:
+        sizes, rest = {HELD_OUT: round(_ONLY_HELD_OUT * count)}, TEST
     for alike in shuffled:
-        part = next((part for part, size in sizes.items() if len(parts[part]) + len(alike) <= size), TRAIN)
+        part = next((part for part, size in sizes.items() if len(parts[part]) + len(alike) <= size), rest)
         parts[part] += alike
     return QuestionSplit(
         {part: tuple(ids) for part, ids in parts.items()}, sum(len(alike) for alike in members.values() if len(alike) > 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import generations
+from termweave.learning.candidates import PARTS
 from termweave.search import Index
 
 if TYPE_CHECKING:
@@ -115,12 +116,7 @@ def page(
 ) -> str:
     """The report as one page that loads nothing from elsewhere: the table of `evaluate`, what was tried, and both lists of questions that moved."""
     rows = "".join(
-        f"<tr><td>{escape(each.candidate.method)}, {each.steps} steps</td><td>{each.seconds:.0f} s</td>"
-        + (
-            f"<td class=text>{escape(each.dropped)}</td></tr>"
-            if each.dropped
-            else f"<td>{each.before:.4f} to {each.after:.4f}</td></tr>"
-        )
+        f"<tr><td>{escape(each.candidate.method)}, {each.steps} steps</td><td>{each.seconds:.0f} s</td><td class=text>{_result(each)}</td></tr>"
         for each in tried
     )
     shown = "".join(
@@ -139,3 +135,10 @@ def page(
 
 def _ids(documents: Sequence[str], answers: Sequence[str]) -> str:
     return ", ".join(f"<b>{escape(each)}</b>" if each in answers else escape(each) for each in documents)
+
+
+def _result(model: TrainedCandidate) -> str:
+    if model.dropped:
+        return escape(model.dropped)
+    precision = f"; int8 costs {-model.int8:.3f} there, so it is used in fp32" if model.int8 and model.precision == "fp32" else ""
+    return f"{PARTS[model.candidate.part]}: {model.before:.4f} to {model.after:.4f}{precision}"

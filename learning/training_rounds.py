@@ -19,14 +19,13 @@ from termweave.training.model_folder.precision import loses_too_much
 from termweave.training.plan import plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.learning.candidates import Candidate, Part
+    from termweave.learning.preparation import Reports
     from termweave.training.run import TrainingResult
 
-#: Fewest steps of a run; with fewer no candidate shows what it can do.
-_FEWEST_STEPS = 10
 #: Looks at the held-out questions in a run, besides that of step 0.
 _LOOKS = 3
 #: Files of a run: the steps that the budget allows, and the seconds that it took once it has ended.
@@ -41,71 +40,72 @@ class TrainingRounds:
     Args:
         data: The training folder.
         home: Folder of the runs.
-        seconds: The budget.
-        say: Called with lines about the runs.
-        progress: Called with (done, total, stage).
+        minutes: The budget of the whole run.
+        seconds: What is left of it for training.
+        reports: Where the runs say how far they are.
     """
 
-    def __init__(self, data: Path, home: Path, seconds: float, say: Callable[[str], None], progress: Callable[..., None]) -> None:
-        self._data, self._home, self._seconds = data, home, seconds
-        self._say, self._progress = say, progress
+    def __init__(self, data: Path, home: Path, minutes: float, seconds: float, reports: Reports) -> None:
+        self._data, self._home, self._minutes, self._seconds, self._reports = data, home, minutes, seconds, reports
         self.trained: list[TrainedCandidate] = []
 
     def best(self, candidates: Sequence[Candidate]) -> dict[Part, TrainedCandidate]:
         """Train, and return the best model of each part for which training helped."""
-        short = [self._train(each, each.steps, self._seconds * each.share) for each in candidates]
-        left = self._seconds - sum(each.seconds for each in self.trained)
-        parts = list(dict.fromkeys(each.candidate.part for each in short))
+        short = [self._train(each, "short", each.steps, min(self._seconds * each.share, self._left)) for each in candidates]
+        parts = list(dict.fromkeys(each.candidate.part for each in short if each.helped))
         chosen: dict[Part, TrainedCandidate] = {}
-        for number, part in enumerate(sorted(parts, key=lambda part: part != "weights")):
-            ahead = max((each for each in short if each.candidate.part == part), key=lambda each: each.after)
-            if not ahead.helped:
-                continue
-            budget = left / (len(parts) - number)
+        for number, part in enumerate(parts):
+            ahead = max((each for each in short if each.candidate.part == part and each.helped), key=lambda each: each.after)
+            budget = self._left / (len(parts) - number)
             steps = min(_LONGEST * ahead.steps, int(budget / max(0.1, ahead.seconds) * ahead.steps))
             both = [ahead]
             if steps >= 2 * ahead.steps:
-                both.append(self._train(ahead.candidate, steps, budget))
-                left -= both[-1].seconds
+                both.append(self._train(ahead.candidate, f"long-{self._minutes:g}", steps, budget))
             chosen[part] = max(both, key=lambda each: each.after)
         return chosen
 
-    def _train(self, candidate: Candidate, steps: int, budget: float) -> TrainedCandidate:
-        result = self._run(candidate, steps, budget)
+    @property
+    def _left(self) -> float:
+        return self._seconds - sum(each.seconds for each in self.trained)
+
+    def _train(self, candidate: Candidate, label: str, steps: int, budget: float) -> TrainedCandidate:
+        result = self._run(candidate, label, steps, budget)
         self.trained.append(result)
         return result
 
-    def _run(self, candidate: Candidate, steps: int, budget: float) -> TrainedCandidate:
+    def _run(self, candidate: Candidate, label: str, steps: int, budget: float) -> TrainedCandidate:
         """Train one candidate with as many steps as the budget allows."""
         method = base.get(candidate.method)
-        folder = self._home / f"{candidate.method}-{steps}"
+        folder = self._home / f"{candidate.method}-{label}"
         finished = folder / _SECONDS
         started = time.monotonic()
         try:
+            if budget <= 0 and not finished.is_file():
+                return TrainedCandidate(candidate, steps, 0.0, dropped="no time is left")
             if not (folder / _STEPS).is_file():
                 minutes = plan(method, str(self._data), _settings(candidate, steps), lambda _: None).minutes
                 if minutes is not None and minutes * 60 > budget:
                     steps = int(steps * budget / (minutes * 60))
-                    if steps < _FEWEST_STEPS:
+                    if steps < candidate.fewest:
                         return TrainedCandidate(
                             candidate,
                             steps,
                             time.monotonic() - started,
-                            dropped=f"{_FEWEST_STEPS} steps take more than its share of the time",
+                            dropped=f"{candidate.fewest} steps take more than its share of the time",
                         )
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_files.write(folder / _STEPS, str(steps).encode())
             steps = int((folder / _STEPS).read_text(encoding="utf-8"))
             model = folder / "model"
-            self._say(f"Training {candidate.method} for {steps} steps")
+            self._reports.say(f"Training {candidate.method} for {steps} steps")
             result = run.train(
                 method,
                 str(self._data),
                 _settings(candidate, steps),
                 model,
                 resume=(model / run.RUN).is_file() or (model / MANIFEST).is_file(),
-                say=self._say,
-                progress=lambda done, total=None, stage="": self._progress(done, total, f"{candidate.method}: {stage}"),
+                say=self._reports.say,
+                progress=lambda done, total=None, stage="": self._reports.progress(done, total, f"{candidate.method}: {stage}"),
             )
             if not finished.is_file():
                 atomic_files.write(finished, str(time.monotonic() - started).encode())
@@ -122,7 +122,7 @@ def _settings(candidate: Candidate, steps: int) -> Any:
 def _described(candidate: Candidate, steps: int, seconds: float, result: TrainingResult) -> TrainedCandidate:
     """The result of a run."""
     values, best = result.history["values"], result.history["best"]
-    figures: dict[str, Any] = result.ndcg.get(candidate.part, {})
+    checked = result.ndcg.get("scores" if candidate.part == "ranker" else candidate.part, {})
     return TrainedCandidate(
         candidate,
         steps,
@@ -131,6 +131,6 @@ def _described(candidate: Candidate, steps: int, seconds: float, result: Trainin
         before=values[0],
         after=values[best],
         best=result.history["steps"][best],
-        int8=figures.get("change"),
+        int8=checked.get("change"),
         precision="fp32" if loses_too_much(result.ndcg) else "int8",
     )

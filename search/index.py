@@ -176,8 +176,8 @@ class Index:
             InputError: There are too few questions.
         """
         # By its name: learning builds on search, and nothing below a layer imports it.
-        run: Any = import_module("termweave.learning.run")
-        learned: Learned = run.learn(self.engine, run.LearningTask(self.name, questions, minutes, self._models))
+        run, preparation = (import_module(f"termweave.learning.{name}") for name in ("run", "preparation"))
+        learned: Learned = run.learn(self.engine, preparation.LearningTask(self.name, questions, minutes, self._models))
         if promote and learned.confirmed:
             learned = run.promote(self.engine, learned)
         return learned

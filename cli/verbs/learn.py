@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +12,15 @@ from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.shared_options import model_options, models_to_open, verb
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from termweave.cli.common.output import Output
     from termweave.learning.learned import Learned
     from termweave.settings import Settings
 
 SCHEMA = "termweave.learn/1"
+#: nDCG@10 below which questions and documents hardly belong together.
+_NOTHING = 0.05
 
 
 @verb("learn", connects=True)
@@ -45,12 +49,14 @@ def command(
 
     QUESTIONS are judged questions or clicks: a BEIR folder (its split 'train', or PATH:SPLIT), book:NAME, ubi:FOLDER, ubi:opensearch,
     or a click log with lines of query, document id and count; without QUESTIONS those of the index's book and of the server's log of
-    user behaviour. They are split into three parts, near duplicates in the same part. On the first part term weights and vectors are
-    trained by several methods, first briefly, then the best ones for longer. The second part chooses among them, and how they are
-    searched together. The third part compares the result once with the search that is live. Only a gain with p < .05 is offered to
-    be made live; 'termweave rollback NAME' brings the earlier generation back.
+    user behaviour. They are split into three parts, near duplicates in the same part. On the first part term weights, vectors and a
+    ranker are trained by several methods, as far as there is time: first briefly, then the best ones for longer. The second part
+    chooses among them, and how they are searched together. The third part compares the result once with the search that is live.
+    Only a gain with p < .05 is offered to be made live; 'termweave rollback NAME' brings the earlier generation back. With 20 to 39
+    questions those choose and confirm, and questions made of the documents train.
 
-    Repeat the command after Ctrl-C or a crash: it goes on where it stopped.
+    Repeat the command after Ctrl-C or a crash: it goes on where it stopped. With --minutes 1 it trains no more, and builds and proves
+    what was trained.
 
     \b
     Examples:
@@ -65,9 +71,9 @@ def command(
     from termweave.training import needs
 
     needs.check_packages("Learning")
+    from termweave.learning import run
     from termweave.learning.plan import lines, plan
-    from termweave.learning.run import CONNECTIONS, LearningTask, Reports, prepare
-    from termweave.learning.run import promote as make_live
+    from termweave.learning.preparation import CONNECTIONS, LearningTask, Reports, prepare
 
     server = engine.connect(settings, pool_maxsize=CONNECTIONS)
     task = LearningTask(name, questions, minutes, models_to_open(models, settings), update)
@@ -80,9 +86,9 @@ def command(
             return
         for line in (*shown.splitlines(), *planned.notes):
             out.say(line)
-        learned = learning.run()
+        learned = run.run(learning)
     if learned.confirmed and (promote or _agreed(learned, out)):
-        learned = make_live(server, learned)
+        learned = run.promote(server, learned)
     out.emit({"schema": SCHEMA, **asdict(learned), "folder": str(learned.folder)}, lambda: _show(learned))
     if not learned.confirmed:
         raise GateNotMet(*_missed(learned))
@@ -105,24 +111,29 @@ def _gain(learned: Learned) -> str:
 
 def _show(learned: Learned) -> None:
     """Print what was tried, the gain, and the next step."""
+    from termweave.learning.candidates import PARTS
     from termweave.support.messages import sized
 
     for each in learned.tried:
-        kind = "vectors" if each.candidate.part == "dense" else "term weights"
-        result = each.dropped or f"{each.before:.4f} -> {each.after:.4f} on held-out questions, {kind} alone"
-        precision = f"; int8 costs {-each.int8:.3f}, used in fp32" if each.int8 is not None and each.precision == "fp32" else ""
+        result = (
+            each.dropped or f"{each.before:.4f} -> {each.after:.4f} on held-out questions, {PARTS[each.candidate.part]} alone"
+        )
+        precision = (
+            f"; int8 costs {-each.int8:.3f} there, so it is used in fp32" if each.int8 and each.precision == "fp32" else ""
+        )
         click.echo(f"{each.candidate.method}, {each.steps} steps, {each.seconds:.0f} s: {result}{precision}")
     for row in learned.systems:
         click.echo(f"    {row.system:<22} {row.ndcg:.4f}{'' if row.p == 1 else f'  p {row.p:.2g}'}")
     click.echo(_gain(learned))
     if learned.profile:
         parts = ", ".join(f"{name} {share:.2f}" for name, share in learned.profile["weights"].items())
-        click.echo(f"searched with {parts}{', rNN' if learned.profile['reranking'] else ''}")
+        click.echo(f"searched with {parts}{''.join(f', {name}' for name in _reranked(learned.profile))}; {_encoded(learned)}")
     if learned.gained:
         click.echo(f"gained weight: {', '.join(each['term'] for each in learned.gained)}")
     for part in learned.forgotten:
-        what = "vectors" if part.part == "dense" else "term weights"
-        click.echo(f"questions of another kind (the demo's), {what} alone: {part.before:.4f} before, {part.after:.4f} after")
+        click.echo(
+            f"questions of another kind (the demo's), {PARTS[part.part]} alone: {part.before:.4f} before, {part.after:.4f} after"
+        )
     if learned.cost:
         before, after = learned.cost["before"], learned.cost["after"]
         click.echo(
@@ -137,8 +148,28 @@ def _show(learned: Learned) -> None:
         click.echo(f"Make it live: termweave promote {learned.name} {learned.generation}")
 
 
+def _reranked(profile: Mapping[str, Any]) -> list[str]:
+    """What reranks with a profile."""
+    return [name for key, name in (("reranking", "rNN"), ("ranker", "the trained ranker")) if profile.get(key)]
+
+
+def _encoded(learned: Learned) -> str:
+    """What was encoded for the trial generation."""
+    from termweave.support.messages import counted
+
+    return (
+        f"{counted(learned.encoded, 'document')} encoded"
+        if learned.encoded
+        else "no document encoded: the documents keep their vectors"
+    )
+
+
 def _missed(learned: Learned) -> tuple[str, str]:
     """The message and the hint where no gain was confirmed."""
+    if max(learned.before, learned.after) < _NOTHING:
+        return f"The live search finds next to none of the answers (nDCG@10 {learned.before:.4f}), and nothing was changed.", (
+            "Look at some of the questions: the ids may be those of another corpus, or the clicks may be chance."
+        )
     if learned.generation is None:
         return "No trained model ranks the held-out questions better than it did before training; nothing was changed.", (
             "More judged questions help most, more time (--minutes) sometimes."

@@ -15,7 +15,9 @@ import numpy as np
 from termweave.evaluation.measures import per_query
 from termweave.evaluation.tuning.parameter_search import WORTH, TuningParameter
 from termweave.records import Run
+from termweave.search.catalog import models
 from termweave.search.ranking.order import order
+from termweave.search.ranking.ranker import open_ranker
 from termweave.search.ranking.rerankers import Reranking
 
 if TYPE_CHECKING:
@@ -68,6 +70,21 @@ class RecordedLogits:
     def milliseconds(self) -> float:
         """Mean time of a pair."""
         return 1000 * self.seconds / max(1, len(self.logits))
+
+
+def recorded_logits(ranker: CrossEncoderReranker) -> RecordedLogits:
+    """The ranker's model, opened, as a scorer that reads no pair twice. No pair pays for the opening of the graph."""
+    return RecordedLogits(ranker.scorer or open_ranker(ranker.model, ranker.hash))
+
+
+def stored_ranker(ranker: CrossEncoderReranker | None, recorded: RecordedLogits | None) -> dict[str, Any] | None:
+    """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
+    if ranker is None or recorded is None:
+        return None
+    info = recorded.ranker.info
+    models.remember([info])
+    parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
+    return {"model": info.name, "hash": info.hash, **parameters}
 
 
 @dataclass(frozen=True)

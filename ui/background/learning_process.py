@@ -133,7 +133,8 @@ def main() -> None:
 
 def _learn(task: LearningJob, out: TextIO) -> dict[str, Any]:
     from termweave import engine  # noqa: PLC0415 - takes seconds
-    from termweave.learning.run import CONNECTIONS, LearningTask, Reports, learn  # noqa: PLC0415 - likewise
+    from termweave.learning.preparation import CONNECTIONS, LearningTask, Reports  # noqa: PLC0415 - likewise
+    from termweave.learning.run import learn  # noqa: PLC0415 - likewise
 
     def update(done: int, total: int | None = None, stage: str = "", _detail: str = "") -> None:
         _tell(out, done=done, total=total, stage=stage)

@@ -1,0 +1,260 @@
+"""Prepare a `termweave learn`: read the documents and the questions, and split the questions. Nothing is written.
+
+The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions and of the generation, so that the
+same command goes on with what was stopped or killed:
+
+``data/``            the questions in three parts, and the documents that training looks at
+``live-*.trec``      what the live search found for the held-out and the test questions
+``runs/``            one folder for each trained candidate
+``generation-*.txt`` the names of the trial generations
+``report.html``, ``result.json``  the result; with the second the run has ended
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import orjson
+
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import per_query, systems
+from termweave.evaluation.experiment import runs_of
+from termweave.indexer.generations import generations
+from termweave.indexer.generations.live_documents import LiveDocuments
+from termweave.learning import questions
+from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, QuestionSplit
+from termweave.search import Index
+from termweave.search.catalog.models import encoder_of
+from termweave.support import paths
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.records import Query, Run
+
+#: Connections to the server: a build sends over four, renews its lease and asks for other things.
+CONNECTIONS = 6
+DATA, RESULT = "data", "result.json"
+#: Most new questions that are searched to see whether questions have changed.
+_DRIFTED = 300
+#: Texts whose language is guessed, and those that are encoded to see how long all documents would take.
+_TEXTS, _TIMED = 200, 16
+#: Share of the budget that encoding all documents again may take.
+_ENCODING = 0.4
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """What to learn.
+
+    Attributes:
+        name: Name of the index.
+        spec: The questions, as `learning.questions.read` takes them; None: the book of the index and the log of user behaviour.
+        minutes: The budget.
+        models: Models of the index in place of those that it names.
+        update: Go on from the live models, which were learned, with the questions of that time and new ones.
+    """
+
+    name: str
+    spec: str | None = None
+    minutes: float = 20.0
+    models: Mapping[str, str | None] | None = None
+    update: bool = False
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where a run says how far it is.
+
+    Attributes:
+        progress: Called with (done, total, stage).
+        say: Called with sentences.
+    """
+
+    progress: Callable[..., None] = lambda *_, **__: None
+    say: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Learning:
+    """A run that is prepared.
+
+    Attributes:
+        server: The server.
+        task: What to learn.
+        reports: Where the run says how far it is.
+        live: The live generation.
+        source: The documents of the live generation.
+        state: Hash of the live generation and of its documents.
+        encoder: The models of the live generation.
+        questions: The questions that have an answer in it.
+        split: Their parts.
+        folder: Folder of the run.
+        identities: Ids of all documents.
+        texts: The first texts.
+        new: Texts of the questions that an update learns from for the first time.
+        figure: nDCG@10 of the live search on the test questions of the time when it was learned; None without an update.
+    """
+
+    server: Engine
+    task: LearningTask
+    reports: Reports
+    live: LiveGeneration
+    source: LiveDocuments
+    state: str
+    encoder: TextEncoder
+    questions: JudgedQuestions
+    split: QuestionSplit
+    folder: Path
+    identities: tuple[str, ...]
+    texts: tuple[str, ...]
+    new: frozenset[str] = frozenset()
+    figure: float | None = None
+
+    @cached_property
+    def encoding_minutes(self) -> float:
+        """About how long it takes to encode all documents, from a few of them."""
+        sample = self.texts[:: max(1, len(self.texts) // _TIMED)][:_TIMED]
+        if not self.encoder.models:
+            return 0.0
+        self.encoder.encode(sample[:1], kind="document")  # opens the graph
+        started = time.monotonic()
+        self.encoder.encode(sample, kind="document")
+        return (time.monotonic() - started) / len(sample) * len(self.identities) / 60
+
+    @property
+    def documents_stay(self) -> bool:
+        """Whether the budget has no time to encode all documents again, so that only what reads queries is trained."""
+        return self.encoding_minutes > _ENCODING * self.task.minutes
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the questions, and of the way that is taken."""
+        notes = [*self.questions.notes, self.drift()]
+        if not self.split.parts[TRAIN]:
+            notes.append(
+                f"{len(self.questions.queries)} judged questions are too few to train on: questions made of the documents train, the judged "
+                "ones choose and confirm."
+            )
+        if self.documents_stay:
+            notes.append(
+                f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "
+                f"{self.task.minutes:g} minutes: the documents stay as they are encoded, and only what reads queries is trained."
+            )
+        return tuple(filter(None, notes))
+
+    def drift(self) -> str:
+        """How the live search ranks questions that it has not learned from, and how it ranked such questions when it was learned.
+
+        Returns:
+            A sentence; "" where there are fewer than `questions.FEWEST` new questions, or nothing was learned before.
+        """
+        queries = [query for query in self.questions.queries if query.text in self.new][:_DRIFTED]
+        if self.figure is None or len(queries) < questions.FEWEST:
+            return ""
+        found = self.live_run(queries, "Searching new questions")
+        values = per_query(found, self.questions.qrels, [query.id for query in queries])["nDCG@10"]
+        mean, error = float(values.mean()), float(values.std()) / len(values) ** 0.5
+        verdict = "learning again pays" if mean + 2 * error < self.figure else "they are like those that it has learned from"
+        return (
+            f"{len(self.new):,} questions are new. The live search ranks them with nDCG@10 {mean:.4f}, and ranked such questions with "
+            f"{self.figure:.4f} when it was learned: {verdict}."
+        )
+
+    def live_run(self, queries: Sequence[Query], stage: str) -> Run:
+        """What the live search finds, as users get it."""
+        index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
+        system = systems.default_system(index)
+        found, _ = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
+        return found[system.name]
+
+    def queries(self, part: str) -> list[Query]:
+        """The questions of a part."""
+        wanted = set(self.split.parts[part])
+        return [query for query in self.questions.queries if query.id in wanted]
+
+
+def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) -> Learning:
+    """Read the documents and the questions, and split the questions.
+
+    Args:
+        server: The server.
+        task: What to learn.
+        reports: Where the run says how far it is.
+
+    Raises:
+        UsageError: The index or the questions cannot be used.
+        InputError: There are too few questions, or they are in another language than the documents.
+    """
+    live = generations.find_live(server, task.name)
+    if live is None:
+        raise UsageError(f"{task.name!r} has no live generation.", f"Build it: 'termweave index SOURCE {task.name}'.")
+    reports = reports or Reports()
+    source, state = live_documents(server, live)
+    encoder = encoder_of(live.lineage, task.name, task.models or {})
+    reports.progress(0, None, "Reading the documents")
+    identities: list[str] = []
+    texts: list[str] = []
+    for document in source.documents():
+        identities.append(document.id)
+        if len(texts) < _TEXTS:
+            texts.append(document.content)
+    home = paths.state() / "learned" / task.name
+    asked = questions.read_any(server, task.name, task.spec, set(identities))
+    parts, new, figure = None, frozenset[str](), None
+    if task.update:
+        figure, before = _run_of(home, live.index)
+        parts = {query.text: part for part, kept in before.items() for query in kept.queries}
+        new = frozenset(query.text for query in asked.queries if query.text not in parts)
+        asked = questions.joined((asked, *before.values()))
+    split = questions.split(asked, parts)
+    _refuse_foreign(task.name, encoder, asked)
+    folder = home / blake2b(f"{asked.hash} {state} {task.update}".encode(), digest_size=8).hexdigest()
+    return Learning(
+        server, task, reports, live, source, state, encoder, asked, split, folder, tuple(identities), tuple(texts), new, figure
+    )
+
+
+def _refuse_foreign(name: str, encoder: TextEncoder, asked: JudgedQuestions) -> None:
+    """Refuse questions in a language that no model of the index knows."""
+    known = encoder.familiarity([query.text for query in asked.queries[:_TEXTS]]).values()
+    if known and all(
+        each.verdict == "foreign" or (each.guess and each.language and each.guess != each.language.lower()) for each in known
+    ):
+        reason = next(iter(known)).reason
+        raise InputError(
+            f"The models of {name!r} do not know the language of {asked.name} ({reason}), so nothing can be learned from these questions.",
+            "Name questions in the language of the documents, or index with a model that knows both languages (--dense).",
+        )
+
+
+def live_documents(server: Engine, live: LiveGeneration) -> tuple[LiveDocuments, str]:
+    """The documents of a live generation, and a hash of the generation and of these documents: it tells whether anything changed since."""
+    source = LiveDocuments(server, live)
+    return source, blake2b(f"{live.index} {source.fingerprint}".encode(), digest_size=8).hexdigest()
+
+
+def _run_of(home: Path, generation: str) -> tuple[float, dict[str, JudgedQuestions]]:
+    """What the run that made a generation measured on its test questions, and its questions by their part.
+
+    Raises:
+        UsageError: This host has no such run.
+    """
+    for result in sorted(home.glob(f"*/{RESULT}")):
+        written = orjson.loads(result.read_bytes())
+        if written.get("generation") == generation:
+            data = result.parent / DATA
+            return written["after"], {part: questions.stored(data, part) for part in (TRAIN, HELD_OUT, TEST)}
+    raise UsageError(
+        f"{generation} was not learned on this host, so nothing can be updated.",
+        "Leave --update out: learning begins anew, with all questions.",
+    )

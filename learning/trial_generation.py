@@ -1,0 +1,142 @@
+"""Build the trial generation: the live one with the new models, which nobody searches yet. Documents are encoded only where that is needed.
+
+Where only the encoder of queries was trained (`coder`), or only a ranker, the server copies the live generation, and the documents keep
+their vectors. Else all documents are encoded with the new models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave import encoders
+from termweave.errors import GateNotMet
+from termweave.evaluation import per_query, systems
+from termweave.evaluation.experiment import runs_of
+from termweave.indexer import BuildOptions, NotPublished, UpdateMode, build, update
+from termweave.indexer.generations import generations, option_compatibility
+from termweave.learning.fp32_copy import fp32_copy
+from termweave.learning.questions import HELD_OUT
+from termweave.search import Index
+from termweave.support import atomic_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from termweave.learning.candidates import Part, TrainedCandidate
+    from termweave.learning.preparation import Learning
+
+#: Folder of the encoder of queries in the folder of a model with two encoders.
+_QUERY = "query"
+#: Least mean cosine of the vectors of documents by two graphs of one encoder; int8 costs .007.
+_SAME = 0.97
+#: A loss of nDCG@10 by int8 in training's check of 50 questions from which on both graphs are measured through the index, and the loss
+#: there from which on the model is used in fp32.
+_DOUBTFUL, _LOSS = 0.002, 0.005
+
+
+@dataclass(frozen=True)
+class TrialGeneration:
+    """A generation that is built and not published.
+
+    Attributes:
+        index: Its name.
+        best: Part -> the model that it uses, with the precision that was chosen.
+        encoded: Number of documents that were encoded for it.
+    """
+
+    index: str
+    best: dict[Part, TrainedCandidate]
+    encoded: int
+
+
+def build_trial(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGeneration:
+    """Build it, with the vectors of int8 or, if that costs more than .005 on the held-out questions, of fp32."""
+    trial = _built(learning, best)
+    dense = best.get("dense")
+    if dense is None or dense.folder is None or dense.int8 is None or dense.int8 >= -_DOUBTFUL:
+        return trial
+    precise = _built(learning, {**best, "dense": replace(dense, folder=fp32_copy(dense.folder), precision="fp32")})
+    change = _vectors_alone(learning, trial.index) - _vectors_alone(learning, precise.index)
+    chosen = precise if change < -_LOSS else trial
+    return replace(chosen, best={**chosen.best, "dense": replace(chosen.best["dense"], int8=change)})
+
+
+def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Path | None:
+    """The trained encoder of queries, if nothing else was trained and the live generation has the vectors that it was trained with."""
+    dense = best.get("dense")
+    if dense is None or "weights" in best or dense.folder is None or not (dense.folder / _QUERY).is_dir():
+        return None
+    if "dense" not in learning.encoder.models:
+        return None
+    texts = learning.texts[:20]
+    live, trained = (
+        np.stack([each.vector for each in encoder.encode(texts, kind="document") if each.vector is not None])
+        for encoder in (learning.encoder.only({"dense"}), encoders.load("none", dense.folder))
+    )
+    same = live.shape == trained.shape and float((live * trained).sum(axis=1).mean()) >= _SAME
+    return dense.folder / _QUERY if same else None
+
+
+def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGeneration:
+    """The generation with these models. It is built once."""
+    query = _query_encoder(learning, best)
+    copied = query is not None or best.keys() <= {"ranker"}
+    encoded = 0 if copied else len(learning.identities)
+    models = sorted((part, str(each.folder)) for part, each in best.items())
+    note = learning.folder / f"generation-{blake2b(repr(models).encode(), digest_size=4).hexdigest()}.txt"
+    server, name, given = learning.server, learning.task.name, learning.task.models or {}
+    if note.is_file():
+        index = note.read_text(encoding="utf-8")
+        if index in {each.index for each in generations.list_generations(server, name)}:
+            return TrialGeneration(index, dict(best), encoded)
+
+    def hold(_: str) -> None:
+        raise GateNotMet("'termweave learn' has built it and not promoted it", "")
+
+    def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        del detail
+        learning.reports.progress(done, total, stage)
+
+    try:
+        if copied:
+            now = BuildOptions(weights=given.get("weights"), dense=given.get("dense"), dense_query=query and str(query))
+            index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
+        else:
+            options = option_compatibility.options_of(server, learning.live, _models(learning, best))
+            index = build(server, learning.source, name, options, progress, hold).index
+    except NotPublished as held:
+        index = held.built.index
+    atomic_files.write(note, index.encode())
+    return TrialGeneration(index, dict(best), encoded)
+
+
+def _vectors_alone(learning: Learning, generation: str) -> float:
+    """nDCG@10 of the held-out questions by the vectors of a generation alone."""
+    index = Index.open(learning.server, generation)
+    system, queries = systems.system_of("dense", None, index), learning.queries(HELD_OUT)
+    report = learning.reports.progress
+    found, _ = runs_of(index, queries, [system], lambda done, total: report(done, total, "Measuring what int8 costs"), 100)
+    return float(per_query(found[system.name], learning.questions.qrels, [each.id for each in queries])["nDCG@10"].mean())
+
+
+def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[str, str]:
+    """The models of the trial generation: the new ones, and the live ones for what has none.
+
+    Where one live model gives weights and vectors in one pass, a new model of weights gives the same vectors: its backbone was frozen.
+    """
+    known = learning.encoder.models
+    models = {part: str(each.folder) for part, each in best.items() if part != "ranker"}
+    for part in ("weights", "dense"):
+        if part not in models:
+            models[part] = str(known[part].folder) if part in known else "none"
+    joint = {"weights", "dense"} <= known.keys() and known["weights"].hash == known["dense"].hash
+    if joint and "dense" not in best and "dense" in str(best["weights"].candidate.settings.get("outputs", "")):
+        models["dense"] = models["weights"]
+    if "dense_query" in known and "dense" not in best:
+        models["dense_query"] = str(known["dense_query"].folder)
+    return models
