@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path  # noqa: TC003 - likewise
 from typing import Any
+
+import orjson
 
 from termweave.learning.candidates import TrainedCandidate  # noqa: TC001 - likewise
 from termweave.learning.choice import SystemFigure  # noqa: TC001 - likewise
@@ -66,3 +68,8 @@ class Learned:
     forgotten: tuple[Forgetting, ...] = ()
     gained: Sequence[Mapping[str, Any]] = ()
     lost: Sequence[Mapping[str, Any]] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values: folders are texts."""
+        values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self), default=str))
+        return values

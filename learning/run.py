@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,5 +260,5 @@ def _asked(learning: Learning, tried: Sequence[TrainedCandidate]) -> dict[str, A
 
 
 def _written(learned: Learned) -> Learned:
-    atomic_files.write(learned.folder / RESULT, orjson.dumps(asdict(learned), default=str, option=orjson.OPT_INDENT_2))
+    atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2))
     return learned

@@ -89,7 +89,7 @@ def command(
         learned = run.run(learning)
     if learned.confirmed and (promote or _agreed(learned, out)):
         learned = run.promote(server, learned)
-    out.emit({"schema": SCHEMA, **asdict(learned), "folder": str(learned.folder)}, lambda: _show(learned))
+    out.emit({"schema": SCHEMA, **learned.as_json()}, lambda: _show(learned))
     if not learned.confirmed:
         raise GateNotMet(*_missed(learned))
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from termweave.errors import TermweaveError
@@ -141,7 +141,7 @@ def _learn(task: LearningJob, out: TextIO) -> dict[str, Any]:
 
     with engine.connect(task.settings, pool_maxsize=CONNECTIONS) as server:
         reports = Reports(update, lambda line: _tell(out, say=line))
-        return asdict(learn(server, LearningTask(task.name, models=task.models), reports))
+        return learn(server, LearningTask(task.name, models=task.models), reports).as_json()
 
 
 def _wait_for_the_end() -> None:
@@ -153,7 +153,7 @@ def _wait_for_the_end() -> None:
 
 def _tell(out: TextIO, **message: object) -> None:
     try:
-        out.write(json.dumps(message, default=str) + "\n")
+        out.write(json.dumps(message) + "\n")
     except BrokenPipeError:  # the server has ended: the checkpoint is written all the same
         sys.stderr.write(f"{message}\n")
 
