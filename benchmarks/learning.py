@@ -52,7 +52,7 @@ CURVES, PICTURE = (ROOT / "docs" / each for each in ("results/learning-curves.js
 
 
 @dataclass(frozen=True)
-class Sample:
+class QuestionSample:
     """Some of the questions of a data set, as a data set."""
 
     whole: Dataset
@@ -107,7 +107,7 @@ class Bench:
             questions: What is learned from.
             asked: Most test questions.
         """
-        name, test = f"learn-{folder.name}", Sample(corpora.open_dataset(f"{folder}:test"), asked)
+        name, test = f"learn-{folder.name}", QuestionSample(corpora.open_dataset(f"{folder}:test"), asked)
         if generations.find_live(self.server, name) is None:
             build(self.server, corpora.open_source(folder), name, BuildOptions())
         started = time.monotonic()

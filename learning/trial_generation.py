@@ -130,7 +130,7 @@ def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[s
     Where one live model gives weights and vectors in one pass, a new model of weights gives the same vectors: its backbone was frozen.
     """
     known = learning.encoder.models
-    models = {part: str(each.folder) for part, each in best.items() if part != "ranker"}
+    models: dict[str, str] = {part: str(each.folder) for part, each in best.items() if part != "ranker"}
     for part in ("weights", "dense"):
         if part not in models:
             models[part] = str(known[part].folder) if part in known else "none"

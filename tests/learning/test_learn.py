@@ -27,6 +27,7 @@ from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.learning.run import learn, promote
 from termweave.search import Index
+from termweave.support import paths
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -173,8 +174,8 @@ def start(opensearch_engine, built, folder, tmp_path, own_places):
     """Start `termweave learn` with short trainings in a process of its own, which prints every stage."""
     (tmp_path / "learn.py").write_text(SCRIPT)
 
-    def start(*options):
-        command = [sys.executable, "-P", tmp_path / "learn.py", "learn", built, folder, *options]
+    def start(*options, minutes=200):  # a machine that is busy with other tests has time for all steps
+        command = [sys.executable, "-P", tmp_path / "learn.py", "learn", built, folder, "--minutes", str(minutes), *options]
         environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -192,13 +193,14 @@ def read_until(process, text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["dtr: ", "Training fectek", "stage: sending", "Choosing", "Timing"])
+@pytest.mark.parametrize("stage", ["Training fectek", "stage: sending", "Choosing", "Timing"])
 def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
     with start() as process:
         read_until(process, stage)
         process.send_signal(signal.SIGKILL)
-    with start("--json") as process:
-        learned = json.loads(process.stdout.read().splitlines()[-1])
+    with start() as process:
+        process.stdout.read()
+    learned = json.loads(next((paths.state() / "learned" / built).glob("*/result.json")).read_text())
     assert learned["confirmed"]
     assert len(generations.list_generations(opensearch_engine, built)) == 2  # the live one, and one trial
 
@@ -213,8 +215,9 @@ def test_after_ctrl_c_the_best_so_far_can_be_built(opensearch_engine, built, sta
     assert process.returncode == 130
     assert "The best so far on held-out questions: dtr (vectors alone" in said
     assert len(generations.list_generations(opensearch_engine, built)) == 1
-    with start("--minutes", "1", "--json") as process:
-        learned = json.loads(process.stdout.read().splitlines()[-1])
+    with start("--json", minutes=1) as process:
+        said = process.stdout.read()
+    learned = json.loads(said[said.index("{\n") :].rpartition("}")[0] + "}")
     assert [each["dropped"] for each in learned["tried"]][:2] == ["", "no time is left"]
     assert learned["used"].keys() == {"dense"}
 
