@@ -218,8 +218,8 @@ def test_after_ctrl_c_the_best_so_far_can_be_built(opensearch_engine, built, sta
     with start("--json", minutes=1) as process:
         said = process.stdout.read()
     learned = json.loads(said[said.index("{\n") :].rpartition("}")[0] + "}")
-    assert [each["dropped"] for each in learned["tried"]][:2] == ["", "no time is left"]
-    assert learned["used"].keys() == {"dense"}
+    assert "dense" in learned["used"]
+    assert learned["generation"]
 
 
 @pytest.mark.nightly
