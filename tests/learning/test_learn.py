@@ -192,7 +192,7 @@ def read_until(process, text):
     raise AssertionError("".join(lines))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("stage", ["Training fectek", "stage: sending", "Choosing", "Timing"])
 def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
     with start() as process:
