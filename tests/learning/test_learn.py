@@ -252,14 +252,13 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
     with pytest.raises(InputError, match=r"do not know the language of .*german\.tsv"):
         learn(opensearch_engine, LearningTask(built, str(german)))
     shutil.copytree(folder, double)
-    ids = [json.loads(line)["_id"] for line in (folder / "queries.jsonl").read_text().splitlines()]
+    lines = (folder / "queries.jsonl").read_text().splitlines(keepends=True)
     with (double / "queries.jsonl").open("a") as file:
-        file.writelines(
-            line.replace('"_id": "', '"_id": "again-')
-            for line in (folder / "queries.jsonl").read_text().splitlines(keepends=True)
-        )
+        file.writelines(line.replace('"_id": "', '"_id": "again-') for line in lines)
     with (double / "qrels" / "train.tsv").open("a") as file:
-        file.writelines(f"again-{query}\t{query.partition('-')[0]}\t0\nagain-{query}\tflat\t1\n" for query in ids)
+        for query in (json.loads(line)["_id"] for line in lines):
+            answer = query.partition("-")[0]
+            file.write(f"again-{query}\t{answer}\t0\nagain-{query}\t{'car' if answer == 'flat' else 'flat'}\t1\n")
     with pytest.raises(InputError, match="judged several times, and differently"):
         learn(opensearch_engine, LearningTask(built, str(double)))
     with pytest.raises(UsageError, match="what the corpus alone teaches could not be proved"):

@@ -1,4 +1,4 @@
-"""README.md and docs/tutorial.md: their console examples print what the pages show."""
+"""README.md and the tutorials: their console examples print what the pages show."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial.md")
-#: Differs from run to run: the name of a generation, and how long the build took.
-VARYING = ((r"-\d{14}-[0-9a-f]{8}\b", "-GENERATION"), (r"sent in [\d.]+ s(, \d+/s)?", "sent in TIME"))
+PAGES = ("README.md", "docs/tutorial.md", pytest.param("docs/tutorial-learning.md", marks=pytest.mark.nightly))
+#: Differs from run to run: the name of a generation, how long the build took, and what training reaches.
+VARYING = (
+    (r"-\d{14}-[0-9a-f]{8}\b", "-GENERATION"),
+    (r"sent in [\d.]+ s(, \d+/s)?", "sent in TIME"),
+    (r"[\d.]+ after \(.*\)", "REACHED after"),
+)
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -61,7 +65,7 @@ def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_pat
                 stderr=subprocess.STDOUT,
                 encoding="utf-8",
                 check=True,
-                timeout=120,
+                timeout=1500 if "learn" in line else 120,
             )
             printed, printed_numbers = lines_and_numbers(ended.stdout.replace(name, "kitchen"))
             shown, shown_numbers = lines_and_numbers(expected)
@@ -73,7 +77,11 @@ def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_pat
 
 @pytest.mark.parametrize(
     ("page", "verbs"),
-    [("README.md", {"index", "search"}), ("docs/tutorial.md", {"index", "search", "evaluate", "verify", "rollback"})],
+    [
+        ("README.md", {"index", "search"}),
+        ("docs/tutorial.md", {"index", "search", "evaluate", "verify", "rollback"}),
+        ("docs/tutorial-learning.md", {"index", "search", "learn"}),
+    ],
 )
 def test_the_example_has_these_verbs(page, verbs):
     assert {line.split()[1] for line, _ in steps(page) if line.startswith("termweave ")} == verbs
