@@ -11,8 +11,7 @@ import orjson
 
 from termweave.learning.candidates import TrainedCandidate  # noqa: TC001 - likewise
 from termweave.learning.choice import SystemFigure  # noqa: TC001 - likewise
-from termweave.learning.forgetting import Forgetting  # noqa: TC001 - likewise
-from termweave.learning.report import Moved, SearchCost  # noqa: TC001 - likewise
+from termweave.learning.report import Forgetting, Moved, SearchCost  # noqa: TC001 - likewise
 
 
 @dataclass(frozen=True)

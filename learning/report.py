@@ -1,4 +1,4 @@
-"""The report of a run: what was tried, the gain, the questions that moved with both lists, words, cost."""
+"""The report of a run: what was tried, the gain, the questions that moved with both lists, words, cost, and what was forgotten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import generations
-from termweave.learning.candidates import PARTS
+from termweave.learning.candidates import PARTS, Part
 from termweave.search import Index
 
 if TYPE_CHECKING:
@@ -60,6 +60,39 @@ class SearchCost:
 
     milliseconds: float
     bytes: int
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """The figures of two models on a sample of the demo: at most 50 of its questions in 300 documents.
+
+    Attributes:
+        part: "weights" or "dense".
+        before: nDCG@10 of the model of the live index, this part alone.
+        after: nDCG@10 of the new model.
+    """
+
+    part: Part
+    before: float
+    after: float
+
+
+def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
+    """Compare two models on the demo.
+
+    Args:
+        part: What the models give: "weights" or "dense".
+        before: Folder of the earlier model.
+        after: Folder of the new one.
+    """
+    from termweave.training.dev_measure import ranking_measure  # noqa: PLC0415 - numpy
+    from termweave.training.model_folder import sample_cost  # noqa: PLC0415 - likewise
+
+    sample = sample_cost.draw("demo")
+    figures = [
+        float(ranking_measure(sample_cost.searched(folder, part, sample)[1], sample.gains).mean()) for folder in (before, after)
+    ]
+    return Forgetting(part, *figures)
 
 
 def moved(experiment: Experiment, row: Row, dataset: Dataset) -> tuple[Moved, ...]:

@@ -18,7 +18,6 @@ from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import generations, publication
 from termweave.learning import choice, report, training_folder
 from termweave.learning.candidates import PARTS, candidates
-from termweave.learning.forgetting import forgetting
 from termweave.learning.learned import Learned
 from termweave.learning.preparation import DATA, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
@@ -216,7 +215,7 @@ def _improved(trial: _Trial) -> Learned:
     learning.reports.progress(0, None, "Measuring what was forgotten")
     folders = {output: model.folder for output, model in learning.encoder.models.items()}
     forgot = tuple(
-        forgetting(part, before, each.folder)
+        report.forgetting(part, before, each.folder)
         for part, each in best.items()
         if each.folder and (before := folders.get(part)) is not None
     )

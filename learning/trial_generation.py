@@ -6,6 +6,7 @@ their vectors. Else all documents are encoded with the new models.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave import encoders
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import GRAPHS, MANIFEST, write_manifest
 from termweave.errors import GateNotMet
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
 from termweave.indexer import BuildOptions, NotPublished, UpdateMode, build, update
 from termweave.indexer.generations import generations, option_compatibility
-from termweave.learning.fp32_copy import fp32_copy
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
 from termweave.support import atomic_files
@@ -64,6 +66,28 @@ def build_trial(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Tr
     change = _vectors_alone(learning, trial.index) - _vectors_alone(learning, precise.index)
     chosen = precise if change < -_LOSS else trial
     return replace(chosen, best={**chosen.best, "dense": replace(chosen.best["dense"], int8=change)})
+
+
+def fp32_copy(folder: Path) -> Path:
+    """Copy a model folder, and those of its towers, with the fp32 graphs alone.
+
+    The hash of the copy is another one: an index that was encoded in fp32 opens the copy, and never the int8 graph of the original.
+
+    Returns:
+        The copy, beside the folder; made once.
+    """
+    copy, part = (folder.with_name(f"{folder.name}-{name}") for name in ("fp32", "fp32.part"))
+    if copy.is_dir():
+        return copy
+    shutil.rmtree(part, ignore_errors=True)
+    others = {name for precision, name in GRAPHS.items() if precision != "fp32"}
+    shutil.copytree(folder, part, ignore=lambda _, names: others.intersection(names))
+    for file in part.rglob(MANIFEST):
+        manifest = read_folder(file.parent, check=False).manifest
+        files = {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[2] not in others}
+        own = blake2b(f"{manifest.hash} fp32".encode(), digest_size=8).hexdigest()
+        write_manifest(file.parent, replace(manifest, hash=own, files=files))
+    return part.rename(copy)
 
 
 def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Path | None:
