@@ -15,7 +15,7 @@ import numpy as np
 
 from termweave import encoders
 from termweave.encoders.layouts import read_folder
-from termweave.encoders.manifest import GRAPHS, MANIFEST, write_manifest
+from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import GateNotMet
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
@@ -24,6 +24,7 @@ from termweave.indexer.generations import generations, option_compatibility
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
 from termweave.support import atomic_files
+from termweave.training.model_folder.precision import MOST_LOST, remove_int8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 _QUERY = "query"
 #: Least mean cosine of the vectors of documents by two graphs of one encoder; int8 costs .007.
 _SAME = 0.97
-#: A loss of nDCG@10 by int8 in training's check of 50 questions from which on both graphs are measured through the index, and the loss
-#: there from which on the model is used in fp32.
-_DOUBTFUL, _LOSS = 0.002, 0.005
+#: A loss of nDCG@10 by int8 in training's check of 50 questions from which on both graphs are measured through the index. From
+#: `MOST_LOST` on training has left the fp32 graph alone.
+_DOUBTFUL = 0.002
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ def build_trial(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Tr
     """Build it, with the vectors of int8 or, if that costs more than .005 on the held-out questions, of fp32."""
     trial = _built(learning, best)
     dense = best.get("dense")
-    if dense is None or dense.folder is None or dense.int8 is None or dense.int8 >= -_DOUBTFUL:
+    if dense is None or dense.folder is None or dense.precision == "fp32" or dense.int8 is None or dense.int8 >= -_DOUBTFUL:
         return trial
     precise = _built(learning, {**best, "dense": replace(dense, folder=fp32_copy(dense.folder), precision="fp32")})
     change = _vectors_alone(learning, trial.index) - _vectors_alone(learning, precise.index)
-    chosen = precise if change < -_LOSS else trial
+    chosen = precise if change < -MOST_LOST else trial
     return replace(chosen, best={**chosen.best, "dense": replace(chosen.best["dense"], int8=change)})
 
 
@@ -80,13 +81,12 @@ def fp32_copy(folder: Path) -> Path:
     if copy.is_dir():
         return copy
     shutil.rmtree(part, ignore_errors=True)
-    others = {name for precision, name in GRAPHS.items() if precision != "fp32"}
-    shutil.copytree(folder, part, ignore=lambda _, names: others.intersection(names))
+    shutil.copytree(folder, part)
+    remove_int8(part)
     for file in part.rglob(MANIFEST):
         manifest = read_folder(file.parent, check=False).manifest
-        files = {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[2] not in others}
         own = blake2b(f"{manifest.hash} fp32".encode(), digest_size=8).hexdigest()
-        write_manifest(file.parent, replace(manifest, hash=own, files=files))
+        write_manifest(file.parent, replace(manifest, hash=own))
     return part.rename(copy)
 
 
