@@ -98,7 +98,7 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert [each.candidate.method for each in learned.tried][:2] == ["fectek", "dtr"]
     assert "dense" in learned.used
     assert learned.confirmed
-    assert {each.candidate.method for each in learned.tried if each.precision == "fp32"} == {"dtr"}
+    assert "dtr" in {each.candidate.method for each in learned.tried if each.precision == "fp32"}
     assert learned.used["dense"].endswith("-fp32")
     assert not list(Path(learned.used["dense"]).rglob("*.int8.onnx"))
     assert learned.encoded == len(PAIRS)
