@@ -1,13 +1,13 @@
 """`termweave learn` on data sets with a training split: nDCG@10 of their test questions, through the index, before and after.
 
     python benchmarks/learning.py --data ../shared/data --work build/learning --sets stackfaq banking77 --minutes 20
-    python benchmarks/learning.py --data ../shared/data --work build/learning --sets banking77 --minutes 4 --curve
-    python benchmarks/learning.py --picture
+    python benchmarks/learning.py --data ../shared/data --work build/learning --sets banking77 --minutes 4 --curve docs/results/learning-curves.json
+    python benchmarks/learning.py --draw docs/results/learning-curves.json docs/images/learning-curves.svg
 
 Each set is indexed with the shipped model as `learn-SET`, unless that index is there. Learning sees the training split alone; of the test split at
-most 1,000 questions are asked. With `--curve` it learns from 10, 30, 100, 300 and 1,000 questions of the training split, drawn three times. What was
-measured is kept in the folder `--work`, so that the command can be stopped and goes on. `--picture` draws `docs/results/learning-curves.json`, which
-`--curve` writes, as `docs/images/learning-curves.svg`.
+most 1,000 questions are asked. With `--curve` it learns from 10, 30, 100, 300 and 1,000 questions of the training split, drawn three times, and
+writes the gains to a file, of which `--draw` makes a picture. What was measured is kept in the folder `--work`, so that the command can be stopped and
+goes on.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ SIZES, DRAWS = (10, 30, 100, 300, 1000), 3
 MEASURE = "nDCG@10"
 #: Most test questions that are asked.
 ASKED = 1000
-ROOT = Path(__file__).parents[1]
-CURVES, PICTURE = (ROOT / "docs" / each for each in ("results/learning-curves.json", "images/learning-curves.svg"))
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ def table(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
     return [*lines, ["mean of what was adopted", "", "", "", f"{fmean(gains):+.3f}", "", "", ""]]
 
 
-def picture(points: list[dict[str, Any]]) -> None:
+def draw(points: list[dict[str, Any]], file: Path) -> None:
     """Draw the gain by the number of questions: a line through the means of the draws, and a point for each draw."""
     from matplotlib.figure import Figure
 
@@ -213,8 +211,7 @@ def picture(points: list[dict[str, Any]]) -> None:
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
     figure.axes[0].set_ylabel("gain in nDCG@10")
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    figure.savefig(file, metadata={"Date": None})
 
 
 def main() -> None:
@@ -224,12 +221,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/learning"), help="folder of what was measured")
     parser.add_argument("--sets", nargs="+", default=SETS, help="names of folders in the data")
     parser.add_argument("--minutes", type=float, default=20.0, help="budget for each run")
-    parser.add_argument("--curve", action="store_true", help="learn from few questions")
+    parser.add_argument("--curve", type=Path, metavar="JSON", help="learn from few questions, and write the gains to this file")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="numbers of questions, with --curve")
-    parser.add_argument("--picture", action="store_true", help="draw the curves")
+    parser.add_argument("--draw", nargs=2, type=Path, metavar=("JSON", "SVG"), help="draw these gains")
     arguments = parser.parse_args()
-    if arguments.picture:
-        picture(json.loads(CURVES.read_text())["points"])
+    if arguments.draw:
+        draw(json.loads(arguments.draw[0].read_text())["points"], arguments.draw[1])
         return
     with engine.connect(settings.load(), pool_maxsize=6) as server:
         bench = Bench(server, arguments.work, arguments.minutes)
@@ -241,7 +238,7 @@ def main() -> None:
                 for size in arguments.sizes
                 for draw in range(DRAWS)
             ]
-            CURVES.write_text(json.dumps({"points": points}, indent=1) + "\n")
+            arguments.curve.write_text(json.dumps({"points": points}, indent=1) + "\n")
             return
         rows = [bench.kept(folder.name, lambda f=folder: bench.learned(f, f)) for folder in folders]  # type: ignore[misc]
     head, *lines = table(rows)

@@ -223,16 +223,22 @@ def test_after_ctrl_c_the_best_so_far_can_be_built(opensearch_engine, built, sta
 
 
 @pytest.mark.nightly
-def test_the_benchmark_measures_before_and_after(opensearch_engine, folder, brief):
+def test_the_benchmark_measures_before_and_after_and_draws_curves(opensearch_engine, folder, brief, tmp_path):
     script = Path(__file__).parents[2] / "benchmarks" / "learning.py"
-    command = [sys.executable, script, "--data", folder.parent, "--sets", folder.name, "--minutes", "3"]
+    command = [sys.executable, script, "--data", folder.parent, "--work", tmp_path, "--sets", folder.name, "--minutes", "3"]
+    curve, drawn = tmp_path / "curve.json", tmp_path / "curve.svg"
+    environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
     try:
-        environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
+        for more in ([], [], ["--curve", curve, "--sizes", "10"]):
+            ended = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, check=False, timeout=900)
+            assert ended.returncode == 0, ended.stderr
+            if not more:
+                assert "| nDCG@10 | questions | before: hybrid | learned |" in ended.stdout
     finally:
         opensearch_engine.request("DELETE", f"/learn-{folder.name}*", params={"expand_wildcards": "all"})
-    assert ended.returncode == 0, ended.stderr
-    assert "| set | before | after | gain | p | confirmed |" in ended.stdout
+    assert [(point["gain"], point["confirmed"]) for point in json.loads(curve.read_text())["points"]] == 3 * [(0, False)]
+    subprocess.run([sys.executable, script, "--draw", curve, drawn], check=True)
+    assert drawn.read_text().startswith("<?xml")
 
 
 def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine, built, folder, tmp_path):
