@@ -72,6 +72,7 @@ def built(opensearch_engine, name, folder):
 FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})
 DTR = Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4})
 CODER = Candidate("coder", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4, "labels": "hard"})
+SIR = Candidate("sir", "ranker", 0.4, 40, {"batch": 8, "training_length": 32, "layers_rate": 2e-4, "dev": 20})
 
 
 @pytest.fixture
@@ -141,6 +142,19 @@ def test_where_only_the_encoder_of_queries_learns_no_document_is_encoded(opensea
     ]
     assert stored[0] == stored[1]
     assert learned.after > learned.before
+
+
+@pytest.mark.slow
+def test_a_ranker_alone_leaves_all_as_it_is_and_reranks(opensearch_engine, built, folder, brief):
+    brief[:] = [SIR]
+    learned = learn(opensearch_engine, LearningTask(built, str(folder), minutes=60))
+    assert learned.used.keys() == {"ranker"}
+    assert learned.encoded == 0
+    assert learned.profile["ranker"]["hash"]
+    assert learned.after > learned.before
+    index = Index.open(opensearch_engine, learned.generation)
+    assert index.lineage.models == Index.open(opensearch_engine, built).lineage.models
+    assert index.search("my car is broken", k=1)[0].id == "car"
 
 
 @pytest.mark.slow
