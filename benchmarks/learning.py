@@ -190,7 +190,8 @@ def table(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
                 "yes" if row["confirmed"] else "no",
             ]
         )
-    return [*lines, ["mean of what was adopted", "", "", "", f"{fmean(gains):+.3f}", "", "", ""]]
+    mean = ["mean of what was adopted", "", "", "", f"{fmean(gains):+.3f}", "", "", ""]
+    return [*lines, mean] if len(rows) > 1 else lines
 
 
 def draw(points: list[dict[str, Any]], file: Path) -> None:
