@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from termweave.search import Index
     from termweave.search.ranking.rerankers import Need
 
-#: Name of the profile that learning stores.
-PROFILE = "learned"
+#: Name of the profile that learning stores. ("learned" is a signal.)
+PROFILE = "trained"
 _MEASURE = "nDCG@10"
 _DEPTH = 100
 #: Held-out questions that the ranker is tried on: it reads up to a hundred documents of each.

@@ -121,7 +121,7 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert (again.before, again.after, again.generation) == (learned.before, learned.after, learned.generation)
     assert promote(opensearch_engine, learned).published
     assert generations.live(opensearch_engine, built) == learned.generation
-    assert Index.open(opensearch_engine, built).lineage.profile == "learned"
+    assert Index.open(opensearch_engine, built).lineage.profile == "trained"
 
 
 @pytest.mark.slow
