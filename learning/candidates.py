@@ -50,10 +50,9 @@ def candidates(start: str | None, backbone: str, *, documents_stay: bool = False
         Candidate("dtr", "dense", 0.12, 60, encoder),
         Candidate("coder", "dense", 0.06, 60, {**encoder, "labels": "auto" if made else "hard"}),
         Candidate("le-bs", "dense", 0.08, 60, {"labels": "tfidf", **encoder}),
-        Candidate("sir", "ranker", 0.08, 60, {"dev": 50, **encoder}, fewest=40),
     ]
     left_out = {"fectek", "dtr", "le-bs"} if documents_stay else set()
-    return [each for each in every if each.method not in left_out | ({"le-bs", "sir"} if made else set())]
+    return [each for each in every if each.method not in left_out | ({"le-bs"} if made else set())]
 
 
 @dataclass(frozen=True)

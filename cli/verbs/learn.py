@@ -49,8 +49,8 @@ def command(
 
     QUESTIONS are judged questions or clicks: a BEIR folder (its split 'train', or PATH:SPLIT), book:NAME, ubi:FOLDER, ubi:opensearch,
     or a click log with lines of query, document id and count; without QUESTIONS those of the index's book and of the server's log of
-    user behaviour. They are split into three parts, near duplicates in the same part. On the first part term weights, vectors and a
-    ranker are trained by several methods, as far as there is time: first briefly, then the best ones for longer. The second part
+    user behaviour. They are split into three parts, near duplicates in the same part. On the first part term weights and vectors
+    are trained by several methods, as far as there is time: first briefly, then the best ones for longer. The second part
     chooses among them, and how they are searched together. The third part compares the result once with the search that is live.
     Only a gain with p < .05 is offered to be made live; 'termweave rollback NAME' brings the earlier generation back. With 20 to 39
     questions those choose and confirm, and questions made of the documents train.

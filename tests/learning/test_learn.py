@@ -72,7 +72,6 @@ def built(opensearch_engine, name, folder):
 FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})
 DTR = Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4})
 CODER = Candidate("coder", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4, "labels": "hard"})
-SIR = Candidate("sir", "ranker", 0.4, 40, {"batch": 8, "training_length": 32, "layers_rate": 2e-4, "dev": 20})
 
 
 @pytest.fixture
@@ -145,24 +144,11 @@ def test_where_only_the_encoder_of_queries_learns_no_document_is_encoded(opensea
 
 
 @pytest.mark.slow
-def test_a_ranker_alone_leaves_all_as_it_is_and_reranks(opensearch_engine, built, folder, brief):
-    brief[:] = [SIR]
-    learned = learn(opensearch_engine, LearningTask(built, str(folder), minutes=60))
-    assert learned.used.keys() == {"ranker"}
-    assert learned.encoded == 0
-    assert learned.profile["ranker"]["hash"]
-    assert learned.after > learned.before
-    index = Index.open(opensearch_engine, learned.generation)
-    assert index.lineage.models == Index.open(opensearch_engine, built).lineage.models
-    assert index.search("my car is broken", k=1)[0].id == "car"
-
-
-@pytest.mark.slow
 def test_documents_stay_where_encoding_them_takes_longer_than_the_budget(opensearch_engine, built, folder, monkeypatch):
     monkeypatch.setattr(preparation, "_ENCODING", 1e-6)
     planned = plan(prepare(opensearch_engine, LearningTask(built, str(folder))))
     assert planned.documents_stay
-    assert planned.methods == ("coder", "sir")
+    assert planned.methods == ("coder",)
     assert "the documents stay as they are encoded" in " ".join(planned.notes)
 
 
@@ -300,7 +286,7 @@ def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brie
 
 @pytest.mark.slow
 def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, built, folder, brief, tmp_path):
-    brief[:] = [FECTEK]
+    brief[:] = [DTR]
     task = LearningTask(built, str(folder), minutes=60)
     learned = learn(opensearch_engine, task)
     more = tmp_path / "more.jsonl"
