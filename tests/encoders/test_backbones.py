@@ -172,9 +172,10 @@ def test_the_parameters_of_a_graph_are_those_of_the_model(graph):
 
 def test_training_reads_the_weights_from_the_graph(shelf, graph, tmp_path):
     from termweave.training.backbone import loading, lookup
+    from termweave.training.methods import base
 
-    folder = lookup.find("tiny", [], tmp_path, {"outputs": "weights"})
-    model = loading.load(folder, {"layers": 0, "top_layers": 0})
+    settings = base.get("fectek").settings({"backbone": "tiny", "outputs": "weights"})
+    model = loading.load(lookup.find(settings, [], tmp_path), settings)
     for name, tensor in graph[1].state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor)
 

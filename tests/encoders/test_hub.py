@@ -93,8 +93,9 @@ def test_the_command_line_takes_the_name(served, tmp_path):
 
 def test_a_backbone_may_lie_on_the_hub(served, tmp_path):
     from termweave.training.backbone import lookup
+    from termweave.training.methods import base
 
     served.files["1_Pooling/config.json"] = json.dumps(
         {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
     ).encode()
-    assert lookup.find("hf:team/model", [], tmp_path, {"outputs": "weights,dense"}) == resolve("hf:team/model")
+    assert lookup.find(base.get("fectek").settings({"backbone": "hf:team/model"}), [], tmp_path) == resolve("hf:team/model")
