@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 @verb("enrich", connects=True)
 @click.argument("source", metavar="INDEX")
 @click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
-@click.option("--close", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
+@click.option("--yes", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
 @click_options(BuildOptions, "build", ("model", "weights", "dense", "signals"))
 @source_options()
 def command(
     *,
     source: str,
     remove: bool,
-    close: bool,
+    yes: bool,
     build: dict[str, Any],
     skip_bad: bool,
     reading: dict[str, Any],
@@ -44,7 +44,7 @@ def command(
     Examples:
       termweave enrich products --title-field name --text-field description
       termweave enrich products --text-field description --signals weights
-      termweave enrich products --text-field description --signals learned --close
+      termweave enrich products --text-field description --signals learned --yes
       termweave enrich products --remove --text-field description
     """
     from termweave import engine
@@ -69,7 +69,7 @@ def command(
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
                 out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
                 return
-            done = enrichment.enrich(server, opened, options, progress, close=close)
+            done = enrichment.enrich(server, opened, options, progress, close=yes)
     finally:
         release(opened)
     for note in done.notes:

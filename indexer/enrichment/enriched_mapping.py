@@ -185,7 +185,7 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
     if not close:
         raise UsageError(
             f"The index {index!r} lacks the analyzers of the signal learned, which a server takes only while an index is closed.",
-            "Add --close: the index is closed and opened again, and answers no search for about a second. "
+            "Add --yes: the index is closed and opened again, and answers no search for about a second. "
             "Or leave learned out of --signals.",
         )
     engine.request("POST", f"/{quote(index)}/_close")

@@ -204,9 +204,9 @@ def test_the_learned_field_needs_a_closed_index_for_a_moment(shop, enrich, opens
     if dialect_of(opensearch_engine.capabilities).metadata_type != "flat_object":
         pytest.skip("Elasticsearch has no filter for term frequencies")
     index = shop()
-    assert "Add --close" in enrich(index, "--signals", "learned", status=2)
+    assert "Add --yes" in enrich(index, "--signals", "learned", status=2)
     assert "termweave_learned" not in str(opensearch_engine.request("GET", f"/{index}"))
-    assert enrich(index, "--signals", "learned", "--close")["written"] == 30
+    assert enrich(index, "--signals", "learned", "--yes")["written"] == 30
     body = {"query": {"multi_match": {"query": "warm lamps", "fields": ["name", "learned"], "type": "most_fields"}}}
     hits = opensearch_engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
     assert {"lamp" in hit["_source"]["name"] for hit in hits[:6]} == {True}
