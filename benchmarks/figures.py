@@ -31,6 +31,7 @@ HOME = ROOT / "build" / "figures"
 RESULTS = ROOT / "docs" / "results"
 _MODEL = ROOT / "encoders" / "shipped" / "minilm-l6-anchored" / "termweave.json"
 _EIGHT = "nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad squad"
+_FOURTEEN = "nfcorpus scifact cranfield vaswani wikiqa trec-dl-2019-2020 medquad squad-dev-reqa xquad-en-reqa stackfaq movies:dev banking77 clinc150 twitter-airlines"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Figures:
 
 FIGURES = (
     Figures("retrieval", "README.md, docs/figures.md", "all systems on full collections", f"retrieval.py SETS: {_EIGHT}"),
+    Figures("models", "docs/encoding.md", "the model small against fast", f"retrieval.py --model small --name small --against fast SETS: {_FOURTEEN}"),
     Figures("fusion", "docs/fusion.md", "fusion and rNN with three dense models", "fusion.py --work WORK/fusion --data DATA"),
     Figures("learning", "docs/learning.md", "before and after learning", "learning.py --data DATA --work WORK/learning --minutes 15 --sets banking77"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),

@@ -4,7 +4,7 @@
     python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield
 
 Shipped int8 model, or another one (`--model`), no tuning, test splits; an index that is there and up to date is used as it is.
-`--against bench` compares another model with the indices of an earlier run.
+`--against bench` compares another model with the indices `bench-DATASET`; those that are missing are built with the shipped model.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from termweave.evaluation import Experiment, evaluate, randomisation_test
 from termweave.evaluation.report import table as report
 from termweave.evaluation.systems import default_systems, grid
 from termweave.indexer import BuildOptions, build, up_to_date
+from termweave.indexer.generations import generations
 from termweave.search import Index
 
 HEAD = """Full collections, test splits, through the index on OpenSearch {version}; {model} (int8), searches not tuned.
@@ -28,7 +29,7 @@ HEAD = """Full collections, test splits, through the index on OpenSearch {versio
 PAIRS = "What the learned weights add to the vectors, by the default fusion and by plain min-max; p uncorrected:"
 
 
-AGAINST = "The indices `{name}-DATASET` -> these; p uncorrected:"
+AGAINST = "The indices `{name}-DATASET` -> these; ▲ ▼: p < .05, uncorrected:"
 
 
 def summary(experiments: list[Experiment], measure: str) -> str:
@@ -66,24 +67,32 @@ def fused(experiments: list[Experiment]) -> str:
     return "\n".join([*lines, f"| mean {means} |"])
 
 
-def compared(experiments: list[Experiment], others: list[Experiment]) -> str:
-    """Compare the same systems over two indices of a set: nDCG@10 and recall@100 of both, and p of the difference."""
-    columns = [(row.system, measure) for measure in ("nDCG@10", "recall@100") for row in experiments[0].rows]
-    columns = [
-        column
-        for column in columns
-        if column[0] in {"weights", "hybrid", "hybrid+rNN"} and column != ("hybrid+rNN", "recall@100")
-    ]
-    lines = ["| set | " + " | ".join(f"{system}, {measure}" for system, measure in columns) + " |"]
-    lines.append("|---|" + "---:|" * len(columns))
-    differences: list[list[float]] = []
+def compared(experiments: list[Experiment], others: list[Experiment], names: tuple[str, str]) -> str:
+    """Compare the same systems over two indices of a set by nDCG@10.
+
+    Returns:
+        A table of all sets and systems (▲ ▼: p < .05), and one of hybrid on the sets where it differs significantly.
+    """
+    systems = [row.system for row in experiments[0].rows if row.system != "BM25"]
+    lines = [f"| nDCG@10 | queries | {' | '.join(systems)} |", "|---|" + "---:|" * (len(systems) + 1)]
+    short = [f"| nDCG@10 of hybrid | {' | '.join(names)} | difference |", "|---|---:|---:|---:|"]
+    means: dict[str, list[tuple[float, float]]] = {system: [] for system in systems}
     for here, there in zip(experiments, others, strict=True):
-        pairs = [(there.values[system][measure], here.values[system][measure]) for system, measure in columns]
-        differences.append([float((new - old).mean()) for old, new in pairs])
-        cells = [f"{old.mean():.4f} -> {new.mean():.4f} ({randomisation_test(new, old):.2g})" for old, new in pairs]
-        lines.append(f"| {here.dataset.partition(':')[0]} | {' | '.join(cells)} |")
-    means = [sum(column) / len(column) for column in zip(*differences, strict=True)]
-    return "\n".join([*lines, f"| mean | {' | '.join(f'{mean:+.4f}' for mean in means)} |"])
+        cells, dataset = [], here.dataset.removesuffix(":test")
+        for system in systems:
+            old, new = (each.values[system]["nDCG@10"] for each in (there, here))
+            before, after = float(old.mean()), float(new.mean())
+            means[system].append((before, after))
+            mark = ("▲" if after > before else "▼") if randomisation_test(new, old) < 0.05 else ""
+            cells.append(f"{before:.3f} -> {after:.3f}{mark}")
+            if system == "hybrid" and mark:
+                short.append(f"| {dataset} | {before:.3f} | {after:.3f}{mark} | {after - before:+.3f} |")
+        lines.append(f"| {dataset} | {len(new):,} | {' | '.join(cells)} |")
+    gains = {system: sum(after - before for before, after in pairs) / len(pairs) for system, pairs in means.items()}
+    lines.append(f"| mean | | {' | '.join(f'{gain:+.4f}' for gain in gains.values())} |")
+    first, second = (sum(side) / len(side) for side in zip(*means["hybrid"], strict=True))
+    short.append(f"| mean of {len(experiments)} sets | {first:.3f} | {second:.3f} | {gains['hybrid']:+.3f} |")
+    return "\n\n".join("\n".join(table) for table in (lines, short))
 
 
 def system_of(experiment: Experiment, mode: str) -> str:
@@ -118,14 +127,18 @@ def main() -> None:
         model = f"{'model' if given.model else 'shipped model'} `{index.lineage.models['weights'].name}`"
         experiments.append(evaluate(index, dataset, default_systems(index)))
         if given.against:
-            other = Index.open(server, f"{given.against}-{name.removeprefix(f'{given.name}-')}")
+            before = f"{given.against}-{name.removeprefix(f'{given.name}-')}"
+            if generations.live(server, before) is None:
+                build(server, dataset, before, BuildOptions())
+            other = Index.open(server, before)
             others.append(evaluate(other, dataset, default_systems(other)))
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
     print(HEAD.format(version=server.capabilities.version, model=model))
-    against = [AGAINST.format(name=given.against), compared(experiments, others)] if others else []
+    names = (given.against, given.model or given.name)
+    against = [AGAINST.format(name=given.against), compared(experiments, others, names)] if others else []
     summaries = [summary(experiments, measure) for measure in ("nDCG@10", "MRR@10", "recall@100")]
-    print("\n\n".join([*summaries, *against, PAIRS, fused(pairs), *map(details, experiments)]))
+    print("\n\n".join([*against, *summaries, PAIRS, fused(pairs), *map(details, experiments)]))
 
 
 if __name__ == "__main__":
