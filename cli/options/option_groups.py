@@ -16,19 +16,20 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 #: Headings of the options that nearly every verb has; they are printed last, in this order.
 OUTPUT, CONNECTION = "Output", "Connection"
 
+#: Options of which several would mean something (sort by year, then by price). With others a later one replaces an earlier one, as usual.
+ONCE = ("--sort", "--mode", "--rerank")
+
 
 class GroupedCommand(click.Command):
-    """A command that prints its options under the headings that `option_group` gave them, and takes each value once."""
+    """A command that prints its options under the headings that `option_group` gave them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option that is given twice and takes one value: click alone would take the last one without a word."""
+        """Refuse an option of `ONCE` that is given twice: click alone would take the last one without a word."""
         if args and not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-            single = (
-                each for each in order if isinstance(each, click.Option) and not (each.multiple or each.is_flag or each.count)
-            )
-            if twice := [option for option, times in Counter(single).items() if times > 1]:
-                raise click.UsageError(f"{max(twice[0].opts, key=len)} is given twice, and takes one value: leave one out.")
+            given = Counter(each.opts[0] for each in order if isinstance(each, click.Option) and not each.multiple)
+            if twice := [name for name in ONCE if given[name] > 1]:
+                raise click.UsageError(f"{twice[0]} is given twice, and takes one value: leave one out.")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

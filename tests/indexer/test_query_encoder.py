@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_one_sentence(folders, source, name, opensearch_eng
         (["--dense-query", str(folders["narrow"])], "gives 16 numbers, the document encoder 'documents' 32"),
         (
             ["--dense", str(folders["others"]), "--dense-query", str(folders["queries"])],
-            "was built with the dense model 'documents'",
+            "was built with 'documents'",
         ),
         (["--dense-query", "no-such-model"], "There is no model named 'no-such-model'"),
     ):

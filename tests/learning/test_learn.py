@@ -123,7 +123,7 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert Index.open(opensearch_engine, built).lineage.profile == "trained"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_where_only_the_encoder_of_queries_learns_no_document_is_encoded(opensearch_engine, built, folder, brief, tmp_path):
     brief[:] = [CODER]
     learned = learn(opensearch_engine, LearningTask(built, str(folder), minutes=60))
@@ -274,7 +274,7 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
     assert len(generations.list_generations(opensearch_engine, built)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brief, tmp_path):
     draw, log = random.Random(5), tmp_path / "clicks.tsv"
     texts = [json.loads(line)["text"] for line in (folder / "queries.jsonl").read_text().splitlines()]
@@ -284,7 +284,7 @@ def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brie
     assert not learned.published
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, built, folder, brief, tmp_path):
     brief[:] = [DTR]
     task = LearningTask(built, str(folder), minutes=60)

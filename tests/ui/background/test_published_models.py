@@ -88,7 +88,7 @@ def test_byte_vectors_stay_bytes_and_a_similarity_of_ones_own_is_refused(opensea
         option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(signals=("lexical", "learned")))
     made = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
-    assert made.signals == ("lexical", "learned")
+    assert made.signals == ("learned", "lexical")
 
 
 def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engine, name, source):
