@@ -149,7 +149,7 @@ class LearnedWeights(WeightedTerms):
 
 def _over_idf(terms: Sequence[str], weights: NDArray[np.float32], statistics: CorpusStatistics) -> NDArray[np.float32]:
     """Weights ``(n,)``, each divided by the idf of its term."""
-    import numpy as np  # noqa: PLC0415 - not needed by `--help`
+    from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: PLC0415 - numpy, which `--help` does not need
 
-    shares: NDArray[np.float32] = (weights / np.array([statistics.idf(term) for term in terms])).astype(np.float32)
+    shares: NDArray[np.float32] = (weights / BM25().idf(terms, statistics)).astype("float32")
     return shares

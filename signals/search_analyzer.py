@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.words import ANALYSIS, LONGEST_TERM, STOP_WORDS, replacement
@@ -34,6 +35,7 @@ def _plain(character: str) -> str:
     return unicodedata.normalize("NFC", kept) if kept else character
 
 
+@cache
 def _mappings() -> list[str]:
     """What a `mapping` character filter replaces: letters with marks, ligatures, separators."""
     characters = [chr(code) for code in range(sys.maxunicode + 1) if code not in _HANGUL and not 0xD800 <= code <= 0xDFFF]
