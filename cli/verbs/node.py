@@ -38,7 +38,10 @@ def command() -> None:
     metavar="MB",
     help="Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]",
 )
-def start(*, port: int | None, heap: int | None, out: Output) -> None:
+@click.option(
+    "--ml", is_flag=True, help="Add the plugin ml-commons, which 'termweave connect' needs (390 MB). Later starts keep it."
+)
+def start(*, port: int | None, heap: int | None, ml: bool, out: Output) -> None:
     """Start the embedded OpenSearch, or print its address if it runs.
 
     The first start downloads the server (180 MB) and, if there is no JDK 21 or newer, a JDK.
@@ -47,10 +50,11 @@ def start(*, port: int | None, heap: int | None, out: Output) -> None:
     Examples:
       termweave node start
       termweave node start --port 9200 --heap 2048
+      termweave node start --ml
     """
     from termweave.engine.embedded import node
 
-    state = node.start(port=port, heap=heap, say=out.say)
+    state = node.start(port=port, heap=heap, ml=ml, say=out.say)
     out.emit(state.as_dict(), state.url)
 
 

@@ -179,8 +179,8 @@ def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> 
 
 
 def _is_opensearch_404(body: Any) -> bool:
-    """Whether OpenSearch sent a 404: it names the error or the missing document, or for templates sends ``{}``."""
-    return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
+    """Whether OpenSearch sent a 404: it names the error, the missing document or script, or for templates sends ``{}``."""
+    return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index", "found"}))
 
 
 def _reason(body: Any, text: str) -> str:

@@ -19,15 +19,15 @@ from termweave.support import maven
 from termweave.support.file_locks import one_at_a_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 VERSION = "3.6.0"
 
 #: Variable that names a folder (path or ``file:`` address) with the three archives, for machines without a network.
 OVERRIDE = "TERMWEAVE_OPENSEARCH_ARCHIVES"
 
-#: Free bytes that are needed: 180 MB of archives, 260 MB unpacked, and a reserve.
-_NEEDED_BYTES = 600_000_000
+#: Free bytes that are needed: 180 MB of archives, 260 MB unpacked, and a reserve; with ml-commons 390 MB and 400 MB more.
+_NEEDED_BYTES, _NEEDED_WITH_ML = 600_000_000, 1_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +64,54 @@ ARTIFACTS = (
     ),
 )
 
+#: The plugin ml-commons, through which the server asks a model server (`termweave connect`), and the plugin that it needs.
+ML_ARTIFACTS = (
+    Artifact(
+        "org.opensearch.plugin",
+        "opensearch-job-scheduler",
+        "3.6.0.0",
+        "f81d0aa9fc850b18f803292bd7ae68bd33561f6c1d12db0f68529d40eddcee24",
+        plugin="opensearch-job-scheduler",
+    ),
+    Artifact(
+        "org.opensearch.plugin",
+        "opensearch-ml-plugin",
+        "3.6.0.0",
+        "c051d436fe1936da1477bb999db829eb2bc92b12989e376c300d0a874fb90f9d",
+        plugin="opensearch-ml",
+    ),
+)
 
-def distribution(say: Callable[[str], None] = lambda _: None) -> Path:
+
+def distribution(say: Callable[[str], None] = lambda _: None, *, ml: bool = False) -> Path:
     """The folder of the unpacked server with its plugins. The first call downloads and unpacks it.
 
     Args:
         say: Called with a message before each step that takes time.
+        ml: Whether the server has the plugin ml-commons; such a server has a folder of its own.
 
     Raises:
         TermweaveError: There is no network, the disk is full, or a checksum is wrong.
     """
     cache = folders.distribution_cache()
-    ready = unpacked(cache)
+    ready = unpacked(cache, ml=ml)
     if ready.is_dir():
         return ready
     folders.make(cache)
     with one_at_a_time(cache / "lock", lambda: say("Another process is downloading the server; waiting for it.")):
         if not ready.is_dir():  # another process may have done it while we waited
-            folders.require_space(cache, _NEEDED_BYTES, "the OpenSearch server")
+            folders.require_space(cache, _NEEDED_WITH_ML if ml else _NEEDED_BYTES, "the OpenSearch server")
             folders.make(cache / VERSION)
-            archives = [shelf(cache).archive(artifact, say) for artifact in ARTIFACTS]
+            artifacts = (*ARTIFACTS, *ML_ARTIFACTS) if ml else ARTIFACTS
+            archives = [shelf(cache).archive(artifact, say) for artifact in artifacts]
             say("Unpacking the server.")
-            unpack(archives, ready)
+            unpack(archives, ready, artifacts)
     return ready
 
 
-def unpacked(cache: Path) -> Path:
+def unpacked(cache: Path, *, ml: bool = False) -> Path:
     """The folder of the server after it was unpacked."""
-    return cache / VERSION / f"opensearch-{VERSION}"
+    return cache / VERSION / f"opensearch-{VERSION}{'-ml' if ml else ''}"
 
 
 def missing() -> list[str]:
@@ -107,24 +127,25 @@ def shelf(cache: Path) -> maven.Shelf:
     return maven.Shelf(cache / VERSION, OVERRIDE)
 
 
-def unpack(archives: list[Path], target: Path) -> None:
+def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) -> None:
     """Unpack server and plugins into a temporary folder and rename it, so that `target` is complete or does not exist.
 
     Args:
-        archives: Paths of the archives, in the order of `ARTIFACTS`.
+        archives: Paths of the archives.
         target: Folder of the server; it does not exist yet.
+        artifacts: What each archive is, in the order of `archives`; the server comes first.
 
     Raises:
         TermweaveError: The disk is full, or an archive is damaged.
     """
     folders.make(target.parent)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpack-"))
+    server = staging / f"opensearch-{VERSION}"
     try:
-        for file, artifact in zip(archives, ARTIFACTS, strict=True):
-            folder = staging / target.name / "plugins" / artifact.plugin if artifact.plugin else staging
+        for file, artifact in zip(archives, artifacts, strict=True):
+            folder = server / "plugins" / artifact.plugin if artifact.plugin else staging
             with zipfile.ZipFile(file) as content:
                 content.extractall(folder)
-        server = staging / target.name
         _make_readable(server)
         server.rename(target)
     except OSError as error:

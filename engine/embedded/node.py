@@ -38,6 +38,7 @@ def start(
     nodes: int | None = None,
     port: int | None = None,
     heap: int | None = None,
+    ml: bool = False,
     home: Path | None = None,
     say: Callable[[str], None] = _silent,
     patience: float = _PATIENCE,
@@ -48,6 +49,7 @@ def start(
         nodes: Number of processes of the cluster; default: as many as the data were made with, else 1.
         port: HTTP port of the first process; default: the port of the last start if it is free, else any free port.
         heap: Maximum heap of a process in MB; default: that of the last start, else an eighth of the memory, 512 to 1024.
+        ml: Start it with the plugin ml-commons, which `termweave connect` needs. Later starts have it, too.
         home: Folder of the node; default: the user's.
         say: Called with messages about the progress.
         patience: Seconds to wait for the server, and for another command that starts or stops the node.
@@ -65,7 +67,8 @@ def start(
         known = status(home)
         count = nodes or (len(known.nodes) if known is not None else 1)
         if known is not None:
-            _check_fits(known, count, port, heap)
+            _check_fits(known, count, port, heap, ml=ml)
+            ml = ml or known.ml
             if known.state == "running":
                 return known
             if known.state == "dead":
@@ -73,7 +76,7 @@ def start(
             if known.state == "starting":  # we have the lock, so the command that was starting it has ended
                 process.end(_layouts(known))
                 known = status(home)
-        request = startup.StartRequest(home=home, count=count, port=port, heap=heap, patience=patience, say=say)
+        request = startup.StartRequest(home=home, count=count, port=port, heap=heap, ml=ml, patience=patience, say=say)
         try:
             return startup.start(request, known)
         except startup.PortTakenError:
@@ -83,11 +86,11 @@ def start(
             return startup.start(request, status(home))
 
 
-def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None) -> None:
+def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None, *, ml: bool) -> None:
     """Check that a start fits the running node, or the stored data.
 
     Raises:
-        UsageError: The number of processes, the port or the heap differs.
+        UsageError: The number of processes, the port, the heap or the plugins differ.
     """
     if known.state in {"running", "degraded"}:
         if count != len(known.nodes):
@@ -99,6 +102,8 @@ def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None
             raise UsageError(f"The node is running already, at {known.url}.", "Stop it first: termweave node stop.")
         if heap is not None and heap != known.heap:
             raise UsageError(f"The node is running already, with {known.heap} MB of heap.", "Stop it first: termweave node stop.")
+        if ml and not known.ml:
+            raise UsageError("The node is running already, without ml-commons.", "Stop it first: termweave node stop.")
     # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
     if count < len(known.nodes) and Path(known.folder, "data").is_dir():
         raise UsageError(

@@ -42,8 +42,17 @@ transport.port: {{transport}}
 cluster.routing.allocation.disk.watermark.low: 400mb
 cluster.routing.allocation.disk.watermark.high: 250mb
 cluster.routing.allocation.disk.watermark.flood_stage: 100mb
-{{discovery}}
+{{further}}
 """
+
+#: Settings of the plugin ml-commons. A server outside would not ask a model server at a private address, and would wait for nodes of
+#: the role `ml`. The limit of memory counts the whole machine, caches of files included, so that a busy machine would refuse searches.
+ML_SETTINGS = (
+    "plugins.ml_commons.only_run_on_ml_node: false",
+    "plugins.ml_commons.connector.private_ip_enabled: true",
+    "plugins.ml_commons.trusted_connector_endpoints_regex: ['^https?://(127\\.0\\.0\\.1|localhost)(:[0-9]+)?/.*$']",
+    "plugins.ml_commons.native_memory_threshold: 100",
+)
 
 _LOGGING = """\
 status = error
@@ -142,14 +151,14 @@ class Layout:
             return False
 
 
-def prepare(layout: Layout, distribution: Path, port: int, transport: int, discovery: Sequence[str]) -> None:
+def prepare(layout: Layout, distribution: Path, port: int, transport: int, further: Sequence[str]) -> None:
     """Write the configuration of a process anew, and make its folders."""
     shutil.rmtree(layout.conf, ignore_errors=True)
     shutil.rmtree(layout.tmp, ignore_errors=True)
     folders.make(layout.conf)
     shutil.copytree(distribution / "config", layout.conf, dirs_exist_ok=True)
     settings = SETTINGS.format(
-        name=layout.name, data=layout.data, logs=layout.logs, port=port, transport=transport, discovery="\n".join(discovery)
+        name=layout.name, data=layout.data, logs=layout.logs, port=port, transport=transport, further="\n".join(further)
     )
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")
     (layout.conf / "log4j2.properties").write_text(_LOGGING.format(logs=layout.logs, name=layout.name), encoding="utf-8")

@@ -36,6 +36,7 @@ class StartRequest:
         count: Number of processes.
         port: HTTP port of the first process; None: any free one.
         heap: Maximum heap of one process in MB; None: chosen from the memory.
+        ml: Whether the server has the plugin ml-commons.
         patience: Seconds to wait for the server.
         say: Called with messages about the progress.
     """
@@ -44,6 +45,7 @@ class StartRequest:
     count: int
     port: int | None
     heap: int | None
+    ml: bool
     patience: float
     say: Callable[[str], None]
 
@@ -64,18 +66,19 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     plan = _plan(request, known)
     heap = request.heap or (known.heap if known is not None else 0) or memory.heap(sum(not each.alive for each in plan))
     jdk = java.find(request.say)
-    distribution = artifacts.distribution(request.say)
+    distribution = artifacts.distribution(request.say, ml=request.ml)
     began = time.monotonic()
     many = f" as a cluster of {request.count} processes" if request.count > 1 else ""
     request.say(f"Starting OpenSearch {artifacts.VERSION}{many} on Java {jdk.major} (10 to {20 * request.count} s).")
-    state = NodeState(plan[0].url, artifacts.VERSION, tuple(plan), "starting", str(root), str(jdk.home), heap)
+    state = NodeState(plan[0].url, artifacts.VERSION, tuple(plan), "starting", str(root), str(jdk.home), heap, request.ml)
     started: list[tuple[Layout, NodeProcess]] = []
     try:
         for number, wanted in enumerate(plan):
             if wanted.alive:
                 continue
             layout = Layout(root, wanted.name)
-            process.prepare(layout, distribution, wanted.port, wanted.transport, _discovery(layout, plan))
+            settings = [*_discovery(layout, plan), *(process.ML_SETTINGS if request.ml else ())]
+            process.prepare(layout, distribution, wanted.port, wanted.transport, settings)
             plan[number] = process.launch(layout, distribution, jdk, heap=heap, port=wanted.port, transport=wanted.transport)
             started.append((layout, plan[number]))
             # Written after each process: if this start is killed, the next command still finds the process.

@@ -59,6 +59,7 @@ class NodeState:
         folder: Folder of data, logs and configuration.
         java: Home of the JDK that the server runs on.
         heap: Maximum heap of one process, in MB.
+        ml: Whether the server has the plugin ml-commons.
     """
 
     url: str
@@ -68,6 +69,7 @@ class NodeState:
     folder: str
     java: str = ""
     heap: int = 0
+    ml: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of `termweave node status --json` and of the state file."""
@@ -98,7 +100,8 @@ def read(home: Path) -> NodeState | None:
     try:
         state = orjson.loads(state_file(home).read_bytes())
         nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
-        return NodeState(state["url"], state["version"], nodes, state["state"], state["folder"], state["java"], state["heap"])
+        ml = state.get("ml", False)  # a node of an earlier version has none
+        return NodeState(state["url"], state["version"], nodes, state["state"], state["folder"], state["java"], state["heap"], ml)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -22,17 +22,18 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    """Three small archives in a folder, and checksums that fit them."""
+    """Small archives in a folder, and checksums that fit them."""
     folder = tmp_path / "shelf"
     folder.mkdir()
     small = []
-    for artifact in artifacts.ARTIFACTS:
+    for artifact in (*artifacts.ARTIFACTS, *artifacts.ML_ARTIFACTS):
         path = folder / artifact.file_name
         inside = f"opensearch-{artifacts.VERSION}/lib/x.jar" if not artifact.plugin else "plugin-descriptor.properties"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(inside, b"x" * 600_000)
         small.append(replace(artifact, sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
-    monkeypatch.setattr(artifacts, "ARTIFACTS", tuple(small))
+    monkeypatch.setattr(artifacts, "ARTIFACTS", tuple(small[:3]))
+    monkeypatch.setattr(artifacts, "ML_ARTIFACTS", tuple(small[3:]))
     monkeypatch.setenv(OVERRIDE, str(folder))
     return folder
 
@@ -43,6 +44,13 @@ def test_archives_brought_along_are_unpacked_without_a_network(cache, shelf, no_
     assert (found / "plugins/opensearch-knn/plugin-descriptor.properties").is_file()
     assert artifacts.missing() == []
     assert not list(cache.rglob("unpack-*"))
+
+
+def test_a_server_with_ml_commons_has_a_folder_of_its_own(cache, shelf, no_network):
+    plain, larger = artifacts.distribution(), artifacts.distribution(ml=True)
+    plugins = {each.name for each in (larger / "plugins").iterdir()}
+    assert plugins == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler", "opensearch-ml"}
+    assert not (plain / "plugins/opensearch-ml").exists()
 
 
 def test_a_file_address_names_the_folder_too(cache, shelf, no_network, monkeypatch):
@@ -76,7 +84,7 @@ def test_no_network_says_what_to_bring(cache, no_network, monkeypatch):
 def test_a_full_disk_while_unpacking_leaves_nothing_half_made(shelf, small_disk):
     target = small_disk / "opensearch" / f"opensearch-{artifacts.VERSION}"
     with pytest.raises(TermweaveError, match="became full"):
-        artifacts.unpack([shelf / each.file_name for each in artifacts.ARTIFACTS], target)
+        artifacts.unpack([shelf / each.file_name for each in artifacts.ARTIFACTS], target, artifacts.ARTIFACTS)
     assert list(target.parent.iterdir()) == []
 
 
