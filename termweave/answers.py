@@ -83,6 +83,12 @@ Enrich = TypedDict("Enrich", {
     "schema": str, "index": str, "removed": NotRequired[int], "documents": NotRequired[int], "written": NotRequired[int],
     "conflicts": NotRequired[int], "signals": NotRequired[Sequence[str]], "notes": NotRequired[Sequence[str]],
 })
+Connect = TypedDict("Connect", {
+    "schema": str, "name": str, "removed": NotRequired[Sequence[str]], "pipeline": NotRequired[str], "template": NotRequired[str],
+    "model": NotRequired[str], "model_server": NotRequired[str], "models": NotRequired[Mapping[str, str]],
+    "weights": NotRequired[Mapping[str, float]], "fallback": NotRequired[bool], "notes": NotRequired[Sequence[str]],
+    "written": NotRequired[bool],
+})
 Delete = TypedDict("Delete", {
     "schema": str, "name": str, "deleted": Sequence[str], "generation": NotRequired[str], "documents": NotRequired[Sequence[str]],
     "absent": NotRequired[Sequence[str]],
@@ -217,7 +223,7 @@ Error = TypedDict("Error", {"schema": str, "error": str, "hint": str})
 #: Name of a schema -> its shape.
 ANSWERS: Mapping[str, Any] = {
     "search": Search, "explain": Explain, "requests": Requests, "encode": Encode, "compare": Compare, "candidates": Candidates,
-    "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "delete": Delete, "verify": Verify, "list": List,
+    "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "connect": Connect, "delete": Delete, "verify": Verify, "list": List,
     "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
     "jobs": Jobs, "models": Models, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
     "train": Train, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,

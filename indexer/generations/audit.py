@@ -36,7 +36,17 @@ _TIMEOUT = 10.0
 _WARNED: WeakSet[Any] = WeakSet()
 
 Act = Literal[
-    "publish", "promote", "rollback", "update", "delete documents", "delete generations", "profile", "enrich", "remove fields"
+    "publish",
+    "promote",
+    "rollback",
+    "update",
+    "delete documents",
+    "delete generations",
+    "profile",
+    "enrich",
+    "remove fields",
+    "connect",
+    "disconnect",
 ]
 
 

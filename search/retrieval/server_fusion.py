@@ -9,7 +9,7 @@ returns only the final score. Tried on 3.6.0 with the neural-search plugin.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.search.ranking.fusion import DEFAULT
@@ -102,24 +102,28 @@ def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
     if not names:
         return prepared
     total = sum(mode.weights[name] for name in names)
-    processor = {
-        "normalization": {"technique": "min_max"},
-        "combination": {
-            "technique": "arithmetic_mean",
-            "parameters": {"weights": [mode.weights[name] / total for name in names]},
-        },
-    }
+    processor = normalisation([mode.weights[name] / total for name in names])
     queries = [prepared.clauses[name].query for name in names]
     # `hybrid` sorts by score and refuses a second criterion.
     body = unsorted(prepared.bodies[names[0]])
     query = {"hybrid": {"queries": queries, "pagination_depth": depth}}
-    pipeline = {"phase_results_processors": [{"normalization-processor": processor}]}
+    pipeline = {"phase_results_processors": [processor]}
     dropped = tuple(term for name in names for term in prepared.clauses[name].dropped)
     return replace(
         prepared,
         clauses={SIGNAL: Clause(query, dropped=dropped)},
         bodies={SIGNAL: {**body, "query": query, "search_pipeline": pipeline}},
     )
+
+
+def normalisation(weights: Sequence[float]) -> dict[str, Any]:
+    """The processor of a search pipeline that fuses the queries of a `hybrid` query by min-max.
+
+    Args:
+        weights: The weight of each query; they sum to 1.
+    """
+    combination = {"technique": "arithmetic_mean", "parameters": {"weights": list(weights)}}
+    return {"normalization-processor": {"normalization": {"technique": "min_max"}, "combination": combination}}
 
 
 def answer_mode() -> Mode:

@@ -1,0 +1,108 @@
+"""`termweave connect`: let the cluster ask a model server, so that any client searches learned weights and vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.shared_options import check_together, verb
+
+if TYPE_CHECKING:
+    from termweave import answers
+    from termweave.cli.common.output import Output
+    from termweave.settings import Settings
+
+
+@verb("connect", connects=True)
+@click.argument("name")
+@click.option(
+    "--model-server",
+    "address",
+    default="http://127.0.0.1:8321",
+    show_default=True,
+    metavar="URL",
+    help="Address of 'termweave serve --models', as the cluster reaches it.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File with the token of the model server. The cluster stores it encrypted.",
+)
+@click.option("--mode", help="Signals and weights, as in 'termweave search'.  [default: the adopted profile, else hybrid]")
+@click.option(
+    "--candidates", type=IntRange(1, 10_000), default=100, show_default=True, help="How many documents each signal gives."
+)
+@click.option(
+    "--fallback", is_flag=True, help="While the model server fails, run each query as it was sent, by BM25, instead of failing."
+)
+@click.option("--plan", "only_plan", is_flag=True, help="Write nothing; report what would be registered.")
+@click.option("--remove", is_flag=True, help="Remove what this command registered for NAME, and nothing else.")
+def command(
+    *,
+    name: str,
+    address: str,
+    token_file: Path | None,
+    mode: str | None,
+    candidates: int,
+    fallback: bool,
+    only_plan: bool,
+    remove: bool,
+    settings: Settings,
+    out: Output,
+) -> None:
+    """Register the model server of NAME in OpenSearch, so that any client searches it by a plain match query.
+
+    Makes a remote model NAME-query in the plugin ml-commons, a search pipeline NAME-learned and a search template NAME-learned. An
+    application adds ?search_pipeline=NAME-learned to its searches and keeps the rest. The same command, run again, changes nothing.
+
+    \b
+    Examples:
+      termweave connect docs
+      termweave connect docs --model-server http://10.0.0.5:8321 --token-file token.txt --fallback
+      termweave connect docs --plan
+      termweave connect docs --remove
+    """
+    from termweave import engine
+    from termweave.ui.connector import connection
+    from termweave.ui.connector.connection import ConnectOptions
+
+    check_together(
+        ("--remove goes with --plan or other options of a connection", remove and (only_plan or fallback or bool(mode)))
+    )
+    server = engine.connect(settings)
+    if remove:
+        removed = connection.remove(server, name)
+        text = f"{name}: removed {', '.join(removed)}." if removed else f"{name} was not connected."
+        gone: answers.Connect = {"schema": "termweave.connect/1", "name": name, "removed": removed}
+        out.emit(gone, text)
+        return
+    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    options = ConnectOptions(address=address, token=token, mode=mode, candidates=candidates, fallback=fallback)
+    planned = connection.plan(server, name, options)
+    made = planned.connection
+    for note in planned.notes:
+        out.say(note)
+    if not only_plan:
+        connection.connect(server, planned, out.say)
+    data: answers.Connect = {
+        "schema": "termweave.connect/1",
+        "name": name,
+        "pipeline": made.pipeline,
+        "template": made.pipeline,
+        "model": made.model,
+        "model_server": made.address,
+        "models": dict(made.models),
+        "weights": dict(made.weights),
+        "fallback": made.fallback,
+        "notes": list(planned.notes),
+        "written": not only_plan,
+    }
+    out.emit(
+        data,
+        f"{name}: {'would register' if only_plan else 'connected by'} the search pipeline {made.pipeline}. Search with POST "
+        f"{name}/_search?search_pipeline={made.pipeline}.",
+    )

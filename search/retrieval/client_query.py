@@ -1,0 +1,144 @@
+"""A query that an application sends in the server's own language, rewritten to learned search.
+
+A search pipeline that `termweave connect` makes asks the model server for this. Any application then searches learned weights and vectors
+with the query that it has: the words of its ``match`` are encoded, and its filters are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.search.retrieval import execution
+from termweave.search.retrieval.execution import Retrieval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.records import Encoding
+    from termweave.search.catalog.opening import OpenGeneration
+
+#: Queries of words, by their names.
+_OF_WORDS = frozenset({"match", "multi_match", "combined_fields", "query_string", "simple_query_string"})
+#: Queries whose words may have a syntax, and what shows it.
+_WITH_SYNTAX = frozenset({"query_string", "simple_query_string"})
+_SYNTAX = re.compile(r'["*~:()\[\]{}^|\\/]|(?:^|\s)[+\-]\S|\b(?:AND|OR|NOT)\b')
+#: The parts of a `bool` that select documents.
+_SELECTING = ("filter", "must_not")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuery:
+    """A query of words, taken apart.
+
+    Attributes:
+        words: The text that the user searches for.
+        where: Clauses that every hit must pass.
+    """
+
+    words: str
+    where: Sequence[Mapping[str, Any]] = ()
+
+
+def read(query: Mapping[str, Any]) -> ClientQuery | None:
+    """Take a query of the server's language apart.
+
+    Args:
+        query: A query of words (`match`, `multi_match`, `combined_fields`, `query_string`, `simple_query_string`), or a `bool` with one of
+            them and filters.
+
+    Returns:
+        None for a query without words, such as `match_all`, and for one in a syntax, such as ``title:json AND year:2020``: such a query
+        asks for exactly what it says.
+
+    Raises:
+        UsageError: The query holds words in a place from which they cannot be taken.
+
+    Example:
+        >>> read({"bool": {"must": {"match": {"text": "parse json"}}, "filter": {"term": {"year": 2020}}}})
+        ClientQuery(words='parse json', where=({'term': {'year': 2020}},))
+    """
+    if len(query) != 1:
+        raise UsageError(
+            f"A query has one name, and this one has {len(query)}.", 'For example {"match": {"text": "parse json"}}.'
+        )
+    name, body = next(iter(query.items()))
+    if name in _OF_WORDS:
+        words = _words(name, body)
+        return None if words is None or (name in _WITH_SYNTAX and _SYNTAX.search(words)) else ClientQuery(words)
+    if name == "bool" and isinstance(body, dict):
+        return _read_bool(body)
+    if _has_words(query):
+        raise UsageError(
+            f"The words of a query cannot be taken out of {name!r}.",
+            "Send a match, or a bool with one match in must and with filters.",
+        )
+    return None
+
+
+def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
+    """Take a `bool` apart; None if no clause has words."""
+    scoring = [(clause, read(clause)) for part in ("must", "should") for clause in _listed(body.get(part))]
+    worded = [found for _, found in scoring if found is not None]
+    if not worded:
+        return None
+    others = [clause for clause, found in scoring if found is None]
+    if len(worded) > 1 or (others and _listed(body.get("should"))):
+        raise UsageError(
+            f"The bool has {len(scoring)} clauses that score.",
+            "Learned search needs one: put the words into one match, and the rest into filter.",
+        )
+    where = [*others, *_listed(body.get("filter"))]
+    if excluded := _listed(body.get("must_not")):
+        where.append({"bool": {"must_not": excluded}})
+    return ClientQuery(worded[0].words, (*worded[0].where, *where))
+
+
+def _has_words(part: Any) -> bool:
+    """Whether a query of words is anywhere inside."""
+    if isinstance(part, list):
+        return any(map(_has_words, part))
+    if not isinstance(part, dict):
+        return False
+    return any((name in _OF_WORDS and _words(name, body) is not None) or _has_words(body) for name, body in part.items())
+
+
+def _words(name: str, body: Any) -> str | None:
+    """The text of a query of words; None if it has none."""
+    if name == "match":
+        body = next(iter(body.values()), None) if isinstance(body, dict) else None
+    words = body.get("query") if isinstance(body, dict) else body if name == "match" else None
+    return words if isinstance(words, str) else None
+
+
+def _listed(clauses: Any) -> list[Any]:
+    """The clauses of a part of a `bool`, which may be one clause or a list."""
+    return [] if clauses is None else clauses if isinstance(clauses, list) else [clauses]
+
+
+def rewritten(
+    engine: Engine,
+    generation: OpenGeneration,
+    query: Encoding,
+    signals: Sequence[str],
+    where: Sequence[Mapping[str, Any]],
+    depth: int,
+) -> dict[str, Any]:
+    """The query of learned search, with the same clauses as `termweave search` sends.
+
+    Args:
+        engine: The server.
+        generation: The generation that encoded the query.
+        query: The encoded words.
+        signals: Names of the signals, in the order of the weights that the search pipeline has.
+        where: Clauses that every hit must pass.
+        depth: How many documents each signal returns.
+    """
+    (prepared,) = execution.prepare(engine, generation, [query], Retrieval(signals, depth, where=where), None)
+    nothing: dict[str, Any] = {"match_none": {}}
+    # One query for each weight of the pipeline: one that cannot match finds nothing.
+    queries = [clause.query if (clause := prepared.clauses.get(name)) else nothing for name in signals]
+    return queries[0] if len(queries) == 1 else {"hybrid": {"queries": queries, "pagination_depth": depth}}

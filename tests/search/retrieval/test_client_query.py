@@ -1,0 +1,76 @@
+"""The words and filters of a query that an application sends."""
+
+from __future__ import annotations
+
+import pytest
+
+from termweave.errors import UsageError
+from termweave.search.retrieval.client_query import ClientQuery, read
+
+WORDS = {"match": {"text": {"query": "parse json", "operator": "OR"}}}
+YEAR = {"term": {"year": 2020}}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        WORDS,
+        {"match": {"text": "parse json"}},
+        {"multi_match": {"query": "parse json", "fields": ["title^2", "text"]}},
+        {"combined_fields": {"query": "parse json", "fields": ["title"]}},
+        {"query_string": {"query": "parse json"}},
+        {"simple_query_string": {"query": "parse json"}},
+        {"bool": {"must": WORDS}},
+        {"bool": {"should": [WORDS]}},
+        {"bool": {"must": [{"bool": {"must": [WORDS]}}]}},
+    ],
+)
+def test_the_words_of_a_query(query):
+    assert read(query) == ClientQuery("parse json")
+
+
+def test_filters_are_kept():
+    bound = {"range": {"year": {"gte": 2000}}}
+    query = {"bool": {"must": [WORDS, YEAR], "filter": bound, "must_not": [{"term": {"tag": "old"}}]}}
+    assert read(query) == ClientQuery("parse json", (YEAR, bound, {"bool": {"must_not": [{"term": {"tag": "old"}}]}}))
+    nested = {"bool": {"must": [{"bool": {"must": WORDS, "filter": [YEAR]}}], "filter": [bound]}}
+    assert read(nested) == ClientQuery("parse json", (YEAR, bound))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"match_all": {}},
+        YEAR,
+        {"match_phrase": {"text": "parse json"}},
+        {"bool": {"filter": [YEAR], "must": [{"match_all": {}}]}},
+        {"bool": {"filter": [WORDS]}},
+        {"query_string": {"query": "title:json AND year:2020"}},
+        {"query_string": {"query": '"parse json"'}},
+        {"simple_query_string": {"query": "parse -xml"}},
+        {"match": {"size": 3}},
+    ],
+)
+def test_a_query_that_says_exactly_what_it_wants_is_left_alone(query):
+    assert read(query) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"nested": {"path": "x", "query": WORDS}}, "words of a query cannot be taken out of 'nested'"),
+        ({"function_score": {"query": WORDS}}, "cannot be taken out of 'function_score'"),
+        ({"bool": {"must": [WORDS, WORDS]}}, "The bool has 2 clauses that score"),
+        ({"bool": {"must": [WORDS], "should": [YEAR]}}, "The bool has 2 clauses that score"),
+        ({}, "A query has one name, and this one has 0"),
+        ({"match": {}, "term": {}}, "A query has one name, and this one has 2"),
+    ],
+)
+def test_words_that_cannot_be_taken_out_are_refused(query, message):
+    with pytest.raises(UsageError, match=message):
+        read(query)
+
+
+def test_text_that_looks_like_a_query_is_text():
+    assert read({"term": {"title": "a match is found"}}) is None
+    assert read({"nested": {"path": "x", "query": {"term": {"x.kind": "match"}}}}) is None

@@ -1,0 +1,1 @@
+"""The connection of an index with a model server: what `termweave connect` registers in OpenSearch."""
