@@ -187,8 +187,7 @@ class Dense(Signal):
                 f"The model gave NaN for document {document.id!r}.",
                 "The model folder is damaged or was exported from a diverged training.",
             )
-        stored = _as_bytes(vector, self.byte_scale) if self.byte_scale else vector
-        return {"vector": stored, VECTOR_FIELD: to_half(vector)}
+        return {"vector": self.stored_vector(vector), VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
         """The numbers that the server has as float32 bytes, followed by the half-precision copy."""
@@ -207,12 +206,19 @@ class Dense(Signal):
         if query.vector is None or not query.text.strip():
             return None
         reach = min(_EFFORT * size, max(size, _MOST))
-        vector: NDArray[Any] = query.vector
-        scale = 1.0
-        if self.byte_scale:
-            step = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
-            vector, scale = _as_bytes(vector, step), step * self.byte_scale
+        vector, scale = self.query_vector(query.vector)
         return Clause(dialect_of(capabilities).vector_query("vector", vector, reach, where), scale, reach=reach)
+
+    def query_vector(self, vector: NDArray[np.float32]) -> tuple[NDArray[Any], float]:
+        """The vector of a query ``(d,)`` as the server gets it, and the number that its inner products are multiplied by."""
+        if not self.byte_scale:
+            return vector, 1.0
+        step = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
+        return _as_bytes(vector, step), step * self.byte_scale
+
+    def stored_vector(self, vector: NDArray[np.float32]) -> NDArray[Any]:
+        """The vector of a document ``(d,)`` as the server gets it."""
+        return _as_bytes(vector, self.byte_scale) if self.byte_scale else vector
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below, with ip in steps if it has bytes."""

@@ -86,9 +86,13 @@ class Weights(WeightedTerms):
         if not kept:
             return None
         par = self.par(query.weights)
-        factors = {escape(term, SEPARATOR): factor for term, factor in kept.items()}
-        product, scale = dialect_of(capabilities).weights_query("weights", factors, capabilities)
+        product, scale = dialect_of(capabilities).weights_query("weights", _features(kept), capabilities)
         return Clause(filtered(product, where), scale, kept, dropped, par=par)
+
+    def query_features(self, query: Encoding, capabilities: Capabilities) -> dict[str, float]:
+        """The features of a query with the factors that `clause` sends, for a client that makes the clause itself."""
+        clause = self.clause(query, size=1, where=(), capabilities=capabilities)
+        return {} if clause is None else _features({term: factor * clause.scale for term, factor in (clause.terms or {}).items()})
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
@@ -98,6 +102,11 @@ class Weights(WeightedTerms):
         levels = self.levels_of(stored)
         shares = [TermShare(term, factor * levels[term]) for term, factor in (clause.terms or {}).items() if term in levels]
         return sorted(shares, key=lambda share: (-share.share, share.term))
+
+
+def _features(weights: Mapping[str, float]) -> dict[str, float]:
+    """Weights of terms under the names that the field has for them."""
+    return {escape(term, SEPARATOR): weight for term, weight in weights.items()}
 
 
 def _whole(level: Any) -> Any:

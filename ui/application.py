@@ -70,6 +70,7 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
     app.state.workspace = Workspace(engine, options)
     app.state.sessions = sessions
     app.state.jobs = JobBoard()
+    app.state.warm, app.state.close = app.state.workspace.warm, app.state.jobs.close
     return RequestFilter(app, options, sessions)
 
 

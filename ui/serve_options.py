@@ -35,6 +35,8 @@ class ServeOptions:
         datasets: Data sets that pages may evaluate and tune on.
         settings: How a process that learns reaches the server; None: pages do not learn.
         models: Models in place of those that the indices name, as `search.Index.open` takes them.
+        serves_models: Serve models, not pages.
+        served: Names or folders of models that are served alone, whatever indices there are.
     """
 
     index: str | None = None
@@ -48,6 +50,8 @@ class ServeOptions:
     datasets: tuple[str, ...] = ()
     settings: Settings | None = None
     models: Mapping[str, str | None] | None = None
+    serves_models: bool = False
+    served: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for options that would let everybody in, or nobody."""

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.engine import Engine
+    from termweave.ui.protection.request_filter import RequestFilter
     from termweave.ui.serve_options import ServeOptions
 
 #: Seconds in which requests may end after Ctrl-C or SIGTERM.
 _GRACE = 10
 
 
-def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) -> None:
-    """Serve until the process is told to stop. Requests that have begun are answered first.
+def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], None]) -> None:
+    """Serve pages or models until the process is told to stop. Requests that have begun are answered first.
 
     Args:
-        engine: The server that is searched.
+        engine: The server that is searched; None: models are served that need none.
         options: How it is served.
         announce: Called with the address once it can be opened.
 
     Raises:
-        UsageError: The address cannot be listened on.
+        UsageError: The address cannot be listened on, or a model that the options name cannot be served.
     """
-    listening = _listen(options.host, options.port)
-    app = application.create(engine, options)
+    app = _application(engine, options)
     config = uvicorn.Config(
         app,
         http=ImpatientProtocol,
@@ -53,12 +53,27 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
     )
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
-        with listening, suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again when all is done
+        with (
+            _listen(options.host, options.port) as listening,
+            suppress(KeyboardInterrupt),
+        ):  # uvicorn raises Ctrl-C again when all is done
             announce(f"http://{host}:{listening.getsockname()[1]}/")
-            Thread(target=app.state.workspace.warm, daemon=True).start()
-            uvicorn.Server(config).run(sockets=[listening])
+            Thread(target=app.state.warm, daemon=True).start()
+            server = uvicorn.Server(config)
+            app.state.ending = lambda: server.should_exit
+            server.run(sockets=[listening])
     finally:
-        app.state.jobs.close()
+        app.state.close()
+
+
+def _application(engine: Engine | None, options: ServeOptions) -> RequestFilter:
+    """The pages, or the model server."""
+    if options.serves_models:
+        from termweave.ui.model_server import model_application  # noqa: PLC0415 - pages need none of it
+
+        return model_application.create(engine, options)
+    assert engine is not None
+    return application.create(engine, options)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""`termweave serve`: web pages and a JSON API on this machine."""
+"""`termweave serve`: web pages and a JSON API on this machine, or a model server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_rerankers, model_options, models_to_open, verb
+from termweave.cli.options.shared_options import check_rerankers, check_together, model_options, models_to_open, verb
 from termweave.errors import UsageError
 from termweave.support import extras
 
@@ -39,6 +39,19 @@ _CONNECTIONS = 32
     multiple=True,
     metavar="DATASET",
     help="A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
+)
+@click.option(
+    "--models",
+    "serves_models",
+    is_flag=True,
+    help="Serve models to other programs, not pages: those of all live indices (of INDEX, if it is given) and the shipped one.",
+)
+@click.option(
+    "--model",
+    "served",
+    multiple=True,
+    metavar="MODEL",
+    help="Serve this model (a name or a folder), not pages; repeatable. Without --models no OpenSearch is asked.",
 )
 @option_group(
     "Access",
@@ -73,6 +86,8 @@ def command(
     read_only: bool,
     rerankers: tuple[str, ...],
     datasets: tuple[str, ...],
+    serves_models: bool,
+    served: tuple[str, ...],
     host: str,
     names: tuple[str, ...],
     proxies: tuple[str, ...],
@@ -84,13 +99,16 @@ def command(
     """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, learn, promote. Ctrl-C ends it.
 
     INDEX is the index that pages show first. The pages are for this machine alone, unless --host or --name say otherwise. docs/serving.md
-    describes the pages, the API and what protects them.
+    describes the pages, the API and what protects them. With --models or --model it is a model server with OpenAI's API instead
+    (docs/any-client.md).
 
     \b
     Examples:
       termweave serve docs
       termweave serve docs --port 0 --read-only
       termweave serve docs --host 10.0.0.5 --token-file token.txt
+      termweave serve --models --port 8322
+      termweave serve --model shipped --model ./mine
     """
     from termweave import corpora, engine
     from termweave.search.catalog import lineage
@@ -100,6 +118,14 @@ def command(
         from termweave.ui.serve_options import ServeOptions
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
+    alone = bool(served) and not serves_models
+    check_together(
+        ("Give INDEX together with --models, or leave it out", alone and index is not None),
+        (
+            "--rerank and --on are for pages: leave them out with --models and --model",
+            bool((served or serves_models) and (rerankers or datasets)),
+        ),
+    )
     for spec in datasets:
         corpora.check_dataset(spec)
     options = ServeOptions(
@@ -114,9 +140,11 @@ def command(
         datasets=datasets,
         settings=settings,
         models=models_to_open(models, settings),
+        serves_models=serves_models or alone,
+        served=tuple(dict.fromkeys((*served, "shipped") if serves_models else served)),
     )
-    connection = engine.connect(settings, pool_maxsize=_CONNECTIONS)
-    if index is not None:
+    connection = None if alone else engine.connect(settings, pool_maxsize=_CONNECTIONS)
+    if index is not None and connection is not None:
         lineage.resolve(connection, index)
 
     def announce(url: str) -> None:

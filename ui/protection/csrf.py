@@ -3,7 +3,8 @@
 A browser says which page sent a request, and no script can change what it says. `Sec-Fetch-Site` comes with every request to https and to
 this machine (Chrome 76, Edge 79, Firefox 90, Safari 16.4), `Origin` with every form to any address (Chrome and Safari for ten years,
 Firefox 70). Forms carry no token, as in datasette 1.0 and in Go 1.25 (`http.CrossOriginProtection`; https://words.filippo.io/csrf). Unlike
-those, a form without either header is refused: an older browser may have sent it, and only forms change something here.
+those, a form without either header is refused: an older browser may have sent it. A body of JSON needs neither: no form sends one, and a script
+of another site must ask first, which is not answered.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def forgery(request: Request) -> tuple[str, str]:
         foreign = foreign or origin.lower() not in {f"http://{host}", f"https://{host}"}
     if foreign:
         return "The request came from a page of another site.", "Open the page on this server."
-    if not safe and site is None and origin is None:
-        return "The request does not say which page sent it.", "Use a newer browser; a program sends the header Origin."
+    json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+    if not safe and site is None and origin is None and not json:
+        hint = "Use a newer browser; a program sends the header Origin, or JSON with 'Content-Type: application/json'."
+        return "The request does not say which page sent it.", hint
     return "", ""

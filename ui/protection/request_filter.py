@@ -20,6 +20,8 @@ from termweave.ui.protection.time_limits import answer_in_time, arriving_in_time
 from termweave.ui.rendering import problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from starlette.applications import Starlette
     from starlette.datastructures import State
     from starlette.responses import Response
@@ -49,11 +51,29 @@ _HOST = re.compile(r"(.+?)(?::[0-9]+)?")
 
 
 class RequestFilter:
-    """The application behind its protection."""
+    """The application behind its protection.
 
-    def __init__(self, app: Starlette, options: ServeOptions, sessions: Sessions) -> None:
-        self._app, self._options, self._sessions = app, options, sessions
-        self._requests = RateLimit(BURST, EACH_SECOND)
+    Args:
+        app: The application.
+        options: The names that it answers to.
+        sessions: Who knows the token.
+        problem: Makes the answer that reports an error: of request, status, message and hint.
+        public: Paths that need no token.
+        limited: Whether a client may send only so many requests a second.
+    """
+
+    def __init__(
+        self,
+        app: Starlette,
+        options: ServeOptions,
+        sessions: Sessions,
+        *,
+        problem: Callable[..., Response] = problem,
+        public: Collection[str] = ("/login",),
+        limited: bool = True,
+    ) -> None:
+        self._app, self._options, self._sessions, self._problem, self._public = app, options, sessions, problem, public
+        self._requests = RateLimit(BURST, EACH_SECOND) if limited else None
         self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
 
     @property
@@ -78,7 +98,7 @@ class RequestFilter:
 
         refusal = self._refusal(request)
         if refusal is None:
-            await answer_in_time(self._app, request, _limited(arriving_in_time(receive)), send_with_headers)
+            await answer_in_time(self._app, request, _limited(arriving_in_time(receive)), send_with_headers, self._problem)
         else:
             await refusal(scope, receive, send_with_headers)
 
@@ -88,32 +108,31 @@ class RequestFilter:
         if _name(request.headers.get("host", "")) not in self._options.hosts:
             message = "This server does not know the name that the address has."
             hint = "Open the address that 'termweave serve' printed, or start it with --name."
-            return problem(request, HTTPStatus.BAD_REQUEST, message, hint)
-        if not self._requests.allows(request):
-            return _too_many(request, "Too many requests.", "Wait a second and try again.", 1)
+            return self._problem(request, HTTPStatus.BAD_REQUEST, message, hint)
+        if self._requests is not None and not self._requests.allows(request):
+            return self._too_many(request, "Too many requests.", "Wait a second and try again.", 1)
         if not length.isdecimal() or int(length) > LARGEST:
             message = f"The request has more than {LARGEST >> 20} MiB."
-            return problem(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "Send it in several parts.")
+            return self._problem(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "Send it in several parts.")
         reason, hint = forgery(request)
-        return problem(request, HTTPStatus.FORBIDDEN, reason, hint) if reason else self._unknown(request)
+        return self._problem(request, HTTPStatus.FORBIDDEN, reason, hint) if reason else self._unknown(request)
 
     def _unknown(self, request: Request) -> Response | None:
         """The answer to a client that has not given the token; None for the others."""
         path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
-        if self._sessions.known(request) or path == "/login" or path.startswith("/static/"):
+        if self._sessions.known(request) or path in self._public or path.startswith("/static/"):
             return None
         if "authorization" in request.headers and not self._tries.allows(request):
-            return _too_many(request, "Too many tries of the token.", "Wait a minute.", 60)
-        if path.startswith("/api/"):
+            return self._too_many(request, "Too many tries of the token.", "Wait a minute.", 60)
+        if "/login" not in self._public or path.startswith("/api/"):  # programs cannot give the token on a page
             hint = "Send the header 'Authorization: Bearer TOKEN'."
-            return problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
+            return self._problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
         return see_other("/login")
 
-
-def _too_many(request: Request, message: str, hint: str, seconds: int) -> Response:
-    answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, message, hint)
-    answer.headers["retry-after"] = str(seconds)
-    return answer
+    def _too_many(self, request: Request, message: str, hint: str, seconds: int) -> Response:
+        answer = self._problem(request, HTTPStatus.TOO_MANY_REQUESTS, message, hint)
+        answer.headers["retry-after"] = str(seconds)
+        return answer
 
 
 def _name(host: str) -> str:

@@ -12,10 +12,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from termweave.ui.protection.csrf import SAFE
 from termweave.ui.protection.rate_limits import HERE, network
-from termweave.ui.rendering import problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Send
 
 #: Seconds in which a body must have arrived.
@@ -58,8 +60,8 @@ def arriving_in_time(receive: Receive) -> Receive:
     return received
 
 
-async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send: Send) -> None:
-    """Let the application answer; if it has not begun to within `ANSWER_WITHIN`, say so.
+async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send: Send, problem: Callable[..., Response]) -> None:
+    """Let the application answer; if it has not begun to within `ANSWER_WITHIN`, say so with the answer that `problem` makes.
 
     The thread of a late answer cannot be ended. What it sends is dropped.
     """

@@ -1,0 +1,137 @@
+"""`termweave serve --model` as a process: clients that go away, Ctrl-C, a port in use, mistakes on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+
+from termweave.cli import run
+
+
+@pytest.fixture
+def serving(own_places):
+    """Start a server of the shipped model, and wait until it is ready: the process and its address."""
+    started = []
+
+    def start(*arguments):
+        environment = {**os.environ, "XDG_STATE_HOME": str(own_places / "xdg-state")}
+        line = [sys.executable, "-m", "termweave", "serve", "--model", "shipped", "--port", "0", "--json", *arguments]
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        started.append(process)
+        lines = []
+        while not lines or not lines[-1].startswith("}"):
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr.read()
+        url = json.loads("".join(lines))["url"]
+        end = time.monotonic() + 60
+        while status(Request(f"{url}ready")) != 200:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        return process, url
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def sparse(url, texts):
+    body = json.dumps({"model": "shipped", "input": texts, "input_type": "document"}).encode()
+    return Request(f"{url}v1/sparse", body, {"content-type": "application/json"})
+
+
+def status(request):
+    try:
+        with urlopen(request, timeout=60) as answer:
+            return answer.status
+    except HTTPError as error:
+        with error:
+            return error.code
+
+
+LONG = ["a function parses json from a string and returns it later " * 20] * 200
+
+
+def waiting(url):
+    with urlopen(f"{url}metrics") as answer:
+        return int(answer.read().decode().partition("\ntermweave_queue_texts ")[2].partition("\n")[0])
+
+
+def test_requests_under_way_are_answered_when_it_ends(serving):
+    process, url = serving()
+    answers = []
+    asking = [threading.Thread(target=lambda: answers.append(status(sparse(url, LONG)))) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    while not waiting(url):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    for thread in asking:
+        thread.join()
+    assert len(answers) == 2
+    assert set(answers) <= {200, 503}
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_texts_of_a_client_that_goes_away_leave_the_queue(serving):
+    process, url = serving()
+    place, request = urlsplit(url), sparse(url, LONG)
+    with socket.create_connection((place.hostname, place.port)) as client:
+        head = f"POST /v1/sparse HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(request.data)}\r\n\r\n"
+        client.sendall(head.encode() + request.data)
+        while not waiting(url):
+            time.sleep(0.02)
+    began = time.monotonic()
+    assert status(sparse(url, ["a"])) == 200
+    while waiting(url):
+        assert time.monotonic() - began < 5, "200 texts take longer than that"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_a_question_does_not_wait_for_a_large_request(serving):
+    _, url = serving()
+    large = threading.Thread(target=lambda: status(sparse(url, LONG)))
+    large.start()
+    while not waiting(url):
+        time.sleep(0.02)
+    assert status(sparse(url, ["a"])) == 200
+    assert waiting(url) > 50
+    large.join()
+
+
+def test_a_port_in_use_is_a_sentence(serving, capsys):
+    _, url = serving()
+    assert run(["serve", "--model", "shipped", "--port", str(urlsplit(url).port)]) == 2
+    assert "cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--model", "no-such-model"], "no model named"),
+        (["docs", "--model", "shipped"], "INDEX together with --models"),
+        (["--model", "shipped", "--rerank", "rnn"], "are for pages"),
+        (["--model", "shipped", "--host", "0.0.0.0"], "no token protects"),
+        (["--model", "shipped", "--name", "models.example"], "no token protects"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_sentences(arguments, reason, capsys):
+    assert run(["serve", "--port", "0", *arguments]) == 2
+    assert reason in capsys.readouterr().err

@@ -1,0 +1,373 @@
+"""The models that are served, and what each of them gives: alone, or exactly as an index stores and asks it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
+from termweave.records import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders import TextEncoder
+    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.engine import Engine
+    from termweave.records import Encoding
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.signals.dense import Dense
+    from termweave.signals.weights import Weights
+    from termweave.ui.serve_options import ServeOptions
+
+#: Seconds after which the server is asked again which generation an index has, and which indices there are.
+_FRESH, _LISTED = 1.0, 5.0
+#: Generations that stay open: each holds the statistics of its corpus.
+_OPEN = 16
+#: Output of an encoder -> the endpoint that gives it.
+KINDS = {"dense": "embeddings", "weights": "sparse"}
+
+
+class UnknownModel(UsageError):
+    """No served model has the name or hash that a request gives."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """One model that requests can name.
+
+    Attributes:
+        hash: Its hash.
+        names: What it is called.
+        outputs: "dense", "weights" or both.
+        dimension: Length of its vectors; None without vectors.
+        encoder: The model, opened.
+        index: The index whose statistics and stored numbers count; "": none.
+        generation: The open generation of that index.
+        engine: The server of that index.
+    """
+
+    hash: str
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dimension: int | None
+    encoder: TextEncoder
+    index: str = ""
+    generation: OpenGeneration | None = None
+    engine: Engine | None = None
+
+    @property
+    def id(self) -> str:
+        """The name that tells it from all others: ``HASH``, or ``HASH@INDEX``."""
+        return f"{self.hash}@{self.index}" if self.index else self.hash
+
+    @cached_property
+    def _dense(self) -> TextEncoder:
+        return self.encoder.only({"dense"})
+
+    @cached_property
+    def _weights(self) -> TextEncoder:
+        return self.encoder.only({"weights"})
+
+    def run_once(self) -> None:
+        """Encode a word in every way: graphs and statistics are read at their first use."""
+        kinds: tuple[Kind, ...] = ("query", "document")
+        for kind in kinds:
+            for output in self.outputs:
+                (self.weights if output == "weights" else self.vectors)(["open"], kind)
+
+    def vectors(self, texts: Sequence[str], kind: Kind) -> list[Any]:
+        """The vector ``(d,)`` of each text; with an index the numbers that its field stores, or that its query is sent with."""
+        encoded = self._dense.encode(texts, kind=kind)
+        if not all(_finite(each.vector) for each in encoded):
+            raise _not_finite(self.names[0])
+        signal = self._signal("dense")
+        if signal is None:
+            return [each.vector for each in encoded]
+        return [self._vector(signal, each, kind) for each in encoded]
+
+    def weights(self, texts: Sequence[str], kind: Kind) -> list[dict[str, float]]:
+        """Term -> weight of each text; with an index the features that its field stores, or that its query is sent with."""
+        statistics = self.generation.statistics if self.generation else None
+        encoded = self._weights.encode(texts, kind=kind, statistics=statistics)
+        if not all(each.weights is None or _finite(each.weights.weights) for each in encoded):
+            raise _not_finite(self.names[0])
+        signal = self._signal("weights")
+        if signal is None:
+            return [{} if each.weights is None else each.weights.as_dict() for each in encoded]
+        return [self._features(signal, each, kind) for each in encoded]
+
+    def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
+        """The vector of each text, and its number of tokens, however many of them the model reads."""
+        return list(zip(self.vectors(texts, kind), self._dense.lengths(texts), strict=True))
+
+    def _signal(self, name: str) -> Any:
+        """The signal of the index that stores this output; None without an index."""
+        return next(iter(self.generation.signals({name})), None) if self.generation else None
+
+    @staticmethod
+    def _vector(signal: Dense, encoded: Encoding, kind: Kind) -> Any:
+        assert encoded.vector is not None
+        return signal.stored_vector(encoded.vector) if kind == "document" else signal.query_vector(encoded.vector)[0]
+
+    def _features(self, signal: Weights, encoded: Encoding, kind: Kind) -> dict[str, float]:
+        if kind == "document":
+            features: dict[str, float] = signal.fields(Document("", encoded.text), encoded).get("weights", {})
+            return features
+        assert self.engine is not None
+        return signal.query_features(encoded, self.engine.capabilities)
+
+
+class ServedModels:
+    """All models that requests can name. Threads share it.
+
+    Args:
+        engine: The server whose indices are served; None: none.
+        options: Which indices and models.
+    """
+
+    def __init__(self, engine: Engine | None, options: ServeOptions) -> None:
+        self._engine, self._options = engine, options
+        self._lock = Lock()
+        self._encoders: dict[frozenset[tuple[str, str]], TextEncoder] = {}
+        self._opening: dict[Any, Lock] = {}
+        self._generations: OrderedDict[str, tuple[float, OpenGeneration]] = OrderedDict()
+        self._alone = {model.hash: model for model in map(self._named, options.served)}
+        self._live: tuple[float, Mapping[str, Lineage]] = (float("-inf"), {})
+        self._found: dict[str, tuple[float, ServedModel]] = {}
+        self.ready = False
+        self.reason = "Models are being opened."
+        self.left_out: dict[str, str] = {}
+
+    def warm(self) -> None:
+        """Open every model that is served and run it once, so that no request waits for that. Wait for a server that does not answer."""
+        while not self.ready:
+            try:
+                self._open()
+            except TermweaveError as error:
+                reason = f"{error.message} {error.hint}".strip()
+                if reason != self.reason:
+                    logging.getLogger(__name__).warning("Not ready: %s", reason)
+                self.reason = reason
+                time.sleep(_LISTED)
+
+    def _open(self) -> None:
+        """Open the models of `warm`, and note the indices that cannot be served.
+
+        Raises:
+            TermweaveError: A model that the user named cannot be run, or the server does not answer, or INDEX cannot be served.
+        """
+        for model in self._alone.values():
+            model.run_once()
+        for name in list(self._lineages())[:_OPEN]:
+            try:
+                self._generation(name)
+            except (UsageError, ModelError) as error:
+                if self._options.index is not None:
+                    raise
+                self.left_out[name] = f"{error.message} {error.hint}".strip()
+        self.ready = True
+
+    def all(self) -> list[ServedModel]:
+        """Every model alone, then those of each index. An index whose models this host does not have is left out."""
+        served = {model.id: model for model in self._alone.values()}
+        for name in self._lineages():
+            try:
+                generation = self._generation(name)
+            except TermweaveError:
+                continue
+            for model in self._of_index(name, generation):
+                served[model.id] = model
+        return list(served.values())
+
+    def recent(self, wanted: str) -> ServedModel | None:
+        """The model that a request names, if it was found a moment ago; asks no server."""
+        found, model = self._found.get(wanted, (float("-inf"), None))
+        return model if time.monotonic() - found < _FRESH else None
+
+    def find(self, wanted: str) -> ServedModel:
+        """The model that a request names: ``HASH`` or ``NAME``, for the numbers of an index ``HASH@INDEX`` or ``NAME@INDEX``.
+
+        Raises:
+            UnknownModel: No served model is called that, or several are.
+            EngineError: The server that has the index does not answer.
+        """
+        model = self._find(wanted)
+        self._found[wanted] = (time.monotonic(), model)
+        return model
+
+    def _find(self, wanted: str) -> ServedModel:
+        if alone := self._matching(wanted, self._alone.values()):
+            return alone
+        name, at, index = wanted.rpartition("@")
+        if not at:
+            raise UnknownModel(f"No model {wanted!r} is served.", self._what_is_served())
+        try:
+            generation = self._generation(index)
+        except (UsageError, ModelError) as error:
+            raise UnknownModel(f"No model {wanted!r} is served. {error.message}", error.hint) from None
+        models = self._of_index(index, generation)
+        if found := self._matching(name, models):
+            return found
+        others = " and ".join(f"{each.names[0]!r} ({each.hash})" for each in models)
+        raise UnknownModel(
+            f"The index {index!r} does not have the model {name!r} now: it has {others or 'none'}.",
+            "Name the model that it has, or make the generation with the other model live again.",
+        )
+
+    @staticmethod
+    def _matching(wanted: str, models: Any) -> ServedModel | None:
+        """The model with a hash or a name; None if there is none.
+
+        Raises:
+            UnknownModel: Several models have the name.
+        """
+        found = [model for model in models if wanted == model.hash] or [model for model in models if wanted in model.names]
+        if len(found) > 1:
+            hashes = " and ".join(model.hash for model in found)
+            raise UnknownModel(f"{len(found)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
+        return found[0] if found else None
+
+    def _what_is_served(self) -> str:
+        """A sentence with the first models that requests can name."""
+        try:
+            served = [f"{each.id} ({each.names[0]})" for each in self.all()]
+        except EngineError:  # what the server has is unknown
+            served = [f"{each.id} ({each.names[0]})" for each in self._alone.values()]
+        more = f" and {len(served) - 10} more" if served[10:] else ""
+        return f"Served: {', '.join(served[:10])}{more}." if served else "No model is served yet."
+
+    def _named(self, name: str) -> ServedModel:
+        """The model that the user names, opened.
+
+        Raises:
+            UsageError: It does not exist, or gives neither vectors nor term weights.
+            ModelError: Its folder is damaged.
+        """
+        from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
+        from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - likewise
+        from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - likewise
+        from termweave.encoders.model_lookup import resolve  # noqa: PLC0415 - likewise
+
+        folder = read_folder(resolve(name), name=name)
+        manifest = folder.manifest
+        given = {output for output in KINDS if output in manifest.outputs}
+        if "weights" in given and kind_of(manifest).needs_statistics and folder.statistics() is None:
+            given.remove("weights")  # only an index has what the weights depend on
+        outputs = tuple(output for output in KINDS if output in given)
+        if not outputs:
+            raise UsageError(
+                f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights.",
+                "Name an encoder with --model, or serve an index: 'termweave serve --models'.",
+            )
+        weights, dense = (name if output in outputs else "none" for output in ("weights", "dense"))
+        encoder = self._shared(encoders.load(weights, dense))
+        return ServedModel(manifest.hash, (name, manifest.name), outputs, encoder.dimension, encoder)
+
+    def _lineages(self) -> Mapping[str, Lineage]:
+        """Name -> lineage of the live indices that are served, asked for at most every few seconds.
+
+        Raises:
+            EngineError: The server does not answer.
+        """
+        from termweave.search.catalog import lineage  # noqa: PLC0415 - imports wait until a request needs them
+
+        if self._engine is None:
+            return {}
+        asked, live = self._live
+        if time.monotonic() - asked > _LISTED:
+            if self._options.index is not None:
+                concrete = lineage.resolve(self._engine, self._options.index)
+                live = {self._options.index: lineage.read(self._engine, concrete)}
+            else:
+                live = lineage.all_live(self._engine)
+            self._live = (time.monotonic(), live)
+        return live
+
+    def _generation(self, name: str) -> OpenGeneration:
+        """The generation that an index has now, opened. If the server does not answer, the last one that was open counts.
+
+        Raises:
+            UsageError: There is no such index, or it was not made by termweave, or it is not served.
+            ModelError: This host does not have its models.
+        """
+        from termweave.search.catalog import lineage  # noqa: PLC0415 - as above
+
+        if self._engine is None or self._options.index not in {None, name}:
+            raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
+        if (known := self._known(name)) is not None:
+            return known
+        with self._lock:
+            opening = self._opening.setdefault(name, Lock())
+        with opening:  # once, even if many requests come at the same time
+            if (known := self._known(name)) is not None:
+                return known
+            _, last = self._generations.get(name, (0.0, None))
+            try:
+                concrete = lineage.resolve(self._engine, name)
+            except EngineError:
+                if last is None:
+                    raise
+                concrete = last.index
+            generation = last if last is not None and last.index == concrete else self._opened(name, concrete)
+            with self._lock:
+                self._generations[name] = (time.monotonic(), generation)
+                self._generations.move_to_end(name)
+                while len(self._generations) > _OPEN:
+                    self._generations.popitem(last=False)
+            return generation
+
+    def _known(self, name: str) -> OpenGeneration | None:
+        """The generation of an index that was looked up a moment ago."""
+        looked, generation = self._generations.get(name, (float("-inf"), None))
+        return generation if time.monotonic() - looked < _FRESH else None
+
+    def _opened(self, name: str, concrete: str) -> OpenGeneration:
+        """Open a generation with the models that others opened before, and run them once."""
+        from termweave.search.catalog.opening import open_generation  # noqa: PLC0415 - as above
+
+        assert self._engine is not None
+        generation = open_generation(self._engine, concrete, self._options.models or {})
+        generation = replace(generation, encoder=self._shared(generation.encoder))
+        for model in self._of_index(name, generation):
+            model.run_once()
+        return generation
+
+    def _shared(self, encoder: TextEncoder) -> TextEncoder:
+        """The encoder that was opened first for the same models: a model is in memory once."""
+        key = frozenset((output, model.hash) for output, model in encoder.models.items())
+        with self._lock:
+            return self._encoders.setdefault(key, encoder)
+
+    def _of_index(self, name: str, generation: OpenGeneration) -> list[ServedModel]:
+        """The models of an index, each with its outputs: one model may be that of vectors and of term weights."""
+        models, stored = generation.encoder.models, {signal.name for signal in generation.layout.signals}
+        called = {model.hash: model.name for model in models.values()}
+        served = []
+        for hash_, called_as in called.items():
+            given = {output.removesuffix("_query") for output, model in models.items() if model.hash == hash_} & stored
+            outputs = tuple(output for output in KINDS if output in given)
+            dimension = generation.encoder.dimension if "dense" in given else None
+            served.append(
+                ServedModel(hash_, (called_as,), outputs, dimension, generation.encoder, name, generation, self._engine)
+            )
+        return served
+
+
+def _finite(numbers: Any) -> bool:
+    import numpy as np  # noqa: PLC0415 - comes with the models
+
+    return bool(np.isfinite(numbers).all())
+
+
+def _not_finite(name: str) -> ModelError:
+    return ModelError(
+        f"The model {name!r} gave a number that is not finite.",
+        "The model folder is damaged or was exported from a diverged training.",
+    )
