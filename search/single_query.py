@@ -131,7 +131,7 @@ def prepare(
     where, vectors = clauses(asked.where, generation.layout, dialect_of(engine.capabilities)), None
     if like:
         words = encode(generation, [readable(query)])[0] if query.strip() else None
-        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout.signals, words)
+        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout, words)
         encoded, vectors, where = liked.query, liked.vectors, [*where, liked.left_out]
     else:
         (encoded,) = encode(generation, [readable(query)])
@@ -179,7 +179,7 @@ def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, 
         page = explanation.with_word_effects(page, places)
     if asked.highlight:
         signals = generation.signals(prepared.retrieval.signals)
-        page = highlighting.with_highlights(engine, generation.index, generation.encoder, signals, prepared.query, page)
+        page = highlighting.with_highlights(engine, generation, signals, prepared.query, page)
     return page
 
 

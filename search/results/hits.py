@@ -147,6 +147,8 @@ def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str
     the source: numbers of the signals and digests are read only if they are named.
     """
     fields = stored_names(fields, opened.layout)
+    if opened.layout.application is not None and not {*fields}.isdisjoint(_SHADED):
+        fields = (*fields, *opened.layout.text_fields)
     long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
     parameters = {"_source_includes": ",".join(sorted({*fields, *long, *_ALWAYS}))}
     if any("*" in name for name in fields) and (left := _hidden(opened) - {name.partition(".")[0] for name in fields}):
@@ -187,6 +189,7 @@ def _stored(
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
+    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
     # Not in real time, so that the fields are from the same refresh as the search.
     params = {**source_parameters(fields, opened), "realtime": False}
 
@@ -197,7 +200,7 @@ def _stored(
         return entries
 
     stored = {
-        document: as_written(entry["_source"])
+        document: with_text(as_written(entry["_source"]))
         for document, entry in zip(keys.values(), engine.repeat(read), strict=True)
         if entry.get("found") and entry["_source"].get("id") == document  # the key of a passage is not the id of a document
     }

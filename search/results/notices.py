@@ -85,13 +85,7 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
     expressions = [each for each in where if isinstance(each, filter_grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(engine, index, layout, expressions)
-    columns = _of_the_index(engine, index, list(unknown.values()))
-    if columns:
-        yield (
-            f"Filter expressions read metadata, and this index has {few([repr(name) for name in columns])} as {'a field' if len(columns) == 1 else 'fields'} "
-            'beside it: write a clause of the query DSL, such as {"match": {FIELD: VALUE}} or {"range": {FIELD: {"gte": 1}}}.'
-        )
-    yield from (_nowhere(name, layout) for name in unknown.values() if name not in columns)
+    yield from (_nowhere(name, layout) for name in unknown.values())
     missing = list(unknown)
     if empty and where:
         nowhere, unmatched = filters.unmet(engine, index, clauses)
@@ -123,6 +117,8 @@ def _unknown_to_filters(
     engine: Engine, index: str, layout: DocumentLayout, expressions: Sequence[filter_grammar.FilterExpression]
 ) -> dict[str, str]:
     """The fields of filter expressions that no document has: stored name -> name as written. Typed fields need no request."""
+    if layout.application is not None:  # its mapping was asked already
+        return {}
     doubtful = {
         stored: name
         for expression in expressions
@@ -130,12 +126,6 @@ def _unknown_to_filters(
         if _short(stored) not in layout.types and name != "id" and name not in layout.extra
     }
     return {stored: doubtful[stored] for stored in filters.absent(engine, index, list(doubtful))} if doubtful else {}
-
-
-def _of_the_index(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
-    """The names among these that are fields of the index itself, as in an enriched index."""
-    missing = filters.absent(engine, index, names) if names else []
-    return [name for name in names if name not in missing]
 
 
 def _nowhere(name: str, layout: DocumentLayout) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.search.paging import MAX_DEPTH
-from termweave.signals import typed_fields
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -118,11 +117,12 @@ def _column(name: str, layout: DocumentLayout) -> str:
     Raises:
         UsageError: The index has no such typed field.
     """
-    if name == "id" or name in layout.extra:
-        return name
-    if name in layout.types:
-        return f"{typed_fields.FIELD}.{name}"
-    if layout.types:
+    column = layout.column(name)
+    if column is not None and column.kind != "text":
+        return column.field
+    if layout.application is not None:
+        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword."
+    elif layout.types:
         hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."
     else:
         hint = (
