@@ -15,6 +15,7 @@ DESCRIPTIONS = {
     "Explanation.excluded": "The filter excludes the document.",
     "Search.facets": "Field -> how many candidates have each of its most frequent values.",
     "Search.cut_short": "The rerankers whose time budget ended before they had scored their candidates.",
+    "Search.warnings": "Sentences, for example that the hits were found by vectors alone, or that no hit has a requested field.",
     "Encode.generation": "The generation whose models and statistics encoded the queries.",
     "Encoded.weights": "Term -> weight, heaviest first; null without a weights model.",
     "Encoded.vector": "Vector of unit length; null without a dense model.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -125,6 +125,16 @@ def _texts(name: str, what: str, entry: str, given: object) -> list[str]:
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
     return texts
+
+
+def _field_names(name: str) -> Callable[[object], list[str]]:
+    """Return the check of a list of names of fields, which may be separated by commas, too: in Python and the API as on the command line."""
+
+    def names(given: object) -> list[str]:
+        entries = _texts(name, "names", "The name of a field", given)
+        return [part.strip() for entry in entries for part in entry.split(",") if part.strip()]
+
+    return names
 
 
 def _listed(name: str, what: str, given: object) -> list[Any]:
@@ -275,7 +285,7 @@ class SearchOptions(RankingOptions):
             "Stored fields of each hit, separated by commas; an entry of the metadata is named as in --filter, and '*' in a name stands for "
             "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.",
             "NAMES",
-            convert=lambda names: _texts("fields", "names", "The name of a field", names),
+            convert=_field_names("fields"),
         ),
     ] = FIELDS
     facets: Annotated[
@@ -285,7 +295,7 @@ class SearchOptions(RankingOptions):
             "FIELD",
             flag="--facet",
             repeatable=True,
-            convert=lambda names: _texts("facets", "names", "The name of a field", names),
+            convert=_field_names("facets"),
         ),
     ] = ()
     sort: Annotated[

@@ -41,6 +41,7 @@ CutShort = TypedDict("CutShort", {"name": str, "scored": int, "candidates": int}
 Search = TypedDict("Search", {
     "schema": str, "query": str, "took_ms": float, "hits": Sequence[HitAnswer], "dropped": NotRequired[Mapping[str, Sequence[str]]],
     "facets": NotRequired[Mapping[str, Sequence[Facet]]], "cut_short": NotRequired[Sequence[CutShort]],
+    "warnings": NotRequired[Sequence[str]],
 })
 Explain = TypedDict("Explain", {"schema": str, "query": str, "hit": HitAnswer})
 Request = TypedDict("Request", {

@@ -104,7 +104,7 @@ SEARCH = (
     *_COMMON,
     Parameter("k", "How many hits.", "count", 10, 1, 1_000),
     Parameter("from", "How many hits to skip.", "count", 0, 0, 9_000),
-    Parameter("fields", "Stored fields of each hit; may be repeated. Default: title, text and metadata.", "texts", ()),
+    Parameter("fields", "Stored fields of each hit, separated by commas; may be repeated. Default: title, text and metadata.", "texts", ()),
     Parameter("facet", "Count the values of this metadata field among the candidates; may be repeated.", "texts", ()),
     Parameter("sort", "Sort the candidates by this metadata field; FIELD:desc begins with the highest value."),
     Parameter("like", "Id of a document: search for similar ones; may be repeated.", "texts", ()),

@@ -26,6 +26,8 @@ def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
         "took_ms": round(took, 3),
         "hits": [hit.as_dict() for hit in answer.hits],
     }
+    if answer.remarks:
+        result["warnings"] = list(answer.remarks)
     if answer.dropped:
         result["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
     if answer.facets:

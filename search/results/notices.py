@@ -73,8 +73,8 @@ def collect(
         )
     if shown and (unknown := _unknown(opened, shown, fields)):
         remarks.append(
-            f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
-            "The source's other fields are in metadata: metadata.NAME requests one of them."
+            f"Neither these hits nor the index's mapping have {_listed(unknown)}."
+            + " The source's other fields are in metadata: metadata.NAME requests one of them." * (opened.layout.application is None)
         )
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found))
 
@@ -172,7 +172,8 @@ def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
 
 def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
     """The requested fields that neither a hit nor the mapping has."""
-    unknown = [field for field in fields if field not in opened.layout.names]
+    known = opened.layout.names | (opened.layout.application.columns.keys() if opened.layout.application else set())
+    unknown = [field for field in fields if field not in known]
     if not unknown:
         return []
     names = {name for hit in shown for name, _ in flat(hit.fields)}
