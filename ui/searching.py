@@ -84,9 +84,17 @@ def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **
 
 def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The options of `Index.answer` that say what is shown, as far as a request has them."""
-    names = {"k": "k", "from": "start", "fields": "fields", "facet": "facets", "sort": "sort", "like": "like"}
+    names = {
+        "k": "k",
+        "from": "start",
+        "fields": "fields",
+        "facet": "facets",
+        "sort": "sort",
+        "like": "like",
+        "min_score": "min_score",
+    }
     options = {option: values[name] for name, option in names.items() if name in known and values[name] not in (None, ())}
-    return options | {name: values[name] for name in ("explain", "highlight") if name in known}
+    return options | {name: values[name] for name in ("explain", "highlight", "totals") if name in known}
 
 
 def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:

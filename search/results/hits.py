@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
+    from termweave.search.retrieval.totals import Totals
     from termweave.signals import DocumentLayout
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
@@ -54,6 +55,7 @@ class Answer:
         remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
         cut_short: The rerankers whose time budget ended before they had scored their candidates.
         facets: Field -> how many candidates have each of its most frequent values.
+        totals: How many documents are ranked, pass the filters, and contain a word of the query; None if nobody asked.
     """
 
     hits: Hits
@@ -61,6 +63,7 @@ class Answer:
     remarks: tuple[str, ...] = ()
     cut_short: tuple[CutShort, ...] = ()
     facets: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
+    totals: Totals | None = None
 
     def __repr__(self) -> str:
         return "\n".join([repr(self.hits), *self._below()])
@@ -77,7 +80,8 @@ class Answer:
         }
         dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
         return [
-            *(f"{name}: {values}" for name, values in counts.items()),
+            *(f"{name}, among the candidates: {values}" for name, values in counts.items()),
+            *([str(self.totals)] if self.totals else []),
             *self.remarks,
             *dropped,
             *(f"{cut}." for cut in self.cut_short),

@@ -32,6 +32,8 @@ def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
         result["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
     if answer.facets:
         result["facets"] = {name: [asdict(value) for value in values] for name, values in answer.facets.items()}
+    if answer.totals:
+        result["totals"] = asdict(answer.totals)
     if answer.cut_short:
         result["cut_short"] = [asdict(each) for each in answer.cut_short]
     return result

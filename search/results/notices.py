@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from termweave.records import Hit
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.options import SearchOptions
-    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.single_query import SearchRound
     from termweave.signals import DocumentLayout
 
 #: What looks like an operator of another search engine: words in quotes, +word, -word; not the inches of a 5" or 27" screen.
@@ -33,7 +33,7 @@ _LONG = 40
 def collect(
     engine: Engine,
     opened: OpenGeneration,
-    candidates: Candidates,
+    searched: SearchRound,
     shown: Sequence[Hit],
     asked: SearchOptions,
     fields: Sequence[str],
@@ -44,13 +44,21 @@ def collect(
     Args:
         engine: The server. A request is sent only if the search found nothing.
         opened: The generation that answered.
-        candidates: The candidates.
+        searched: The last search, with its candidates and ranked documents.
         shown: The hits of the page.
         asked: The options of the search.
         fields: The requested stored fields, as `hits.stored_names`.
         found: How many documents the search ranked, on all pages.
     """
-    remarks = []
+    candidates, remarks = searched.candidates, []
+    if not found and searched.ranked:
+        remarks.append(f"The minimum score leaves out all {counted(searched.ranked, 'candidate')} of the query.")
+    if asked.sort and found and asked.min_score is None:
+        scores = [place.score for place in searched.places]
+        remarks.append(
+            f"All {counted(found, 'candidate')} of the query are sorted, weak ones, too: their scores go from {max(scores):.4g} down to "
+            f"{min(scores):.4g}. A minimum score leaves weak ones out."
+        )
     if found and not shown:
         ranked = counted(found, "document")
         remarks.append(f"The search ranks {ranked}, and this page begins after {asked.start:,} of them.")
@@ -74,9 +82,10 @@ def collect(
     if shown and (unknown := _unknown(opened, shown, fields)):
         remarks.append(
             f"Neither these hits nor the index's mapping have {_listed(unknown)}."
-            + " The source's other fields are in metadata: metadata.NAME requests one of them." * (opened.layout.application is None)
+            + " The source's other fields are in metadata: metadata.NAME requests one of them."
+            * (opened.layout.application is None)
         )
-    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found))
+    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not searched.ranked))
 
 
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:

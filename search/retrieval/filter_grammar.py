@@ -36,8 +36,6 @@ _EXISTS = re.compile(r"exists\s*\(([^()]*)\)", re.IGNORECASE)
 _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 #: Brackets and NOTs inside one another.
 _DEEPEST = 50
-#: The format of the dates that `typed_fields.date_interval` gives.
-_INSTANT = "strict_date_optional_time"
 
 
 @dataclass(frozen=True)
@@ -234,6 +232,17 @@ class _Reader:
         return match is not None
 
 
+def quoted(value: str) -> str:
+    r"""A value in quotes, so that it may contain anything.
+
+    Example:
+        >>> quoted('27" AND more')
+        '"27\\\\" AND more"'
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
@@ -278,7 +287,7 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
         clause = _bounded(name, operator, value, column)
         # An application may store dates in a format of its own, in which the bounds are not written.
         ((_, bounds),) = clause["range"].items()
-        return {"range": {column.field: bounds | {"format": _INSTANT}}} if column.kind == "date" else clause
+        return {"range": {column.field: bounds | {"format": typed_fields.INSTANT}}} if column.kind == "date" else clause
     converted = typed_fields.convert(column.kind, value)
     if converted is None:
         raise UsageError(f"The field {name!r} holds {typed_fields.TYPES[column.kind]}, and {value!r} is not one of these.")
