@@ -237,7 +237,7 @@ def quoted(value: str) -> str:
 
     Example:
         >>> quoted('27" AND more')
-        '"27\\\\" AND more"'
+        '"27\\" AND more"'
     """
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
