@@ -186,7 +186,7 @@ def json_value(value: Any) -> Any:
     for kind, convert in _CONVERTED:
         if isinstance(value, kind):
             return convert(value)
-    if type(value).__str__ is object.__str__:
+    if not any("__str__" in vars(kind) for kind in type(value).__mro__[:-1]):
         raise BadLine(f"a value of the type {type(value).__name__} has no text")
     return str(value)
 

@@ -76,7 +76,8 @@ def parse(value: Any) -> Any:
         value = str(value)
     if not isinstance(value, str):
         return value
-    final, signals = -math.inf, {}
+    final = -math.inf
+    signals: dict[str, float] = {}
     for entry in value.split(","):
         match = _ENTRY.fullmatch(entry.strip())
         try:
