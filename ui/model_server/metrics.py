@@ -50,7 +50,7 @@ class Metrics:
         self._batches = Histogram(_SIZES)
 
     def answered(self, endpoint: str, status: int, texts: int, seconds: float) -> None:
-        """Count a request to an endpoint ("embeddings", "sparse"), the texts of a successful one, and how long it took."""
+        """Count a request to an endpoint ("embeddings", "sparse", "query"), the texts of a successful one, and how long it took."""
         with self._lock:
             self._requests[endpoint, status] += 1
             self._texts[endpoint] += texts

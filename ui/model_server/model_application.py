@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from termweave.errors import TermweaveError, UsageError
-from termweave.ui.model_server import encoding_request, openapi_document
+from termweave.search.retrieval import client_query
+from termweave.ui.model_server import encoding_request, openapi_document, query_request
 from termweave.ui.model_server.encoding_queue import EncodingQueue, QueueFull
 from termweave.ui.model_server.encoding_request import TooMuch
 from termweave.ui.model_server.metrics import Metrics
@@ -27,13 +28,12 @@ from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import data, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
 
     from termweave.engine import Engine
-    from termweave.ui.model_server.encoding_request import EncodingRequest
     from termweave.ui.model_server.served_models import ServedModel
     from termweave.ui.serve_options import ServeOptions
 
@@ -74,7 +74,8 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
 
     app = Starlette(
         routes=[
-            *(Route(f"/v1/{name}", partial(_encode, name=name), methods=["POST"]) for name in KINDS.values()),
+            *(Route(f"/v1/{name}", partial(_answer, name=name, make=_encoded), methods=["POST"]) for name in KINDS.values()),
+            Route("/v1/query", partial(_answer, name="query", make=_rewritten), methods=["POST"]),
             Route("/v1/models", _models),
             Route("/health", _health),
             Route("/ready", _ready),
@@ -84,6 +85,7 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
         exception_handlers={TermweaveError: _failed, HTTPException: _refused, Exception: _fault},
     )
     app.router.redirect_slashes = False
+    app.state.engine = engine
     app.state.models = ServedModels(engine, options)
     app.state.metrics = Metrics()
     app.state.ending = lambda: False
@@ -107,14 +109,14 @@ def _error(status: int, message: str, kind: str, code: str) -> Response:
     return data({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
 
 
-async def _encode(request: Request, name: str) -> Response:
-    """Answer `/v1/embeddings` or `/v1/sparse`, and count the request."""
+async def _answer(
+    request: Request, name: str, make: Callable[[Request, str, bytes], Awaitable[tuple[Response, int]]]
+) -> Response:
+    """Answer `/v1/NAME`, and count the request. `make` gives the answer and the number of texts that were encoded."""
     began, texts, status = time.perf_counter(), 0, int(HTTPStatus.INTERNAL_SERVER_ERROR)
     try:
-        body = await request.body()
-        asked = await _off_loop(len(body) > _LARGE, encoding_request.read, body)
-        response = await _encoded(request, name, asked)
-        status, texts = response.status_code, len(asked.texts)
+        response, texts = await make(request, name, await request.body())
+        status = response.status_code
     except ClientDisconnect:
         status = _CLIENT_GONE
         response = Response(status_code=status)
@@ -134,9 +136,10 @@ async def _encode(request: Request, name: str) -> Response:
     return response
 
 
-async def _encoded(request: Request, name: str, asked: EncodingRequest) -> Response:
+async def _encoded(request: Request, name: str, body: bytes) -> tuple[Response, int]:
     """The vectors or term weights of the texts of a request."""
     state = request.app.state
+    asked = await _off_loop(len(body) > _LARGE, encoding_request.read, body)
     model: ServedModel = state.models.recent(asked.model) or await run_in_threadpool(state.models.find, asked.model)
     output = next(each for each, endpoint in KINDS.items() if endpoint == name)
     if output not in model.outputs:
@@ -149,12 +152,31 @@ async def _encoded(request: Request, name: str, asked: EncodingRequest) -> Respo
     results = await _awaited(request, state.queue.submit(lane, encode, asked.texts))
     if output == "weights":
         rows = [{"object": "sparse", "index": place, "embedding": each} for place, each in enumerate(results)]
-        return data({"object": "list", "model": asked.model, "data": rows})
+        return data({"object": "list", "model": asked.model, "data": rows}), len(asked.texts)
     tokens = sum(count for _, count in results)
     vectors = [_as_base64(vector) if asked.base64 else vector for vector, _ in results]
     rows = [{"object": "embedding", "index": place, "embedding": each} for place, each in enumerate(vectors)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return data({"object": "list", "model": asked.model, "data": rows, "usage": usage})
+    return data({"object": "list", "model": asked.model, "data": rows, "usage": usage}), len(asked.texts)
+
+
+async def _rewritten(request: Request, name: str, body: bytes) -> tuple[Response, int]:
+    """The query of learned search for the query of an application, which a search pipeline of `termweave connect` sends."""
+    state = request.app.state
+    asked = query_request.read(body)
+    generation = state.models.known(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
+    query_request.check(asked, generation)
+    found = client_query.read(asked.query)
+    if found is None:
+        return data({"query": asked.query}), 0
+    outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
+    encoder = generation.encoder.only(outputs)
+    encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
+    (encoded,) = await _awaited(request, state.queue.submit((generation.index, name, outputs), encode, [found.words]))
+    query = await run_in_threadpool(
+        client_query.rewritten, state.engine, generation, encoded, asked.signals, found.where, asked.depth
+    )
+    return data({"query": query}), 1
 
 
 async def _off_loop(large: bool, function: Any, *arguments: Any) -> Any:  # noqa: FBT001 - of this module

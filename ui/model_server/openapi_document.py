@@ -26,6 +26,19 @@ _REQUEST = {
         "user": {"description": "Is not read."},
     },
 }
+_OBJECT = {"type": "object"}
+_QUERY = {
+    "type": "object",
+    "required": ["index", "models", "signals", "depth", "query"],
+    "additionalProperties": False,
+    "properties": {
+        "index": {"type": "string"},
+        "models": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Output -> hash of the model."},
+        "signals": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "depth": {"type": "integer", "minimum": 1, "maximum": 10_000},
+        "query": _OBJECT,
+    },
+}
 _ERROR = {
     "type": "object",
     "required": ["error"],
@@ -75,6 +88,14 @@ def document() -> dict[str, Any]:
                 "post": _operation("embeddings", "Vectors of texts, as OpenAI's API gives them.", embeddings, _REQUEST)
             },
             "/v1/sparse": {"post": _operation("sparse", "Term weights of texts.", sparse, _REQUEST)},
+            "/v1/query": {
+                "post": _operation(
+                    "query",
+                    "A query of OpenSearch, rewritten to learned search.",
+                    {"required": ["query"], "properties": {"query": _OBJECT}},
+                    _QUERY,
+                )
+            },
             "/v1/models": {
                 "get": _operation(
                     "models", "The models that requests can name.", {"properties": {"data": {"type": "array", "items": _MODEL}}}

@@ -167,7 +167,7 @@ class ServedModels:
             model.run_once()
         for name in list(self._lineages())[:_OPEN]:
             try:
-                self._generation(name)
+                self.generation(name)
             except (UsageError, ModelError) as error:
                 if self._options.index is not None:
                     raise
@@ -179,7 +179,7 @@ class ServedModels:
         served = {model.id: model for model in self._alone.values()}
         for name in self._lineages():
             try:
-                generation = self._generation(name)
+                generation = self.generation(name)
             except TermweaveError:
                 continue
             for model in self._of_index(name, generation):
@@ -209,7 +209,7 @@ class ServedModels:
         if not at:
             raise UnknownModel(f"No model {wanted!r} is served.", self._what_is_served())
         try:
-            generation = self._generation(index)
+            generation = self.generation(index)
         except (UsageError, ModelError) as error:
             raise UnknownModel(f"No model {wanted!r} is served. {error.message}", error.hint) from None
         models = self._of_index(index, generation)
@@ -290,7 +290,7 @@ class ServedModels:
             self._live = (time.monotonic(), live)
         return live
 
-    def _generation(self, name: str) -> OpenGeneration:
+    def generation(self, name: str) -> OpenGeneration:
         """The generation that an index has now, opened. If the server does not answer, the last one that was open counts.
 
         Raises:
@@ -301,12 +301,12 @@ class ServedModels:
 
         if self._engine is None or self._options.index not in {None, name}:
             raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
-        if (known := self._known(name)) is not None:
+        if (known := self.known(name)) is not None:
             return known
         with self._lock:
             opening = self._opening.setdefault(name, Lock())
         with opening:  # once, even if many requests come at the same time
-            if (known := self._known(name)) is not None:
+            if (known := self.known(name)) is not None:
                 return known
             _, last = self._generations.get(name, (0.0, None))
             try:
@@ -323,7 +323,7 @@ class ServedModels:
                     self._generations.popitem(last=False)
             return generation
 
-    def _known(self, name: str) -> OpenGeneration | None:
+    def known(self, name: str) -> OpenGeneration | None:
         """The generation of an index that was looked up a moment ago."""
         looked, generation = self._generations.get(name, (float("-inf"), None))
         return generation if time.monotonic() - looked < _FRESH else None

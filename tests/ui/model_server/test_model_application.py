@@ -406,7 +406,7 @@ def test_requests_of_every_kind_are_answered_as_described(alone):
             tried.add(case.operation.path)
 
         probe()
-    assert tried == {"/v1/embeddings", "/v1/sparse", "/v1/models", "/health", "/ready", "/metrics"}
+    assert tried == {"/v1/embeddings", "/v1/sparse", "/v1/query", "/v1/models", "/health", "/ready", "/metrics"}
 
 
 def test_the_bounds_of_a_request_fit_the_bounds_of_the_queue():

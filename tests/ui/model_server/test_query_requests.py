@@ -1,0 +1,87 @@
+"""`/v1/query`: the query of an application becomes the query that termweave sends."""
+
+from __future__ import annotations
+
+import pytest
+
+from termweave.search import Index
+from termweave.ui.model_server import model_application
+from termweave.ui.serve_options import ServeOptions
+from tests.ui.conftest import URL
+
+SHIPPED = "508e65cdb08deb3f"
+WORDS = {"match": {"text": "run a function later"}}
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def ask(opensearch_engine, attacked):
+    """Send a query as the search pipeline of the index does; fields replace those that it sends."""
+    from starlette.testclient import TestClient
+
+    app = model_application.create(opensearch_engine, ServeOptions(serves_models=True, index=attacked))
+    client = TestClient(app, base_url=URL)
+    usual = {"index": attacked, "models": {"weights": SHIPPED, "dense": SHIPPED}, "signals": ["weights", "dense"], "depth": 20}
+
+    def call(query, **fields):
+        return client.post("/v1/query", json={**usual, "query": query, **fields})
+
+    call.client = client
+    return call
+
+
+def test_the_query_is_the_one_that_termweave_sends(ask, opensearch_engine, attacked):
+    query = ask(WORDS).json()["query"]
+    index = Index.open(opensearch_engine, attacked)
+    requests = index.requests("run a function later", mode="hybrid@min-max", server_fusion=True, candidates=20)
+    ours = requests[0]["body"][1]["query"]["hybrid"]
+    assert query["hybrid"]["pagination_depth"] == ours["pagination_depth"] == 20
+    sparse, vector = query["hybrid"]["queries"]
+    assert sparse == ours["queries"][0]
+    assert vector["knn"]["vector"]["vector"] == pytest.approx(ours["queries"][1]["knn"]["vector"]["vector"].tolist(), abs=1e-7)
+
+
+def test_filters_are_in_every_clause(ask):
+    only = {"terms": {"id": ["json"]}}
+    sparse, vector = ask({"bool": {"must": [WORDS], "filter": [only]}}).json()["query"]["hybrid"]["queries"]
+    assert sparse["bool"]["filter"] == [only]
+    assert vector["knn"]["vector"]["filter"] == {"bool": {"filter": [only]}}
+
+
+def test_there_is_a_clause_for_each_weight_of_the_pipeline(ask):
+    sparse, vector = ask({"match": {"text": "!!!"}}).json()["query"]["hybrid"]["queries"]
+    assert sparse == {"match_none": {}}
+    assert "knn" in vector
+    assert ask({"match": {"text": "  "}}).json()["query"]["hybrid"]["queries"] == [{"match_none": {}}] * 2
+    assert "neural_sparse" in ask(WORDS, signals=["weights"], models={"weights": SHIPPED}).json()["query"]
+
+
+def test_a_query_without_words_comes_back(ask):
+    for query in ({"match_all": {}}, {"query_string": {"query": "title:json"}}):
+        assert ask(query).json() == {"query": query}
+
+
+@pytest.mark.parametrize(
+    ("query", "fields", "status", "message"),
+    [
+        (
+            WORDS,
+            {"models": {"dense": "0" * 16}},
+            404,
+            "was built with the dense model 508e65cdb08deb3f, and its search pipeline was made for",
+        ),
+        (WORDS, {"signals": ["learned"]}, 404, "does not have the signal 'learned' any more"),
+        (WORDS, {"index": "another"}, 400, "The index 'another' is not served here"),
+        (WORDS, {"depth": 0}, 400, "'depth' has a value that it cannot have"),
+        (WORDS, {"depth": "20"}, 400, "'depth' is not of the type int"),
+        (WORDS, {"signals": []}, 400, "'signals'"),
+        (WORDS, {"more": 1}, 400, "exactly the fields index, models, signals, depth, query"),
+        ({"nested": {"path": "x", "query": WORDS}}, {}, 400, "cannot be taken out of 'nested'"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_sentence(ask, query, fields, status, message):
+    answer = ask(query, **fields)
+    assert answer.status_code == status, answer.text
+    assert message in answer.json()["error"]["message"]
+    assert ask.client.post("/v1/query", content=b"{", headers={"content-type": "application/json"}).status_code == 400

@@ -1,0 +1,78 @@
+"""What a request to `/v1/query` says, checked: a query of the server's own language that a search pipeline has rewritten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.errors import UsageError
+from termweave.ui.model_server.served_models import UnknownModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.search.catalog.opening import OpenGeneration
+
+_ADVICE = "Run 'termweave connect' for the index again."
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """What a search pipeline asks for.
+
+    Attributes:
+        index: Name of the index.
+        models: Output -> hash of the model that the index must have.
+        signals: Names of the signals, in the order of the pipeline's weights.
+        depth: How many documents each signal returns.
+        query: The query that the application sent.
+    """
+
+    index: str
+    models: Mapping[str, str]
+    signals: tuple[str, ...]
+    depth: int
+    query: Mapping[str, Any]
+
+
+def read(body: bytes) -> QueryRequest:
+    """Read the body of a request.
+
+    Raises:
+        UsageError: It is not what the API takes; the message says where.
+    """
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"The body is not JSON: {error}.", _ADVICE) from None
+    kinds = {"index": str, "models": dict, "signals": list, "depth": int, "query": dict}
+    if not isinstance(given, dict) or given.keys() != kinds.keys():
+        raise UsageError(f"The body does not have exactly the fields {', '.join(kinds)}.", _ADVICE)
+    for name, kind in kinds.items():
+        if not isinstance(given[name], kind):
+            raise UsageError(f"{name!r} is not of the type {kind.__name__}.", _ADVICE)
+    texts = [*given["models"].values(), *given["signals"]]
+    if not all(isinstance(text, str) for text in texts) or not 1 <= given["depth"] <= 10_000 or not given["signals"]:
+        raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
+    return QueryRequest(given["index"], given["models"], tuple(given["signals"]), given["depth"], given["query"])
+
+
+def check(asked: QueryRequest, generation: OpenGeneration) -> None:
+    """Refuse a request whose pipeline was made for other models or signals than the index has now.
+
+    Raises:
+        UnknownModel: It was. Another model would give wrong scores.
+    """
+    built = {output: model.hash for output, model in generation.lineage.models.items()}
+    for output, wanted in asked.models.items():
+        if built.get(output) != wanted:
+            raise UnknownModel(
+                f"The index {asked.index!r} was built with the {output} model {built.get(output, 'none')}, and its search pipeline was made "
+                f"for {wanted}.",
+                _ADVICE,
+            )
+    stored = {signal.name for signal in generation.layout.signals}
+    if missing := [name for name in asked.signals if name not in stored]:
+        raise UnknownModel(f"The index {asked.index!r} does not have the signal {missing[0]!r} any more.", _ADVICE)
