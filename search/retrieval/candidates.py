@@ -13,7 +13,7 @@ from termweave.engine.client.server_errors import hint_for
 from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
-from termweave.signals.layout import DocumentLayout, stored_text
+from termweave.signals.layout import stored_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from termweave.signals import Clause, Signal
 
 _NO_FIELDS: dict[str, Any] = {}
-#: The layout of an index that termweave built, as far as title and text go.
-_LAYOUT = DocumentLayout(())
 #: Part of the server's reason if a shard has no living copy -> what to do.
 _MISSING = "Search rejected due to missing shards"
 MISSING_HINT = "Start the nodes that are down; 'GET /_cluster/health?level=indices' shows which indices are red."
@@ -112,7 +110,6 @@ def gather(
     prepared: Sequence[SignalRequests],
     signals: Sequence[Signal | FusedList],
     window: int | None = None,
-    layout: DocumentLayout = _LAYOUT,
 ) -> tuple[list[Candidates], set[str]]:
     """Send the searches of several queries as one `_msearch`.
 
@@ -122,7 +119,6 @@ def gather(
         prepared: The searches of each query.
         signals: The signals that the searches were built from.
         window: How many documents of each list count in the fusion; None: all.
-        layout: Says which stored fields are title and text.
 
     Returns:
         The candidates of each query, and the concrete indices that answered.
@@ -143,7 +139,7 @@ def gather(
     gathered = []
     for requests in prepared:
         answered = [(name, clause, next(remaining)) for name, clause in requests.clauses.items()]
-        gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen, layout))
+        gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen))
     return gathered, seen
 
 
@@ -172,7 +168,6 @@ def _candidates(
     signals: Mapping[str, Signal | FusedList],
     window: int | None,
     seen: set[str],
-    layout: DocumentLayout,
 ) -> Candidates:
     """The candidates of one query.
 
@@ -182,7 +177,6 @@ def _candidates(
         signals: Name -> signal.
         window: How many documents of each list count in the fusion; None: all.
         seen: The function adds the concrete indices that answered.
-        layout: Says which stored fields are title and text.
     """
     lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
@@ -205,7 +199,7 @@ def _candidates(
             if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                 vectors[identity] = fields[VECTOR_FIELD][0]
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
-                texts[identity] = rank, _content(layout.with_text(hit["_source"]))
+                texts[identity] = rank, _content(hit["_source"])
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     contents = {document: text for document, (_, text) in texts.items()}

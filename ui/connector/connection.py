@@ -78,7 +78,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     if made.passages:
         raise UsageError(
             f"{name!r} holds passages, and a search pipeline cannot group them by document.",
-            "Index without --passages, or search with termweave.",
+            "Index without --passage-size, or search with termweave.",
         )
     mode, reranking = choose(made, options.mode, None)
     notes = []

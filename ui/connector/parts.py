@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: Stored numbers, which an application does not read.
 _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
-#: Milliseconds that the server waits for a connection to the model server, and for its answer.
-_CONNECT, _READ = 1_000, 10_000
+#: Seconds that the server waits for a connection to the model server, and for its answer (3.6.0 counts seconds).
+_CONNECT, _READ = 1, 10
 #: IndexConnections that a node keeps to the model server: ml-commons refuses searches beyond them.
 _CONNECTIONS = 100
 

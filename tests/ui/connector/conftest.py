@@ -1,0 +1,108 @@
+"""A server with ml-commons, a model server as a process of its own, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from termweave.cli import run
+from termweave.engine import connect
+from termweave.engine.embedded import node
+from termweave.settings import load
+
+DOCUMENTS = {
+    "timer": "A thread that runs a function after a given number of seconds.",
+    "json": "Parse a JSON document from a string and return the Python object.",
+    "path": "Join one or more path components intelligently.",
+    "csv": "Iterate over the lines of a CSV file as lists of strings.",
+    "random": "Pick a random element from a sequence that is not empty.",
+}
+
+
+@pytest.fixture(scope="session")
+def ml_engine():
+    """A connection to a server with ml-commons: that of $OPENSEARCH_URL if it has the plugin, else one that starts here."""
+    if url := os.environ.get("OPENSEARCH_URL"):
+        with connect(load(url=url)) as engine:
+            if "opensearch-ml" in engine.capabilities.plugins:
+                yield engine
+                return
+    with tempfile.TemporaryDirectory(prefix="termweave-ml-") as folder:
+        home = Path(folder)
+        home.chmod(0o711)
+        try:
+            with connect(load(url=node.start(home=home, ml=True, heap=1024).url)) as engine:
+                yield engine
+        finally:
+            node.wipe(home)
+
+
+@pytest.fixture
+def termweave(ml_engine, monkeypatch, capsys):
+    """Run a verb on that server: returns what it printed; `status` is the expected one."""
+    monkeypatch.setenv("OPENSEARCH_URL", ml_engine.url)
+
+    def call(*arguments, status=0):
+        ended = run([str(each) for each in arguments])
+        printed = capsys.readouterr()
+        assert ended == status, printed.err
+        return printed.out if status == 0 else printed.err
+
+    return call
+
+
+@pytest.fixture
+def fresh(ml_engine, termweave):
+    """A name of one's own; its index and connection are removed afterwards."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    yield name
+    termweave("connect", name, "--remove")
+    ml_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.fixture
+def small(fresh, termweave, tmp_path):
+    """The name of an index of five documents."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in DOCUMENTS.items()))
+    termweave("index", corpus, fresh)
+    return fresh
+
+
+@contextmanager
+def serving(url, name, *options):
+    """The address of `termweave serve NAME --models`, which ends with the block."""
+    command = [sys.executable, "-m", "termweave", "serve", name, "--models", "--port", "0", "--json", *options]
+    environment = {**os.environ, "OPENSEARCH_URL": url}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            text = ""
+            while not text.endswith("}\n"):  # the JSON has several lines
+                line = server.stdout.readline()
+                assert line, "the model server ended"
+                text += line
+            yield json.loads(text)["url"].rstrip("/")
+        finally:
+            server.terminate()
+
+
+@pytest.fixture
+def search(ml_engine):
+    """Send a match query as an application does: ids and scores of the hits."""
+
+    def call(name, words, *, learned=True, **body):
+        params = {"search_pipeline": f"{name}-learned"} if learned else {}
+        query = {"match": {"text": words}} if isinstance(words, str) else words
+        body = {"query": query, "size": 10, "_source": ["id"], **body}
+        answer = ml_engine.request("POST", f"/{name}/_search", params=params, body=body)
+        return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+
+    return call

@@ -1,0 +1,170 @@
+"""`termweave connect` on a server with ml-commons, with a model server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from termweave.errors import TermweaveError
+from termweave.search import Index
+from termweave.ui.connector import connection, ml_commons
+from termweave.ui.connector.connection import ConnectOptions
+
+from .conftest import DOCUMENTS, serving
+
+pytestmark = [pytest.mark.nightly, pytest.mark.engine]
+
+
+@contextmanager
+def answering(status=200, body=None, *, after=0.0):
+    """The address of a model server that gives every request the same answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            time.sleep(after)
+            data = json.dumps(body or {"error": {"message": "4,096 texts wait. Try again later."}}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def parts(engine, name):
+    """What the server has under a name: models, groups, pipeline and template."""
+    found = [*ml_commons.models(engine, f"{name}-query"), *ml_commons._named(engine, ml_commons._GROUPS, f"{name}-query")]
+    for path in (f"/_search/pipeline/{name}-learned", f"/_scripts/{name}-learned"):
+        try:
+            found.append(engine.request("GET", path))
+        except TermweaveError:
+            continue
+    return found
+
+
+def test_a_match_query_gets_learned_search(termweave, small, search, ml_engine):
+    index = Index.open(ml_engine, small)
+    with serving(ml_engine.url, small) as url:
+        plan = json.loads(termweave("connect", small, "--model-server", url, "--plan", "--json"))
+        assert plan["written"] is False
+        assert parts(ml_engine, small) == []
+        for _ in range(2):  # again changes nothing
+            made = json.loads(termweave("connect", small, "--model-server", url, "--json"))
+            assert len(ml_commons.models(ml_engine, f"{small}-query")) == 1
+        assert made["notes"] == ["The server fuses by min-max, not by adaptive."]
+        question = "run code later"
+        expected = {hit.id: hit.score for hit in index.search(question, mode="hybrid@min-max", server_fusion=True)}
+        assert list(search(small, question).items()) == list(expected.items())
+        only = {"bool": {"must": {"match": {"text": question}}, "filter": {"terms": {"id": ["csv", "json"]}}}}
+        assert set(search(small, only)) == {"csv", "json"}
+        assert set(search(small, {"match_all": {}})) == set(DOCUMENTS)
+        body = {"id": f"{small}-learned", "params": {"query": 'run "code" later', "size": 1}}
+        answer = ml_engine.request(
+            "POST", f"/{small}/_search/template", params={"search_pipeline": f"{small}-learned"}, body=body
+        )
+        (hit,) = answer["hits"]["hits"]
+        assert hit["_id"] == "timer"
+        assert not hit["_source"].keys() & {"weights", "vector", "vector_fp16"}
+        # The scores of one signal are its own; those of vectors as the server writes an inner product.
+        for mode, written in (("weights", lambda score: score), ("dense", lambda ip: 1 + ip if ip >= 0 else 1 / (1 - ip))):
+            termweave("connect", small, "--model-server", url, "--mode", mode)
+            own = {hit.id: written(hit.score) for hit in index.search(question, mode=mode)}
+            assert search(small, question) == pytest.approx(own, rel=1e-5)
+            assert len(ml_commons.models(ml_engine, f"{small}-query")) == 1
+    audit = termweave("audit", small, "--json")
+    assert [line["act"] for line in json.loads(audit)["lines"]].count("connect") == 4
+    foreign = {"description": "of somebody else", "request_processors": [{"filter_query": {"query": {"match_all": {}}}}]}
+    ml_engine.request("PUT", f"/_search/pipeline/{small}-other", body=foreign)
+    assert json.loads(termweave("connect", small, "--remove", "--json"))["removed"]
+    assert parts(ml_engine, small) == []
+    ml_engine.request("DELETE", f"/_search/pipeline/{small}-other")
+
+
+def test_without_a_model_server_a_search_fails_or_falls_back(termweave, small, search, ml_engine, closed_port):
+    dead = f"http://127.0.0.1:{closed_port}"
+    text = termweave("connect", small, "--model-server", dead, status=1)
+    assert f"The cluster cannot use the model server at {dead}" in text
+    assert f"termweave serve {small} --models" in text
+    assert [part for part in parts(ml_engine, small) if isinstance(part, dict)] == []  # no pipeline, no template
+    assert ml_commons.models(ml_engine, f"{small}-query") == []
+    plain = search(small, "lists of strings", learned=False)
+    for options in ((), ("--fallback",)):
+        with serving(ml_engine.url, small) as url:
+            termweave("connect", small, "--model-server", url, *options)
+            assert search(small, "lists of strings") != plain
+        if options:
+            assert search(small, "lists of strings") == plain
+        else:
+            with pytest.raises(TermweaveError, match="Connection refused"):
+                search(small, "lists of strings")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"status": 503}, "4,096 texts wait"),
+        ({"body": {"object": "list", "data": []}}, "is not a model server of termweave"),
+        ({"after": 12.0}, "[Rr]ead timed? ?out|timeout|timed out"),
+    ],
+)
+def test_a_model_server_that_does_not_answer_as_it_should(termweave, small, ml_engine, answer, message):
+    with answering(**answer) as url, pytest.raises(AssertionError, match=message):
+        termweave("connect", small, "--model-server", url)
+    assert ml_commons.models(ml_engine, f"{small}-query") == []
+
+
+def test_a_vector_of_another_dimension(termweave, small, search):
+    wrong = {"query": {"knn": {"vector": {"vector": [0.1, 0.2], "k": 5}}}}
+    with answering(body=wrong) as url:
+        termweave("connect", small, "--model-server", url, "--mode", "dense")
+        with pytest.raises(TermweaveError, match="dimension"):
+            search(small, "lists")
+
+
+def test_an_index_that_was_built_with_another_model(termweave, small, search, ml_engine, tmp_path):
+    with serving(ml_engine.url, small) as url:
+        termweave("connect", small, "--model-server", url, "--mode", "weights")
+        termweave("index", tmp_path / "corpus.jsonl", small, "--weights", "bm25-german", "--dense", "none")
+        with pytest.raises(TermweaveError, match="was built with"):
+            search(small, "lists of strings")
+        termweave("connect", small, "--model-server", url, "--mode", "weights")
+        assert "csv" in search(small, "lists of strings")
+        assert len(ml_commons.models(ml_engine, f"{small}-query")) == 1
+
+
+def test_what_a_killed_command_left_is_used(termweave, small, ml_engine):
+    with serving(ml_engine.url, small) as url:
+        planned = connection.plan(ml_engine, small, ConnectOptions(address=url))
+        left = ml_commons.register(ml_engine, planned.connection.model_body())
+        termweave("connect", small, "--model-server", url)
+        assert [each.id for each in ml_commons.models(ml_engine, f"{small}-query")] == [left]
+
+
+def test_what_cannot_be_connected(termweave, small, ml_engine, tmp_path):
+    assert "no signal 'nothing'" in termweave("connect", small, "--mode", "nothing", status=2)
+    termweave("index", tmp_path / "corpus.jsonl", small, "--passage-size", "5")
+    assert "holds passages" in termweave("connect", small, status=2)
+    path = f"/_search/pipeline/{small}-learned"
+    ml_engine.request("PUT", path, body={"request_processors": [{"filter_query": {"query": {"match_all": {}}}}]})
+    try:
+        assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
+    finally:
+        ml_engine.request("DELETE", path)
