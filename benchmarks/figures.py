@@ -81,6 +81,7 @@ FIGURES = (
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
     Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
     Figures("serving", "docs/api.md", "searches a second through the page's API, start, a page beside its search", "serving.py --documents 200 --rounds 3 --seconds 4"),
+    Figures("model-server", "docs/latency.md", "the model server against sentence-transformers", "model_server.py"),
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),

@@ -60,6 +60,10 @@ TRAINING = {
         "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
         ("| sentence-transformers |", "sentence-transformers / termweave"),
     ),
+    "model_server": (
+        "--backbone {base} --quick",
+        ("| single queries | 8 | termweave, shipped |", "| batches of 32 texts | 8 | sentence-transformers |"),
+    ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
         ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
