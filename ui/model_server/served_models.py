@@ -14,7 +14,7 @@ from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
 from termweave.records import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.encoders.term_weighting.anchored_terms import Kind
@@ -38,34 +38,43 @@ class UnknownModel(UsageError):
     """No served model has the name or hash that a request gives."""
 
 
-@dataclass(frozen=True, eq=False)
-class ServedModel:
-    """One model that requests can name.
+@dataclass(frozen=True)
+class ModelListing:
+    """A model that requests can name.
 
     Attributes:
         hash: Its hash.
         names: What it is called.
         outputs: "dense", "weights" or both.
         dimension: Length of its vectors; None without vectors.
-        encoder: The model, opened.
         index: The index whose statistics and stored numbers count; "": none.
-        generation: The open generation of that index.
-        engine: The server of that index.
     """
 
     hash: str
     names: tuple[str, ...]
     outputs: tuple[str, ...]
     dimension: int | None
-    encoder: TextEncoder
     index: str = ""
-    generation: OpenGeneration | None = None
-    engine: Engine | None = None
 
     @property
     def id(self) -> str:
         """The name that tells it from all others: ``HASH``, or ``HASH@INDEX``."""
         return f"{self.hash}@{self.index}" if self.index else self.hash
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServedModel(ModelListing):
+    """A model, opened.
+
+    Attributes:
+        encoder: The model.
+        generation: The open generation of its index.
+        engine: The server of that index.
+    """
+
+    encoder: TextEncoder
+    generation: OpenGeneration | None = None
+    engine: Engine | None = None
 
     @cached_property
     def _dense(self) -> TextEncoder:
@@ -140,7 +149,6 @@ class ServedModels:
         self._generations: OrderedDict[str, tuple[float, OpenGeneration]] = OrderedDict()
         self._alone = {model.hash: model for model in map(self._named, options.served)}
         self._live: tuple[float, Mapping[str, Lineage]] = (float("-inf"), {})
-        self._found: dict[str, tuple[float, ServedModel]] = {}
         self.ready = False
         self.reason = "Models are being opened."
         self.left_out: dict[str, str] = {}
@@ -174,22 +182,24 @@ class ServedModels:
                 self.left_out[name] = f"{error.message} {error.hint}".strip()
         self.ready = True
 
-    def all(self) -> list[ServedModel]:
-        """Every model alone, then those of each index. An index whose models this host does not have is left out."""
-        served = {model.id: model for model in self._alone.values()}
-        for name in self._lineages():
-            try:
-                generation = self.generation(name)
-            except TermweaveError:
-                continue
-            for model in self._of_index(name, generation):
-                served[model.id] = model
-        return list(served.values())
+    def all(self) -> list[ModelListing]:
+        """Every model alone, then those of each index. Indices whose models this host did not have at the start are left out."""
+        of_indices = [
+            each for name, made in self._lineages().items() if name not in self.left_out for each in _listings(name, made)
+        ]
+        return [*self._alone.values(), *of_indices]
 
     def recent(self, wanted: str) -> ServedModel | None:
-        """The model that a request names, if it was found a moment ago; asks no server."""
-        found, model = self._found.get(wanted, (float("-inf"), None))
-        return model if time.monotonic() - found < _FRESH else None
+        """The model that a request names, if no server must be asked for it.
+
+        Raises:
+            UnknownModel: Several models are called that.
+        """
+        if alone := _matching(wanted, self._alone.values()):
+            return alone
+        name, _, index = wanted.rpartition("@")
+        generation = self.known(index)
+        return None if generation is None else _matching(name, self._of_index(index, generation))
 
     def find(self, wanted: str) -> ServedModel:
         """The model that a request names: ``HASH`` or ``NAME``, for the numbers of an index ``HASH@INDEX`` or ``NAME@INDEX``.
@@ -198,12 +208,7 @@ class ServedModels:
             UnknownModel: No served model is called that, or several are.
             EngineError: The server that has the index does not answer.
         """
-        model = self._find(wanted)
-        self._found[wanted] = (time.monotonic(), model)
-        return model
-
-    def _find(self, wanted: str) -> ServedModel:
-        if alone := self._matching(wanted, self._alone.values()):
+        if alone := _matching(wanted, self._alone.values()):
             return alone
         name, at, index = wanted.rpartition("@")
         if not at:
@@ -213,7 +218,7 @@ class ServedModels:
         except (UsageError, ModelError) as error:
             raise UnknownModel(f"No model {wanted!r} is served. {error.message}", error.hint) from None
         models = self._of_index(index, generation)
-        if found := self._matching(name, models):
+        if found := _matching(name, models):
             return found
         others = " and ".join(f"{each.names[0]!r} ({each.hash})" for each in models)
         raise UnknownModel(
@@ -221,25 +226,13 @@ class ServedModels:
             "Name the model that it has, or make the generation with the other model live again.",
         )
 
-    @staticmethod
-    def _matching(wanted: str, models: Any) -> ServedModel | None:
-        """The model with a hash or a name; None if there is none.
-
-        Raises:
-            UnknownModel: Several models have the name.
-        """
-        found = [model for model in models if wanted == model.hash] or [model for model in models if wanted in model.names]
-        if len(found) > 1:
-            hashes = " and ".join(model.hash for model in found)
-            raise UnknownModel(f"{len(found)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
-        return found[0] if found else None
-
     def _what_is_served(self) -> str:
         """A sentence with the first models that requests can name."""
         try:
-            served = [f"{each.id} ({each.names[0]})" for each in self.all()]
+            models = self.all()
         except EngineError:  # what the server has is unknown
-            served = [f"{each.id} ({each.names[0]})" for each in self._alone.values()]
+            models = list(self._alone.values())
+        served = [f"{each.id} ({each.names[0]})" for each in models]
         more = f" and {len(served) - 10} more" if served[10:] else ""
         return f"Served: {', '.join(served[:10])}{more}." if served else "No model is served yet."
 
@@ -268,7 +261,7 @@ class ServedModels:
             )
         weights, dense = (name if output in outputs else "none" for output in ("weights", "dense"))
         encoder = self._shared(encoders.load(weights, dense))
-        return ServedModel(manifest.hash, (name, manifest.name), outputs, encoder.dimension, encoder)
+        return ServedModel(manifest.hash, (name, manifest.name), outputs, encoder.dimension, encoder=encoder)
 
     def _lineages(self) -> Mapping[str, Lineage]:
         """Name -> lineage of the live indices that are served, asked for at most every few seconds.
@@ -311,11 +304,14 @@ class ServedModels:
             _, last = self._generations.get(name, (0.0, None))
             try:
                 concrete = lineage.resolve(self._engine, name)
+                made = lineage.read(self._engine, concrete)
             except EngineError:
                 if last is None:
                     raise
-                concrete = last.index
-            generation = last if last is not None and last.index == concrete else self._opened(name, concrete)
+                generation = last
+            else:
+                unchanged = last is not None and (last.index, last.lineage) == (concrete, made)
+                generation = last if last is not None and unchanged else self._opened(name, concrete)
             with self._lock:
                 self._generations[name] = (time.monotonic(), generation)
                 self._generations.move_to_end(name)
@@ -346,18 +342,36 @@ class ServedModels:
             return self._encoders.setdefault(key, encoder)
 
     def _of_index(self, name: str, generation: OpenGeneration) -> list[ServedModel]:
-        """The models of an index, each with its outputs: one model may be that of vectors and of term weights."""
-        models, stored = generation.encoder.models, {signal.name for signal in generation.layout.signals}
-        called = {model.hash: model.name for model in models.values()}
-        served = []
-        for hash_, called_as in called.items():
-            given = {output.removesuffix("_query") for output, model in models.items() if model.hash == hash_} & stored
-            outputs = tuple(output for output in KINDS if output in given)
-            dimension = generation.encoder.dimension if "dense" in given else None
-            served.append(
-                ServedModel(hash_, (called_as,), outputs, dimension, generation.encoder, name, generation, self._engine)
-            )
-        return served
+        """The models of an index, opened."""
+        return [
+            ServedModel(**vars(each), encoder=generation.encoder, generation=generation, engine=self._engine)
+            for each in _listings(name, generation.lineage)
+        ]
+
+
+def _listings(name: str, made: Lineage) -> list[ModelListing]:
+    """The models of an index, each with its outputs: one model may be that of vectors and of term weights."""
+    listings = []
+    for model in dict.fromkeys(made.models.values()):
+        given = {output.removesuffix("_query") for output, each in made.models.items() if each.hash == model.hash}
+        outputs = tuple(output for output in KINDS if output in given and output in made.signals)
+        dimension = made.signals["dense"].get("dimension") if "dense" in outputs else None
+        listings.append(ModelListing(model.hash, (model.name,), outputs, dimension, name))
+    return listings
+
+
+def _matching(wanted: str, models: Iterable[ServedModel]) -> ServedModel | None:
+    """The model with a hash or a name; None if there is none.
+
+    Raises:
+        UnknownModel: Several models have the name.
+    """
+    listed = list(models)
+    found = [model for model in listed if wanted == model.hash] or [model for model in listed if wanted in model.names]
+    if len(found) > 1:
+        hashes = " and ".join(model.hash for model in found)
+        raise UnknownModel(f"{len(found)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
+    return found[0] if found else None
 
 
 def _finite(numbers: Any) -> bool:

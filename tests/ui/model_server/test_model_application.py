@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
 from termweave.records import Document
 from termweave.search import Index
+from termweave.search.catalog import lineage
 from termweave.ui.model_server import encoding_queue, encoding_request, model_application, served_models
 from termweave.ui.protection import request_filter
 from termweave.ui.serve_options import ServeOptions
@@ -134,6 +136,23 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     publication.promote(opensearch_engine, name, publication.previous(opensearch_engine, name), "rollback")
     time.sleep(served_models._FRESH)
     assert given(client, "sparse", model, "function")[0]
+
+
+@pytest.mark.engine
+def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engine):
+    """As `index --update --dense-query` does: the index keeps its name and gets another model."""
+    name, made = own_index
+    generation = made().index
+    client = models_of(opensearch_engine)
+    assert given(client, "embeddings", f"{SHIPPED}@{name}", "function")[0]
+    stored = lineage.read(opensearch_engine, generation)
+    other = replace(stored, models={**stored.models, "dense": lineage.ModelLineage("elsewhere", "0" * 16)})
+    lineage.write(opensearch_engine, generation, other)
+    time.sleep(served_models._FRESH)
+    answer = client.post("/v1/embeddings", json={"model": f"{SHIPPED}@{name}", "input": "function"})
+    assert answer.status_code == 404
+    assert "'elsewhere'" in answer.json()["error"]["message"]
+    assert client.get("/v1/models").json()["data"]
 
 
 @pytest.mark.engine
