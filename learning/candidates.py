@@ -1,4 +1,4 @@
-"""What is tried: a candidate is a method of `termweave train` with settings, for one part of the search."""
+"""What is trained: a candidate is a method of `termweave train` with settings, for one part of the search. A feature ranker comes last (`choice`)."""
 
 from __future__ import annotations
 

@@ -2,75 +2,118 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from math import ceil
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.significance import randomisation_test
-from termweave.evaluation.tuning import ranker_search
-from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.ranker_search import RankedQueries, recorded_logits, stored_ranker
+from termweave.evaluation.tuning.parameter_search import WORTH, ParameterSearch
+from termweave.evaluation.tuning.ranker_search import stored_feature_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.ranker import CrossEncoderReranker
+from termweave.search.ranking.feature_ranker import FeatureReranker
+from termweave.training import feature_ranker
+from termweave.training.methods.ltr import METHOD as LTR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from termweave.corpora import Dataset
-    from termweave.encoders import Ranker
     from termweave.evaluation import Experiment
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import Need
+    from termweave.search.ranking.modes import Mode
 
 #: Name of the profile that learning stores. ("learned" is a signal.)
 PROFILE = "trained"
 _MEASURE = "nDCG@10"
 _DEPTH = 100
-#: Held-out questions that the ranker is tried on: it reads up to a hundred documents of each.
-_RERANKED = 100
 #: Chance below which a gain counts.
 SIGNIFICANT = 0.05
 #: Normal quantiles of a two-sided test at .05 that finds a difference in four of five cases.
 _QUANTILES = 1.96 + 0.84
 
 
-def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None], ranker: Path | None = None) -> Profile:
+@dataclass(frozen=True)
+class Choice:
+    """How an index is searched best.
+
+    Attributes:
+        profile: Signals, their weights, the fusion and reranking.
+        ranker: The feature ranker that was tried behind them; None: there were too few questions, or LightGBM is not installed.
+    """
+
+    profile: Profile
+    ranker: TrainedCandidate | None = None
+
+
+def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None], folder: Path) -> Choice:
     """Choose signals, their weights, the fusion and reranking for an index.
 
     The simple searches (hybrid, and each signal alone, with and without rNN) are compared by their means; from the best of them a
-    coordinate search goes on, which moves only for gains that are more than noise. So does the ranker, which comes last.
+    coordinate search goes on, which moves only for gains that are more than noise. So does a feature ranker, which comes last: it is
+    trained on these questions, which no model has learned from, and measured by cross-validation.
 
     Args:
         index: The index.
         held_out: The questions.
         progress: Called with (questions done, total).
-        ranker: Folder of a trained ranker; None: there is none.
-
-    Returns:
-        The profile.
+        folder: Folder of the feature ranker.
     """
     qrels, queries = held_out.qrels(), held_out.queries()
-    needs: list[Need] = ["vectors"] if "dense" in index.signals else []
-    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=[*needs, "texts"] if ranker else needs)
+    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=["vectors"] if "dense" in index.signals else [])
     candidates = list(fetcher.candidates([query.text for query in queries], progress))
-    grades = [qrels[query.id] for query in queries]
-    search = ParameterSearch(TrialRanker(candidates, grades, held_out.relevant_from, _MEASURE), index.signals, lambda *_: None)
+    trials = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
+    search = ParameterSearch(trials, index.signals, lambda *_: None)
     mode, reranking = search.choice(search.descend_from_best())
-    stored = None
-    if ranker is not None:
-        reranker = CrossEncoderReranker(str(ranker))
-        recorded = recorded_logits(reranker)
-        reranker = replace(reranker, scorer=cast("Ranker", recorded))
-        read = RankedQueries(candidates[:_RERANKED], grades[:_RERANKED], held_out.relevant_from, _MEASURE)
-        first = [] if reranking is None else [reranking]
-        report = lambda _, done, total: progress(done, total or 0)  # noqa: E731 - a trial of the ranker is a step like others
-        stored = stored_ranker(ranker_search.choose(read, mode, first, reranker, recorded, report), recorded)
     fitted = {"dataset": f"{held_out.name}:{held_out.split}", "measure": _MEASURE, "queries": len(queries)}
-    return Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted, stored)
+    profile = Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
+    if len(queries) < feature_ranker.FEWEST or find_spec("lightgbm") is None:
+        return Choice(profile)
+    ranker = _feature_ranker(index, held_out, mode, trials.values(mode, reranking), folder, progress)
+    if ranker.folder is None:
+        return Choice(profile, ranker)
+    stored = stored_feature_ranker(FeatureReranker(str(ranker.folder)))
+    return Choice(replace(profile, reranking=None, ranker=stored), ranker)
+
+
+def _feature_ranker(
+    index: Index, held_out: Dataset, mode: Mode, before: NDArray[np.float64], folder: Path, progress: Callable[[int, int], None]
+) -> TrainedCandidate:
+    """A feature ranker behind a mode, if it gains more than noise over the search without it.
+
+    Args:
+        index: The index.
+        held_out: The questions.
+        mode: Signals and fusion.
+        before: The figure of each question without a feature ranker.
+        folder: Its folder.
+        progress: Called with (questions done, total).
+    """
+    started = time.monotonic()
+    settings = LTR.settings({"index": index.name})
+    judged = feature_ranker.gather(index, held_out, mode, settings, progress)
+    tried = feature_ranker.cross_validate(judged, settings)
+    gain = tried.values - before
+    candidate = Candidate("ltr", "ranker", 0.0, tried.trees, {})
+    result = partial(TrainedCandidate, candidate, tried.trees, before=float(before.mean()), after=float(tried.values.mean()))
+    if gain.mean() <= WORTH * gain.std() / len(gain) ** 0.5:
+        return result(time.monotonic() - started, dropped="it gains no more than chance over the search without it")
+    figures = {"start": float(before.mean()), "dev": float(tried.values.mean())}
+    trees = feature_ranker.fit(judged, settings, tried.trees)
+    feature_ranker.write(
+        folder, trees, judged, mode, {"index": index.name, "dataset": f"{held_out.name}:{held_out.split}"}, figures
+    )
+    return result(time.monotonic() - started, folder=folder, best=1)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.learning.candidates import Candidate, TrainedCandidate
+    from termweave.learning.choice import Choice
     from termweave.records import Run
     from termweave.search.catalog.profiles import Profile
 
@@ -64,10 +65,16 @@ def run(learning: Learning) -> Learned:
         try:
             best = rounds.best(tried_on(learning))
             if not best:
-                return _unchanged(learning, rounds.trained, live_runs[TEST])
+                live = Index.pinned(learning.server, learning.task.name, **(learning.task.models or {}))
+                chosen = _choice(learning, live)
+                if _as_now(live, chosen.profile):
+                    return _unchanged(learning, _tried(rounds.trained, chosen), live_runs[TEST])
             _refuse_changed(learning.server, learning.task.name, learning.state)
             trial = build_trial(learning, best)
-            return _improved(_Trial(learning, rounds.trained, trial, _profile(learning, trial)))
+            index = Index.open(learning.server, trial.index)
+            chosen = _choice(learning, index)
+            index.adopt(chosen.profile)
+            return _improved(_Trial(learning, _tried(rounds.trained, chosen), trial, chosen))
         except KeyboardInterrupt:
             learning.reports.say(_best_so_far(rounds.trained))
             raise
@@ -162,14 +169,20 @@ def _counter(learning: Learning, stage: str) -> Callable[[int, int], None]:
     return lambda done, total: learning.reports.progress(done, total, stage)
 
 
-def _profile(learning: Learning, trial: TrialGeneration) -> Profile:
-    """Choose how the trial generation is searched, and store that with it."""
-    index = Index.open(learning.server, trial.index)
-    ranker = trial.best.get("ranker")
+def _choice(learning: Learning, index: Index) -> Choice:
+    """Choose how an index is searched."""
     progress = _counter(learning, "Choosing on the held-out questions")
-    profile = choice.choose(index, _judged(learning, HELD_OUT), progress, ranker.folder if ranker else None)
-    index.adopt(profile)
-    return profile
+    return choice.choose(index, _judged(learning, HELD_OUT), progress, learning.folder / f"ltr-{index.generation}")
+
+
+def _as_now(live: Index, profile: Profile) -> bool:
+    """Whether a profile searches as the live index does."""
+    mode, reranking = live.choose(None)
+    return (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, profile.rerank)
+
+
+def _tried(trained: Sequence[TrainedCandidate], chosen: Choice) -> list[TrainedCandidate]:
+    return [*trained, *([chosen.ranker] if chosen.ranker else [])]
 
 
 def _unchanged(learning: Learning, tried: Sequence[TrainedCandidate], live: Run) -> Learned:
@@ -187,18 +200,19 @@ class _Trial:
         learning: The run.
         tried: Every model that was trained.
         built: The generation.
-        profile: How it is searched.
+        choice: How it is searched.
     """
 
     learning: Learning
     tried: Sequence[TrainedCandidate]
     built: TrialGeneration
-    profile: Profile
+    choice: Choice
 
 
 def _improved(trial: _Trial) -> Learned:
     """Confirm the choice, and report it."""
-    learning, best, generation = trial.learning, trial.built.best, trial.built.index
+    learning, generation, ranker = trial.learning, trial.built.index, trial.choice.ranker
+    best = {**trial.built.best, **({"ranker": ranker} if ranker and ranker.folder else {})}
     server, name, folder = learning.server, learning.task.name, learning.folder
     test = _judged(learning, TEST)
     live_run = str(folder / f"live-{TEST}.trec")
@@ -234,7 +248,7 @@ def _improved(trial: _Trial) -> Learned:
             generation=generation,
             encoded=trial.built.encoded,
             confirmed=confirmation.confirmed,
-            profile=trial.profile.as_meta(),
+            profile=trial.choice.profile.as_meta(),
             needed=confirmation.needed,
             systems=confirmation.table(),
             moved=lists,

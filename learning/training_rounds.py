@@ -122,7 +122,7 @@ def _settings(candidate: Candidate, steps: int) -> Any:
 def _described(candidate: Candidate, steps: int, seconds: float, result: TrainingResult) -> TrainedCandidate:
     """The result of a run."""
     values, best = result.history["values"], result.history["best"]
-    checked = result.ndcg.get("scores" if candidate.part == "ranker" else candidate.part, {})
+    checked = result.ndcg.get(candidate.part, {})
     return TrainedCandidate(
         candidate,
         steps,

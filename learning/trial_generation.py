@@ -1,7 +1,7 @@
 """Build the trial generation: the live one with the new models, which nobody searches yet. Documents are encoded only where that is needed.
 
-Where only the encoder of queries was trained (`coder`), or only a ranker, the server copies the live generation, and the documents keep
-their vectors. Else all documents are encoded with the new models.
+Where only the encoder of queries was trained (`coder`), or nothing, so that only the search itself changes, the server copies the live
+generation, and the documents keep their vectors. Else all documents are encoded with the new models.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) ->
 def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGeneration:
     """The generation with these models. It is built once."""
     query = _query_encoder(learning, best)
-    copied = query is not None or best.keys() <= {"ranker"}
+    copied = query is not None or not best
     encoded = 0 if copied else len(learning.identities)
     models = sorted((part, str(each.folder)) for part, each in best.items())
     note = learning.folder / f"generation-{blake2b(repr(models).encode(), digest_size=4).hexdigest()}.txt"
@@ -154,7 +154,7 @@ def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[s
     Where one live model gives weights and vectors in one pass, a new model of weights gives the same vectors: its backbone was frozen.
     """
     known = learning.encoder.models
-    models: dict[str, str] = {part: str(each.folder) for part, each in best.items() if part != "ranker"}
+    models: dict[str, str] = {part: str(each.folder) for part, each in best.items()}
     for part in ("weights", "dense"):
         if part not in models:
             models[part] = str(known[part].folder) if part in known else "none"

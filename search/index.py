@@ -224,7 +224,7 @@ class Index:
             depth: How many documents each signal gives.
             window: How many of them count in the fusion; None: `depth`.
             where: Filters, as `termweave.search.options.RankingOptions`.
-            needs: What rerankers need: "vectors", "texts".
+            needs: What rerankers need (`termweave.search.ranking.rerankers.Need`).
         """
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 

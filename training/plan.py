@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from termweave.errors import UsageError
 from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.methods.parameters import FROM_SCRATCH
@@ -66,7 +67,15 @@ class TrainingPlan:
 
 
 def plan(method: TrainingMethod, spec: str, settings: TrainingParameters, say: Callable[[str], None]) -> TrainingPlan:
-    """Plan a run; settings and data that `train` would refuse at once are refused here, too."""
+    """Plan a run; settings and data that `train` would refuse at once are refused here, too.
+
+    Raises:
+        UsageError: The method has no plan.
+    """
+    if method.run is not None:
+        raise UsageError(
+            f"{method.name} has no plan: it searches every question once and then trains for about a minute.", "Leave --plan out."
+        )
     family = families.get(method.family)
     with tempfile.TemporaryDirectory() as work:  # a backbone from scratch is only created to measure it
         data = parts(spec, settings, Path(work), say)

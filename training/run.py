@@ -119,6 +119,9 @@ def train(
             say(f"The run in {out} is already finished.")
             return _result(out)
         try:
+            if method.run is not None:
+                own: TrainingResult = method.run(spec, settings, out, say, progress)
+                return own
             data = parts(spec, settings, out, say)
             trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
         except BaseException:  # also Ctrl-C, which the user may press to correct a setting

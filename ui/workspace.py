@@ -25,7 +25,7 @@ _OPEN = 8
 #: Seconds for which the list of names is kept.
 _NAMES_FOR = 5.0
 #: Rerankers that need no place; what others need is decided where the server is started.
-_PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker")
+_PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr")
 #: Characters of a query; longer ones are not questions.
 _LONGEST = 10_000
 

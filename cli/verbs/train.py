@@ -86,7 +86,8 @@ def command(
     chosen = base.get(method)
     flags = {"skip_bad": skip_bad, **reading}
     settings = chosen.settings(base.given(assignments), {name: value for name, value in flags.items() if value})
-    needs.check_packages("Training")
+    if chosen.run is None:
+        needs.check_packages("Training")
     from termweave.training import run
     from termweave.training.plan import plan
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.evaluation import TuningReport
     from termweave.search import Index
+    from termweave.search.ranking.feature_ranker import FeatureReranker
     from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.settings import Settings
 
@@ -42,7 +43,7 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
     "--rerank",
     metavar="NAME",
     help="A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
-    "weight are fitted.",
+    "weight are fitted. Or ltr@FOLDER, with the signals and the fusion that it was trained behind.",
 )
 @click.option(
     "--rerank-budget",
@@ -175,7 +176,7 @@ def _find_pruning(index: Index, dataset: Dataset, target: float, out: Output) ->
         raise GateNotMet(f"No rule keeps {target:.2%} of nDCG@10 on {queries(report.fitted)}.", "Ask for less, or do not prune.")
 
 
-def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | None:
+def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | FeatureReranker | None:
     """The ranker to tune.
 
     Raises:
@@ -183,6 +184,7 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
     """
     from termweave.errors import UsageError
     from termweave.search.ranking import rerankers
+    from termweave.search.ranking.feature_ranker import FeatureReranker
     from termweave.search.ranking.ranker import CrossEncoderReranker
 
     if rerank is None:
@@ -191,9 +193,12 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
         return None
     chosen = rerankers.choose(rerank)
     stages = chosen.stages if chosen else ()
+    if len(stages) == 1 and isinstance(stages[0], FeatureReranker) and budget is None:
+        return stages[0]
     if len(stages) != 1 or not isinstance(stages[0], CrossEncoderReranker):
         raise UsageError(
-            f"tune takes one ranker, not {rerank!r}; it tries rNN anyway.", "Write --rerank ranker@FOLDER, or leave it out."
+            f"tune takes one ranker, not {rerank!r}; it tries rNN anyway.",
+            "Write --rerank ranker@FOLDER, or ltr@FOLDER without a budget, or leave it out.",
         )
     return stages[0] if budget is None else stages[0].with_budget(budget)
 

@@ -16,6 +16,7 @@ from termweave.evaluation.measures import per_query
 from termweave.evaluation.tuning.parameter_search import WORTH, TuningParameter
 from termweave.records import Run
 from termweave.search.catalog import models
+from termweave.search.ranking.feature_ranker import KIND, open_feature_ranker
 from termweave.search.ranking.order import order
 from termweave.search.ranking.ranker import open_ranker
 from termweave.search.ranking.rerankers import Reranking
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders import Ranker
+    from termweave.search.ranking.feature_ranker import FeatureReranker
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.search.ranking.rerankers import Reranker
@@ -85,6 +87,13 @@ def stored_ranker(ranker: CrossEncoderReranker | None, recorded: RecordedLogits 
     models.remember([info])
     parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
     return {"model": info.name, "hash": info.hash, **parameters}
+
+
+def stored_feature_ranker(ranker: FeatureReranker) -> dict[str, Any]:
+    """The parameters of a feature ranker for a profile. This host notes the model's folder, as for `stored_ranker`."""
+    info = open_feature_ranker(ranker.model, ranker.hash).info
+    models.remember([info])
+    return {"kind": KIND, "model": info.name, "hash": info.hash, "candidates": ranker.candidates}
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,19 @@ from termweave.evaluation.gates import interval
 from termweave.evaluation.report.wording import label
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.ranker_search import RankedQueries, choose, recorded_logits, stored_ranker, too_short
+from termweave.evaluation.tuning.ranker_search import (
+    RankedQueries,
+    choose,
+    recorded_logits,
+    stored_feature_ranker,
+    stored_ranker,
+    too_short,
+)
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.search.catalog.profiles import Profile, find
 from termweave.search.ranking import modes, rerankers
+from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.support import arguments
@@ -37,7 +46,6 @@ if TYPE_CHECKING:
     from termweave.encoders import Ranker
     from termweave.records import Query
     from termweave.search import Index
-    from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.search.ranking.rerankers import Need
 
 #: Fewest queries in each half; with fewer, every difference is noise.
@@ -101,7 +109,7 @@ def tune(
     measure: str = "nDCG@10",
     seed: int = 0,
     depth: int = 100,
-    ranker: CrossEncoderReranker | None = None,
+    ranker: CrossEncoderReranker | FeatureReranker | None = None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> TuningReport:
     """Fit a profile on one half of the queries and measure it on the other half.
@@ -114,7 +122,8 @@ def tune(
         seed: Seed of the split into halves.
         depth: Number of candidates from each signal.
         ranker: A cross-encoder that may rerank after the rest is chosen: its depth and its weight are fitted. Its budget, if it has
-            one, limits the depth, and searches with the profile keep to it.
+            one, limits the depth, and searches with the profile keep to it. Or a feature ranker: the profile then has the signals and
+            the fusion that it was trained behind, and no rNN.
         progress: Called with (stage, done, total).
 
     Raises:
@@ -126,11 +135,13 @@ def tune(
     qrels = dataset.qrels()
     queries, notes = shuffled_queries(index, dataset, seed, "tuning")
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
+    features = ranker if isinstance(ranker, FeatureReranker) else None
+    ranker = None if isinstance(ranker, FeatureReranker) else ranker
     recorded = None if ranker is None else recorded_logits(ranker)
     ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
     current = find(index.lineage, None)
-    if ranker is not None or (current and current.ranker):
-        needs.append("texts")
+    for each in (features, current.rerank if current else None, ranker):
+        needs += each.needs if each else ()
     fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs)
     candidates = list(
         fetcher.candidates([query.text for query in queries], lambda done, total: progress("searching", done, total))
@@ -141,15 +152,22 @@ def tune(
         TrialRanker(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
     )
     search = ParameterSearch(fitted_half, index.signals, progress)
-    best = search.descend()
-    mode, reranking = search.choice(best)
+    if features is None:
+        mode, reranking = search.choice(search.descend())
+    else:
+        mode, reranking = open_feature_ranker(features.model, features.hash).mode, None
     ranked = [
         RankedQueries(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
     ]
     first = [] if reranking is None else [reranking]
-    chosen = choose(ranked[0], mode, first, ranker, recorded, progress) if ranker and recorded else None
+    chosen: CrossEncoderReranker | FeatureReranker | None = features
+    if ranker and recorded:
+        chosen = choose(ranked[0], mode, first, ranker, recorded, progress)
     unused = too_short(ranker.budget, recorded) if ranker and recorded else []
-    tuned = ranked[1].values(mode, [*first, replace(chosen, budget=None)]) if chosen else held_out_half.values(mode, reranking)
+    if isinstance(chosen, CrossEncoderReranker):
+        tuned = ranked[1].values(mode, [*first, replace(chosen, budget=None)])
+    else:
+        tuned = ranked[1].values(mode, [chosen]) if chosen else held_out_half.values(mode, reranking)
     untuned = _untuned(held_out_half, index.signals)
     if ranker is not None:
         hybrid, alone = modes.parse("hybrid", index.signals), Reranking((replace(ranker, budget=None),))
@@ -173,7 +191,7 @@ def tune(
             mode.fusion,
             None if reranking is None else asdict(reranking),
             fitted,
-            stored_ranker(chosen, recorded),
+            stored_feature_ranker(features) if features else stored_ranker(cast("CrossEncoderReranker | None", chosen), recorded),
         ),
         in_force=current.name if current else "",
         figures=figures,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
+from termweave.search.ranking import feature_ranker
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from termweave.search.catalog.lineage import Lineage
+    from termweave.search.ranking.rerankers import Reranker
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Profile:
         weights: Signal name -> weight; they sum to 1.
         fusion: Name of the fusion method.
         reranking: Parameters of `ReciprocalNeighbours`; None: rNN does not rerank.
-        ranker: Parameters of `CrossEncoderReranker`, which runs after rNN: model, hash, candidates, weight, budget; None: no ranker.
+        ranker: Parameters of the ranker that runs after rNN: of `CrossEncoderReranker` (model, hash, candidates, weight, budget), or with
+            "kind": "ltr" of `FeatureReranker` (model, hash, candidates); None: no ranker.
         fitted: How it was tuned: data set, measure, number of queries, and results on held-out queries.
     """
 
@@ -46,9 +49,16 @@ class Profile:
     @property
     def rerank(self) -> Reranking | None:
         """The rerankers; None without reranking."""
-        cross_encoder = None if self.ranker is None else CrossEncoderReranker(**self.ranker)
-        stages = tuple(stage for stage in (self.neighbours, cross_encoder) if stage is not None)
+        stages = tuple(stage for stage in (self.neighbours, self._ranker) if stage is not None)
         return Reranking(stages) if stages else None
+
+    @property
+    def _ranker(self) -> Reranker | None:
+        if self.ranker is None:
+            return None
+        if self.ranker.get("kind") != feature_ranker.KIND:
+            return CrossEncoderReranker(**self.ranker)
+        return feature_ranker.FeatureReranker(**{name: value for name, value in self.ranker.items() if name != "kind"})
 
     @property
     def neighbours(self) -> ReciprocalNeighbours | None:
@@ -94,7 +104,8 @@ def _names_a_known_model(ranker: Mapping[str, Any]) -> bool:
     Anyone who can write to the index can change it. Without a hash the name would be opened as if the user had given it: as a path, or
     from the hub.
     """
-    known = ranker.keys() <= {"model", "hash", "candidates", "weight", "budget"}
+    own = {"kind"} if ranker.get("kind") == feature_ranker.KIND else {"weight", "budget"}
+    known = ranker.keys() <= {"model", "hash", "candidates", *own}
     return known and isinstance(ranker["model"], str) and is_hash(ranker.get("hash"))
 
 

@@ -192,6 +192,8 @@ def _run(reranker: Reranker, candidates: Candidates, ranking: Scored, size: int)
         candidates.matrix(ids) if "vectors" in reranker.needs and candidates.query.vector is not None else None,
         [candidates.texts.get(document, "") for document in ids] if "texts" in reranker.needs else None,
         candidates.liked,
+        {**candidates.beside, **candidates.lists},
+        [candidates.metadata.get(document, {}) for document in ids],
     )
     with plugins.answerable("rerankers", reranker.name.partition("@")[0]):
         result = reranker.rerank(request)

@@ -1,7 +1,7 @@
 """The contract of rerankers, and how `--rerank` names them.
 
-A reranker says what it needs besides the query and the scores (`vectors`, `texts`, or both). Search brings exactly that, in the
-same request as the candidates. The reranker returns one number for each candidate and how much of the earlier score it keeps::
+A reranker says what it needs besides the query and the scores (`Need`). Search brings exactly that, in the same request as the
+candidates. The reranker returns one number for each candidate and how much of the earlier score it keeps::
 
     final score = keep * earlier score + share
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from termweave import plugins
 from termweave.errors import UsageError
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.records import Encoding
+    from termweave.search.ranking.fusion import Ranked
 
-Need = Literal["vectors", "texts"]
-#: What a reranker may need.
-NEEDS: tuple[Need, ...] = ("vectors", "texts")
+#: "vectors", "texts", "metadata.NAME" for a typed metadata entry, or "signal.NAME" for the list of a signal that the mode need not have.
+Need = str
+NEEDS = ("vectors", "texts")
+METADATA, SIGNAL = "metadata.", "signal."
 #: Between the names of a chain: the order of the left one goes to the right one.
 CHAIN = ">"
 #: Rerankers in a chain: each scores all candidates again.
@@ -49,6 +51,8 @@ class RerankRequest:
         vectors: float32 ``(len(ids), d)`` if the reranker needs vectors; a row of zeros for a document without one.
         texts: Title and text of each document (of its best passage) if the reranker needs texts; "" for a document without text.
         liked: float32 ``(n, d)``: vectors of documents known to be relevant, if the search was made with `like`.
+        lists: Signal name -> its ranking, of the signals that the mode or the reranker searches.
+        metadata: Typed entry -> its values, of each document, if the reranker needs entries.
     """
 
     query: Encoding
@@ -57,6 +61,8 @@ class RerankRequest:
     vectors: NDArray[np.float32] | None = None
     texts: Sequence[str] | None = None
     liked: NDArray[np.float32] | None = None
+    lists: Mapping[str, Ranked] = field(default_factory=dict)
+    metadata: Sequence[Mapping[str, Sequence[Any]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ class Reranker(Protocol):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be fetched with the candidates: "vectors", "texts", both or neither."""
+        """What must be fetched with the candidates: see `Need`."""
 
     @property
     def candidates(self) -> int:
@@ -262,7 +268,7 @@ def _create(name: str, option: str) -> Reranker:
     with plugins.answerable("rerankers", name):
         made: Reranker = factory(option) if option else factory()
         lacking = [part for part in ("name", "needs", "candidates", "rerank") if not hasattr(made, part)]
-        wrong = [] if lacking else [need for need in made.needs if need not in NEEDS]
+        wrong = [] if lacking else [need for need in made.needs if need not in NEEDS and not need.startswith((METADATA, SIGNAL))]
     if lacking or wrong:
         what = f"lacks {', '.join(lacking)}" if lacking else f"needs {', '.join(map(repr, wrong))}"
         raise UsageError(

@@ -176,6 +176,11 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     if "logit" in part:
         effects = "  ".join(f"{each['word']} {each['effect']:+.2f}" for each in part.get("effects", ())[:terms])
         return f"logit {part['logit']:.4f}, weight {part['weight']}{f'; depends on {effects}' if effects else ''}"
+    if "features" in part:
+        shown = "  ".join(f"{each['feature']} {_short(each['value'])} {each['share']:+.2f}" for each in part["features"][:terms])
+        rest = part["features"][terms:]
+        more = f"  and {len(rest)} more {sum(each['share'] for each in rest):+.2f}" if rest else ""
+        return f"{shown}{more}  base {part['base']:+.2f}"
     if part.get("scored") is False:
         return "not scored: it has no text, or the time budget ended"
     if "rank" not in part:  # another reranker
@@ -195,6 +200,11 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     left_out = len(part.get("dropped", ()))
     more += f"; {counted(left_out, 'term')} left out, more than the server allows" if left_out else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"
+
+
+def _short(value: float | None) -> str:
+    """The value of a feature; a dash where it is missing."""
+    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _missed(part: Mapping[str, Any]) -> str:

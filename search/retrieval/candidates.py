@@ -12,6 +12,7 @@ from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
+from termweave.signals import typed_fields
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
 from termweave.signals.layout import stored_text
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from termweave.signals import Clause, Signal
 
 _NO_FIELDS: dict[str, Any] = {}
+#: Before the name of a typed metadata entry on the server.
+_TYPED = f"{typed_fields.FIELD}."
 #: Part of the server's reason if a shard has no living copy -> what to do.
 _MISSING = "Search rejected due to missing shards"
 MISSING_HINT = "Start the nodes that are down; 'GET /_cluster/health?level=indices' shows which indices are red."
@@ -71,6 +74,8 @@ class Candidates:
         short: Whether a list is too short because its search looked at too few passages.
         liked: float32 ``(n, d)``, vectors of the relevant documents that the query was made of; None for a query of words.
         texts: Document id -> title and text (of the passage that ranks best), if texts were requested.
+        metadata: Document id -> typed entry -> its values, of the entries that were requested.
+        beside: The lists of signals that a reranker reads and the mode does not have.
     """
 
     query: Encoding
@@ -81,6 +86,8 @@ class Candidates:
     short: bool = False
     liked: NDArray[np.float32] | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    beside: Mapping[str, Ranked] = field(default_factory=dict)
 
     def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
         """The passage that a hit shows: the one of the signal with the largest share, among the signals that returned the document."""
@@ -181,6 +188,7 @@ def _candidates(
     lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
     texts: dict[str, tuple[int, str]] = {}
+    metadata: dict[str, dict[str, Any]] = {}
     short = False
     for name, clause, answer in answered:
         signal = signals[name]
@@ -198,12 +206,16 @@ def _candidates(
                 passages[identity] = fields["passage"][0]
             if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                 vectors[identity] = fields[VECTOR_FIELD][0]
+            if identity not in metadata and (typed := [name for name in fields if name.startswith(_TYPED)]):
+                metadata[identity] = {name.removeprefix(_TYPED): fields[name] for name in typed}
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
                 texts[identity] = rank, _content(hit["_source"])
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     contents = {document: text for document, (_, text) in texts.items()}
-    return Candidates(prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=contents)
+    return Candidates(
+        prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=contents, metadata=metadata
+    )
 
 
 def _content(stored: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import EngineError, UsageError
 from termweave.search import paging
+from termweave.search.ranking.rerankers import METADATA, SIGNAL
 from termweave.search.retrieval import clause_limit, filters, server_fusion
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
@@ -48,6 +49,12 @@ class Retrieval:
     needs: Collection[Need] = ()
     server_fusion: Mode | None = None
 
+    @property
+    def searched(self) -> list[str]:
+        """The signals, and those that a reranker needs beside them."""
+        beside = sorted(need.removeprefix(SIGNAL) for need in self.needs if need.startswith(SIGNAL))
+        return list(dict.fromkeys((*self.signals, *beside)))
+
 
 def retrieve(
     engine: Engine, target: str, generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval
@@ -64,7 +71,7 @@ def retrieve(
     Raises:
         AliasMoved: Another generation answered.
     """
-    signals = generation.signals(what.signals)
+    signals = generation.signals(what.searched)
     answering = signals if what.server_fusion is None else [server_fusion.FusedList()]
     reach = first_reach(generation, what.depth)
     while True:
@@ -85,8 +92,16 @@ def retrieve(
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in gathered):
-            return [replace(each, index=generation.index) for each in gathered]
+            return [_divided(replace(each, index=generation.index), what) for each in gathered]
         reach = paging.further(reach)  # the nearest passages belong to too few documents: search deeper
+
+
+def _divided(candidates: Candidates, what: Retrieval) -> Candidates:
+    """Put the lists that only a reranker reads aside: fusion, facets and explanations see those of the mode."""
+    if what.server_fusion is not None or len(what.searched) == len(what.signals):
+        return candidates
+    beside = {name: ranked for name, ranked in candidates.lists.items() if name not in what.signals}
+    return replace(candidates, lists={name: candidates.lists[name] for name in what.signals}, beside=beside)
 
 
 def _empty_searches(requests: SignalRequests, answer: Candidates) -> SignalRequests:
@@ -108,14 +123,25 @@ def prepare(
     Raises:
         UsageError: A reranker needs vectors and the index has none, or the server cannot fuse as asked.
     """
-    signals = generation.signals(what.signals)
+    signals = generation.signals(what.searched)
     if "vectors" in what.needs and not any(signal.name == "dense" for signal in generation.layout.signals):
         raise UsageError(
             "The reranker needs the documents' vectors, and this index has none.",
             "Use --rerank none, or index with a dense model.",
         )
+    for need in sorted(what.needs):
+        if need.startswith(METADATA) and (name := need.removeprefix(METADATA)) not in generation.layout.types:
+            raise UsageError(
+                f"The reranker reads the metadata entry {name!r}, and the index {generation.lineage.name!r} has no typed entry of that name.",
+                "Use --rerank none, or train the ranker again on this index.",
+            )
     capabilities = engine.capabilities
     if what.server_fusion is not None:
+        if any(need.startswith(SIGNAL) for need in what.needs):
+            raise UsageError(
+                "The reranker reads the list of each signal, and with --server-fusion there is one list.",
+                "Remove --server-fusion.",
+            )
         server_fusion.check(capabilities, what.server_fusion)
         capabilities = server_fusion.share_clauses(capabilities, signals)
     prepared = []

@@ -42,6 +42,14 @@ FORMS = (
     "sell an old {}",
     "insurance for {} owners",
 )
+MORE_FORMS = (
+    "who repairs a {}",
+    "history of the {}",
+    "draw me one {}",
+    "is your {} safe",
+    "best {} for beginners",
+    "{} rules abroad",
+)
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +158,40 @@ def test_documents_stay_where_encoding_them_takes_longer_than_the_budget(opensea
     assert planned.documents_stay
     assert planned.methods == ("coder",)
     assert "the documents stay as they are encoded" in " ".join(planned.notes)
+
+
+@pytest.mark.slow
+def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine, built, folder, brief):
+    """Which of sixteen answers is right hangs on a number in their metadata alone: a feature ranker finds that, and no document is encoded."""
+    pytest.importorskip("lightgbm")
+    brief[:] = []
+    lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    numbered = folder.parent / f"{folder.name}-numbered"
+    numbered.mkdir()
+    (numbered / "corpus.jsonl").write_text(
+        "".join(
+            json.dumps({**line, "_id": f"{line['_id']}-{copy}", "votes": 10 * copy + number % 10}) + "\n"
+            for number, line in enumerate(lines)
+            for copy in range(3)
+        )
+    )
+    name = f"{built}-numbered"
+    build(opensearch_engine, corpora.open_source(numbered), name, BuildOptions())
+    log = numbered / "clicks.tsv"
+    log.write_text(
+        "".join(
+            f"{form.format(line['text'].split()[3])}\t{line['_id']}-2\t1\n" for line in lines for form in (*FORMS, *MORE_FORMS)
+        )
+    )
+    learned = learn(opensearch_engine, LearningTask(name, str(log), minutes=60))
+    assert learned.confirmed
+    assert learned.used.keys() == {"ranker"}
+    assert learned.encoded == 0
+    assert [each.candidate.method for each in learned.tried] == ["ltr"]
+    promote(opensearch_engine, learned)
+    best = Index.open(opensearch_engine, name).search("my cookie is broken", k=1, explain=True)[0]
+    assert best.id.endswith("-2")
+    assert any(part["name"].startswith("ltr@") for part in best.explanation["parts"])
 
 
 SCRIPT = """

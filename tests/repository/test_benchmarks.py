@@ -24,8 +24,8 @@ MODULES = {
     "reproduction_tables",
     "synthetic",
 }
-#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/ui/connector.
-ELSEWHERE = {"any_client", "engines", "learning"}
+#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/training, tests/ui/connector.
+ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning"}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {
     "indexing": ("verify: 40 documents intact", "reading 200 documents"),

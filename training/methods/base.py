@@ -32,6 +32,7 @@ _FILES = {
     "dtr": "termweave.training.methods.dtr",
     "fectek": "termweave.training.methods.fectek",
     "le-bs": "termweave.training.methods.le_bs",
+    "ltr": "termweave.training.methods.ltr",
     "sir": "termweave.training.methods.sir",
 }
 #: The preset that every method has: what serves best.
@@ -71,6 +72,8 @@ class TrainingMethod:
         train: Takes the fits of a run, one after the other; one fit where it is not given.
         trains_first: ``(name of the data set, setup, settings) -> (method, settings, folder)`` of a model that is trained and kept before,
             if the settings need one; None: none. It refuses a model that was named instead and does not fit.
+        run: ``(data set, settings, folder, say, progress) -> TrainingResult``, of a method whose models are not of torch: it trains and
+            writes the folder itself. None for all others.
     """
 
     name: str
@@ -86,6 +89,7 @@ class TrainingMethod:
     targets: Callable[[Any], Any] = lambda _: None
     train: Callable[[Trainer], None] = lambda trainer: trainer.fit()
     trains_first: Callable[[str, Any, Any], tuple[Any, Any, Path] | None] = lambda *_: None
+    run: Callable[..., Any] | None = None
 
     @property
     def family(self) -> str:

@@ -1,0 +1,91 @@
+"""Feature rankers (`train ltr`) by cross-validation, with and without metadata, against hybrid search and hybrid+rNN: nDCG@10.
+
+    python benchmarks/feature_ranker.py ../shared/data/movies:dev ../shared/data/nfcorpus ../shared/data/stackfaq --seeds 3
+    python benchmarks/feature_ranker.py ../shared/data/movies:dev --parts
+
+Each set is indexed with the shipped model as `ltr-SET`, unless that index is there. Of each at most 1,000 questions are asked, in five folds: every
+question is ranked by a model that the other folds trained. p is that of a paired randomisation test against hybrid+rNN, on the means over the seeds,
+not corrected. With `--parts` a row shows what is lost where one part is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from entry_point import enter
+
+from learning import QuestionSample
+from termweave import corpora, engine, settings
+from termweave.evaluation import per_query, randomisation_test
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations import generations
+from termweave.search import Index
+from termweave.training import feature_ranker
+from termweave.training.methods.ltr import METHOD
+
+MEASURE, ASKED = "nDCG@10", 1000
+
+
+def main() -> None:
+    """Measure each set, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", help="folders of data sets, with :SPLIT where it is not test")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--parts", action="store_true")
+    given = parser.parse_args()
+    print(
+        "| nDCG@10 | questions | hybrid | hybrid+rNN | ltr, no metadata | p | ltr | p |\n|---|---:|---:|---:|---:|---:|---:|---:|",
+        flush=True,
+    )
+    with engine.connect(settings.load(), pool_maxsize=6) as server:
+        for spec in given.sets:
+            for line in rows(server, spec, given.seeds, parts=given.parts):
+                print(line, flush=True)
+
+
+def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[str]:
+    """The lines of one set."""
+    base, split = corpora.path_and_split(spec)
+    dataset = QuestionSample(corpora.open_dataset(f"{base}:{split or 'test'}"), ASKED)
+    name = f"ltr-{Path(base).name}"
+    if generations.find_live(server, name) is None:
+        build(server, corpora.open_source(base), name, BuildOptions())
+    index = Index.pinned(server, name)
+    queries = {query.id: query.text for query in dataset.queries()}
+    mode, _ = index.choose("hybrid", "none")
+    columns = []
+    judged = None
+    for metadata in ("none", ""):
+        if metadata == "" and not index.layout.types:
+            continue
+        each = METHOD.settings({"index": name, "metadata": metadata})
+        judged = feature_ranker.gather(index, dataset, mode, each, lambda *_: None)
+        found = [
+            feature_ranker.cross_validate(judged, METHOD.settings({"index": name, "metadata": metadata, "seed": seed})).values
+            for seed in range(seeds)
+        ]
+        columns.append((np.mean(found, axis=0), [float(values.mean()) for values in found]))
+    assert judged is not None
+    ids = list(judged.questions)
+    near = per_query(index.run({each: queries[each] for each in ids}, k=10, mode="hybrid", rerank="rnn"), dataset.qrels(), ids)[
+        MEASURE
+    ]
+    cells = [Path(base).name, f"{len(ids):,}", f"{judged.figures().mean():.4f}", f"{near.mean():.4f}"]
+    for values, means in columns:
+        cells += [f"{values.mean():.4f} ± {(max(means) - min(means)) / 2:.4f}", f"{randomisation_test(values, near):.2g}"]
+    lines = [f"| {' | '.join(cells + [''] * (8 - len(cells)))} |"]
+    if parts:
+        whole = columns[-1][0].mean()
+        for part in judged.parts:
+            without = [
+                feature_ranker.cross_validate(judged.without(part), METHOD.settings({"index": name, "seed": seed})).values.mean()
+                for seed in range(seeds)
+            ]
+            lines.append(f"| without {part} | | | | | | {np.mean(without):.4f} ({np.mean(without) - whole:+.4f}) | |")
+    return lines
+
+
+if __name__ == "__main__":
+    enter(main)

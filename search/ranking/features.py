@@ -1,0 +1,236 @@
+"""The features of a candidate: what a search knows of it besides its text, as numbers that a model can rank by.
+
+==================  =======================================================================================================
+``score``           the score so far, of the fusion or of the reranker before
+``rank``            its place by that score, from 1
+``terms``           number of the query's terms
+``NAME.score``      score of the signal NAME, such as ``dense.score``; missing where the signal did not return the document
+``NAME.rank``       its place in the signal's list, from 1; missing likewise
+``NAME.value``      its score, scaled to [0, 1] by min-max as fusion does; 0 where the signal did not return it
+``NAME.best``       the best score of the list
+``NAME.spread``     how far its scores lie apart, reduced where not even the best document holds all words (`Signal.spread`)
+``cosine``          of the document's vector with the query's
+``jaccard``         rNN's J among the candidates
+``neighbours``      mean cosine with the three candidates that are best so far, itself left out
+``metadata.F``      number or truth value of the metadata entry F; the largest of several
+``metadata.F.age``  days since the date F; negative for a date to come
+``metadata.F=V``    1 where V is among the texts of F, else 0
+==================  =======================================================================================================
+
+Those of a signal look at its window alone, so that a deeper page does not change them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.search.ranking.anchor import neighbourhood_features
+from termweave.search.ranking.rerankers import METADATA, SIGNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.search.ranking.fusion import Ranked
+    from termweave.search.ranking.rerankers import RerankRequest
+
+    Column = NDArray[np.float64]
+
+_AGE = ".age"
+#: Features that are read from vectors.
+_OF_VECTORS = ("cosine", "jaccard", "neighbours")
+#: Features of each signal.
+_OF_SIGNALS = ("score", "rank", "value", "best", "spread")
+#: The best candidates that `neighbours` looks at.
+_NEIGHBOURS = 3
+#: Types of metadata that are numbers.
+_NUMBERS = ("long", "double", "boolean")
+
+
+def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> list[str]:
+    """All features of the candidates of an index.
+
+    Args:
+        signals: Names of the signals that are searched.
+        types: Metadata entry -> its type (`signals.typed_fields.TYPES`).
+        values: Metadata entry of type "keyword" -> the texts that become features.
+    """
+    found = ["score", "rank", "terms", *(f"{signal}.{part}" for signal in signals for part in _OF_SIGNALS)]
+    found += _OF_VECTORS if "dense" in signals else ()
+    for name, kind in types.items():
+        if kind in _NUMBERS:
+            found.append(METADATA + name)
+        elif kind == "date":
+            found.append(f"{METADATA}{name}{_AGE}")
+        else:
+            found += [f"{METADATA}{name}={value}" for value in values.get(name, ())]
+    return found
+
+
+def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:
+    """What must be fetched with the candidates for these features (`rerankers.Need`).
+
+    Args:
+        features: Names.
+        types: Metadata entry -> its type when the model was trained.
+    """
+    found = set[str]()
+    for name in features:
+        if (entry := _entry(name, types)) is not None:
+            found.add(METADATA + entry[0])
+        elif name in _OF_VECTORS:
+            found.add("vectors")
+        elif "." in name:
+            found.add(SIGNAL + name.rpartition(".")[0])
+    return frozenset(found)
+
+
+def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The metadata entry of a feature, its type, and the text that it looks for; None for a feature of another kind.
+
+    Raises:
+        UsageError: The feature is not known.
+    """
+    if feature.startswith(METADATA):
+        rest = feature.removeprefix(METADATA)
+        name, _, value = rest.partition("=")
+        for entry, kind in (
+            (rest, types.get(rest)),
+            (rest.removesuffix(_AGE), types.get(rest.removesuffix(_AGE))),
+            (name, types.get(name)),
+        ):
+            if kind in _NUMBERS and entry == rest:
+                return entry, kind, ""
+            if kind == "date" and f"{entry}{_AGE}" == rest:
+                return entry, kind, ""
+            if kind == "keyword" and f"{entry}={value}" == rest:
+                return entry, kind, value
+    elif feature in ("score", "rank", "terms", *_OF_VECTORS) or feature.rpartition(".")[2] in _OF_SIGNALS:
+        return None
+    raise UsageError(f"There is no feature {feature!r}.", "docs/rankers.md lists the features.")
+
+
+@dataclass(frozen=True)
+class FeatureReader:
+    """Computes features.
+
+    Attributes:
+        features: Their names, in the order of the columns.
+        types: Metadata entry -> its type when the model was trained.
+        read: The features that the model looks at; the columns of the others are left empty. None: all.
+        now: The time from which ages count; None: that of the search.
+    """
+
+    features: tuple[str, ...]
+    types: Mapping[str, str]
+    read: frozenset[str] | None = None
+    now: datetime | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """See `needs`."""
+        return needs(self.features if self.read is None else sorted(self.read), self.types)
+
+    def matrix(self, request: RerankRequest) -> Column:
+        """The features of the candidates, float64 ``(len(request.ids), len(features))``; NaN where a value is missing.
+
+        Raises:
+            UsageError: A feature is not known, needs vectors and there are none, or an entry has another type than in training.
+        """
+        import numpy as np  # noqa: PLC0415 - `--help` does not rank
+
+        kept: dict[str, Column] = {}
+        columns = np.full((len(self.features), len(request.ids)), np.nan)
+        for row, feature in enumerate(self.features):
+            if self.read is not None and feature not in self.read:
+                continue
+            columns[row] = self._column(feature, request, kept)
+        return columns.T
+
+    def _column(self, feature: str, request: RerankRequest, kept: dict[str, Column]) -> Column | Sequence[float] | float:
+        if feature == "score":
+            return request.scores
+        if feature == "rank":
+            return [float(place) for place in range(1, len(request.ids) + 1)]
+        if feature == "terms":
+            weights = request.query.weights
+            return float(len(request.query.text.split()) if weights is None else len(weights.terms))
+        if feature in _OF_VECTORS:
+            return self._of_vectors(feature, request, kept)
+        if (entry := _entry(feature, self.types)) is not None:
+            return self._of_metadata(entry, request)
+        signal, _, part = feature.rpartition(".")
+        if signal not in request.lists:
+            raise UsageError(
+                f"The ranker was trained with the signal {signal!r}, and this search does not use it.",
+                "Search in the mode that the ranker was trained with, or train again.",
+            )
+        return _of_signal(request.lists[signal], part, request.ids)
+
+    @staticmethod
+    def _of_vectors(feature: str, request: RerankRequest, kept: dict[str, Column]) -> Column:
+        import numpy as np  # noqa: PLC0415
+
+        if request.query.vector is None or request.vectors is None:
+            raise UsageError(
+                "The ranker was trained with vectors, and this index has no dense model.",
+                "Index with a dense model, or train again.",
+            )
+        if feature == "neighbours":
+            best = request.vectors @ request.vectors[: _NEIGHBOURS + 1].T
+            counted = np.ones_like(best)
+            counted[:, _NEIGHBOURS:] = 0.0
+            for row in range(min(_NEIGHBOURS, len(best))):  # the fourth takes the place of the document itself
+                counted[row, row], counted[row, _NEIGHBOURS:] = 0.0, 1.0
+            return (best * counted).sum(axis=1) / np.maximum(1.0, counted.sum(axis=1))  # type: ignore[no-any-return]
+        if not kept:
+            cosine, jaccard = neighbourhood_features(request.query.vector, request.vectors)
+            kept |= {"cosine": cosine.astype(np.float64), "jaccard": jaccard.astype(np.float64)}
+        return kept[feature]
+
+    def _of_metadata(self, entry: tuple[str, str, str], request: RerankRequest) -> list[float]:
+        name, kind, value = entry
+        assert request.metadata is not None
+        held = [metadata.get(name, ()) for metadata in request.metadata]
+        if kind == "keyword":
+            return [float(value in each) for each in held]
+        read: Callable[[object], float] = self._age if kind == "date" else _number
+        try:
+            return [max(map(read, each), default=float("nan")) for each in held]
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",
+                "Train again on the index as it is now.",
+            ) from error
+
+    def _age(self, value: object) -> float:
+        then = datetime.fromisoformat(str(value))
+        now = self.now or datetime.now(UTC)
+        return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds() / 86_400
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool | int | float):
+        return float(value)
+    raise TypeError
+
+
+def _of_signal(ranked: Ranked, part: str, ids: Sequence[str]) -> list[float] | float:
+    if part in ("best", "spread"):
+        return ranked.high if part == "best" else ranked.spread
+    window = list(islice(ranked.scores, ranked.within))
+    if part == "value":
+        values, absent = dict(zip(window, ranked.normalised(), strict=False)), 0.0
+    else:
+        places = range(1, len(window) + 1)
+        values = {
+            name: ranked.scores[name] if part == "score" else float(place) for name, place in zip(window, places, strict=True)
+        }
+        absent = float("nan")
+    return [values.get(document, absent) for document in ids]

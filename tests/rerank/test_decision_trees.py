@@ -1,0 +1,110 @@
+"""Trees score and explain as the libraries that made them do."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from termweave.rerank import decision_trees
+
+lightgbm = pytest.importorskip("lightgbm")
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Rows with missing values, grades of two features, and groups of 50."""
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(1000, 6))
+    rows[draw.random(rows.shape) < 0.1] = np.nan
+    grades = (np.nan_to_num(rows[:, 0]) + np.nan_to_num(rows[:, 1]) ** 2 + draw.normal(size=len(rows)) > 1).astype(int)
+    return rows, grades
+
+
+def trained(rows, grades, **parameters):
+    settings = {"objective": "lambdarank", "num_leaves": 8, "min_data_in_leaf": 5, "verbose": -1, **parameters}
+    return lightgbm.train(settings, lightgbm.Dataset(rows, grades, group=[50] * (len(rows) // 50)), num_boost_round=20)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_scores_are_those_of_lightgbm(data, missing):
+    rows, grades = data if missing else (np.nan_to_num(data[0]), data[1])
+    model = trained(rows, grades)
+    trees = decision_trees.read(model.model_to_string())
+    asked = data[0]  # a model that was trained without missing values meets them, too
+    np.testing.assert_allclose(trees.scores(asked), model.predict(asked), atol=1e-12)
+    assert trees.used <= set(model.feature_name())
+
+
+def test_contributions_sum_to_the_score(data):
+    rows, grades = data
+    model = trained(rows, grades)
+    trees = decision_trees.read(model.model_to_string())
+    for row in rows[:20]:
+        base, added = trees.contributions(row)
+        assert base + sum(added.values()) == pytest.approx(model.predict(row[None])[0])
+        assert added.keys() <= trees.used
+
+
+def test_scores_are_those_of_xgboost(data, tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    rows, grades = data
+    groups = np.repeat(np.arange(len(rows) // 50), 50)
+    matrix = xgboost.DMatrix(rows, grades, qid=groups, feature_names=list("abcdef"))
+    model = xgboost.train({"objective": "rank:ndcg", "max_depth": 4, "nthread": 1}, matrix, num_boost_round=20)
+    model.save_model(tmp_path / "model.json")
+    trees = decision_trees.read((tmp_path / "model.json").read_text())
+    np.testing.assert_allclose(trees.scores(rows), model.predict(matrix), atol=1e-5)
+    base, added = trees.contributions(rows[3])
+    assert base + sum(added.values()) == pytest.approx(trees.scores(rows[3:4])[0])
+    assert trees.features == tuple("abcdef")
+
+
+def test_a_model_of_one_leaf_has_one_score(data):
+    rows, _ = data
+    model = trained(rows, np.zeros(len(rows), dtype=int))
+    content = model.model_to_string()
+    assert "Tree=0" in content
+    trees = decision_trees.read(content)
+    assert trees.scores(rows[:3]).tolist() == model.predict(rows[:3]).tolist()
+    assert trees.used == frozenset()
+
+
+def test_what_is_no_model_is_refused(data):
+    rows, grades = data
+    content = trained(rows, grades).model_to_string()
+    for broken, reason in (
+        ("", "neither"),
+        ("{}", "neither"),
+        ("[1]", "neither"),
+        ("{", "Expecting"),
+        (content.partition("Tree=0")[0], "no trees"),
+        (content.replace("left_child=", "left_child=9 ", 1), "do not fit together"),
+        (re.sub(r"left_child=\S+", "left_child=0", content, count=1), "do not fit together"),
+        (re.sub(r"split_feature=\d+", "split_feature=77", content, count=1), "no name"),
+        (re.sub(r"leaf_value=\S+", "leaf_value=nan", content, count=1), "not a number"),
+        (content.replace("num_cat=0", "num_cat=2", 1), "categories"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            decision_trees.read(broken)
+
+
+def test_trees_that_run_in_circles_are_refused():
+    tree = {
+        "left_children": [1, 0, -1],
+        "right_children": [2, 2, -1],
+        "split_indices": [0, 0, 0],
+        "split_conditions": [0.5, 0.5, 1.0],
+        "default_left": [0, 0, 0],
+        "base_weights": [0.0, 0.0, 1.0],
+    }
+    model = {
+        "learner": {
+            "learner_model_param": {"num_feature": "1", "base_score": "5E-1"},
+            "gradient_booster": {"model": {"trees": [tree]}},
+        }
+    }
+    with pytest.raises(ValueError, match="do not fit together"):
+        decision_trees.read(json.dumps(model))

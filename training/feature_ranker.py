@@ -1,0 +1,432 @@
+"""Train a feature ranker on the candidates that an index finds for judged questions. It needs LightGBM, and no torch."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave import corpora
+from termweave import settings as machine_settings
+from termweave.encoders.manifest import Manifest, digest, write_manifest
+from termweave.engine import connect
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import per_query, randomisation_test
+from termweave.evaluation.candidate_fetcher import CandidateFetcher
+from termweave.records import Run
+from termweave.rerank import decision_trees
+from termweave.search import Index
+from termweave.search.ranking import features
+from termweave.search.ranking.feature_ranker import KIND, TREES
+from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import METADATA, Reranking, RerankResult
+from termweave.support import atomic_files
+from termweave.support.extras import install
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.corpora import Dataset
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import Need, RerankRequest
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.training.methods.ltr import FeatureRankerParameters
+    from termweave.training.run import TrainingResult
+
+MEASURE = "nDCG@10"
+#: Fewest questions that can be trained on: with fewer a fold has hardly any.
+FEWEST = 20
+_NONE = "none"
+#: Names of features that belong to a query or the score so far, and no part.
+_GENERAL = ("score", "rank", "terms")
+
+
+@dataclass
+class FeatureRecorder:
+    """A reranker that changes nothing and keeps the features of what it is given: they are computed as in a search.
+
+    Attributes:
+        reader: Computes them.
+        candidates: How many of the best documents are read.
+        kept: The features and the scores of the last request.
+    """
+
+    reader: features.FeatureReader
+    candidates: int
+    name: str = "features"
+    kept: tuple[Sequence[str], NDArray[np.float64]] = ((), np.zeros((0, 0)))
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the features are computed of."""
+        return self.reader.needs
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Keep the features; scores stay as they are."""
+        self.kept = request.ids, self.reader.matrix(request)
+        return RerankResult([0.0] * len(request.ids), keep=1.0)
+
+
+@dataclass(frozen=True)
+class JudgedCandidates:
+    """The candidates of judged questions, with their features.
+
+    Attributes:
+        features: Names of the columns.
+        types: Metadata entry -> its type.
+        questions: Ids.
+        documents: The candidates of each question, in the order of the first stage.
+        rows: Of each question: ``(candidates, features)``.
+        qrels: The judgements.
+        relevant_from: Lowest grade that counts as relevant.
+    """
+
+    features: tuple[str, ...]
+    types: Mapping[str, str]
+    questions: tuple[str, ...]
+    documents: tuple[Sequence[str], ...]
+    rows: tuple[NDArray[np.float64], ...]
+    qrels: Mapping[str, Mapping[str, int]]
+    relevant_from: int
+
+    def figures(self, scores: Sequence[NDArray[np.float64]] | None = None) -> NDArray[np.float64]:
+        """nDCG@10 of each question by these scores; None: of the first stage."""
+        given = [-np.arange(len(each), dtype=float) for each in self.documents] if scores is None else scores
+        run = Run("features", {})
+        for question, documents, values in zip(self.questions, self.documents, given, strict=True):
+            best = np.argsort(-values, kind="stable")
+            run.scores[question] = {documents[at]: -float(place) for place, at in enumerate(best)}
+        qrels = {question: dict(self.qrels[question]) for question in self.questions}
+        return per_query(run, qrels, list(self.questions), relevant_from=self.relevant_from, measures=[MEASURE])[MEASURE]
+
+    def grades(self, question: int) -> NDArray[np.int64]:
+        """The grade of each candidate; 0 where it is not judged or not relevant."""
+        judged = self.qrels[self.questions[question]]
+        return np.array([max(0, judged.get(document, 0)) for document in self.documents[question]], dtype=np.int64)
+
+    def without(self, part: str) -> JudgedCandidates:
+        """The same without the features of a part (`parts`)."""
+        kept = [at for at, name in enumerate(self.features) if _part(name, self.types) != part]
+        return replace(self, features=tuple(self.features[at] for at in kept), rows=tuple(rows[:, kept] for rows in self.rows))
+
+    @property
+    def parts(self) -> list[str]:
+        """The signals, the metadata entries and "vectors": what features are of."""
+        return [part for part in dict.fromkeys(_part(name, self.types) for name in self.features) if part]
+
+
+def _part(feature: str, types: Mapping[str, str]) -> str:
+    if feature in _GENERAL:
+        return ""
+    needed = next(iter(features.needs([feature], types)))
+    return needed if needed == "vectors" or needed.startswith(METADATA) else needed.partition(".")[2]
+
+
+def gather(
+    index: Index, dataset: Dataset, mode: Mode, settings: FeatureRankerParameters, progress: Callable[[int, int], None]
+) -> JudgedCandidates:
+    """The candidates of the questions of a data set that an index finds, with their features.
+
+    Args:
+        index: The index.
+        dataset: The questions; those without a relevant document are left out.
+        mode: Mode of the first stage.
+        settings: Which features, and how many candidates.
+        progress: Called with (questions done, total).
+
+    Raises:
+        UsageError: A signal or a metadata entry is not in the index.
+        InputError: There are fewer than `FEWEST` questions.
+    """
+    qrels = dataset.qrels()
+    queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels[query.id].values())]
+    if len(queries) < FEWEST:
+        raise InputError(
+            f"{dataset.name}:{dataset.split} has {len(queries)} questions with an answer, and a feature ranker needs at least {FEWEST}.",
+            "Judge more questions, or name a split with more.",
+        )
+    types = _types(index.layout.types, settings.metadata)
+    signals = list(settings.signals) or [name for name in index.signals if name != "learned"]
+    plain = FeatureRecorder(features.FeatureReader(tuple(features.names(signals, types, {})), types), settings.candidates)
+    needs = {*plain.needs, *(METADATA + name for name in types)}
+    fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs)
+    found = list(fetcher.candidates([query.text for query in queries], progress))
+    values = _values(found, types, settings.values)
+    names = tuple(features.names(signals, types, values))
+    recorder = replace(plain, reader=features.FeatureReader(names, types, now=datetime.now(UTC)))
+    kept = []
+    for each in found:
+        order(each, mode, Reranking((recorder,)))
+        kept.append(recorder.kept if any(each.lists.values()) else ((), np.zeros((0, len(names)))))
+    return JudgedCandidates(
+        names,
+        types,
+        tuple(query.id for query in queries),
+        tuple(ids for ids, _ in kept),
+        tuple(rows for _, rows in kept),
+        qrels,
+        dataset.relevant_from,
+    )
+
+
+def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
+    """The metadata entries that are features, with their types.
+
+    Raises:
+        UsageError: The index has no typed entry of a name.
+    """
+    if list(wanted) == [_NONE]:
+        return {}
+    for name in wanted:
+        if name not in of_index:
+            raise UsageError(
+                f"The index has no typed metadata entry {name!r}.",
+                f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
+            )
+    return {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
+
+
+def _values(found: Sequence[Candidates], types: Mapping[str, str], most: int) -> dict[str, list[str]]:
+    """The texts of each keyword entry that most candidates have; those of one candidate in a hundred at least."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name, kind in types.items() if kind == "keyword"}
+    for each in found:
+        for metadata in each.metadata.values():
+            for name, counter in counts.items():
+                counter.update(set(metadata.get(name, ())))
+    least = sum(len(each.metadata) for each in found) / 100
+    return {name: [value for value, count in counter.most_common(most) if count >= least] for name, counter in counts.items()}
+
+
+@dataclass(frozen=True)
+class CrossValidated:
+    """How a feature ranker does on questions that it was not trained on.
+
+    Attributes:
+        values: nDCG@10 of each question, by the model that the other folds trained.
+        trees: The number of trees that is best over all folds.
+        history: Mean nDCG@10 by the number of trees, every tenth: the first is that of the first stage.
+    """
+
+    values: NDArray[np.float64]
+    trees: int
+    history: tuple[float, ...] = field(default=(), repr=False)
+
+
+#: Trees between two measures of a fold.
+_EVERY = 10
+
+
+def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) -> CrossValidated:
+    """Train on all folds but one, and measure that one, for each."""
+    numbers = list(range(len(judged.questions)))
+    random.Random(settings.seed).shuffle(numbers)  # noqa: S311 - a draw, not a secret
+    folds = [numbers[at :: settings.folds] for at in range(settings.folds)]
+    steps = [*range(_EVERY, settings.trees, _EVERY), settings.trees]
+    scores: list[list[NDArray[np.float64]]] = [[np.zeros(len(rows)) for rows in judged.rows] for _ in steps]
+    for fold in folds:
+        booster = _fit(judged, [number for number in numbers if number not in set(fold)], settings, settings.trees)
+        for number in fold:
+            if len(judged.rows[number]):
+                for at, step in enumerate(steps):
+                    scores[at][number] = booster.predict(judged.rows[number], num_iteration=step, num_threads=1)
+    figures = [judged.figures(each) for each in scores]
+    best = int(np.argmax([each.mean() for each in figures]))
+    history = (float(judged.figures().mean()), *(float(each.mean()) for each in figures))
+    return CrossValidated(figures[best], steps[best], history)
+
+
+def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRankerParameters, trees: int) -> Any:
+    """A LightGBM model. Questions whose candidates have one grade teach nothing and are left out."""
+    import lightgbm  # noqa: PLC0415 - only training needs it
+
+    graded = [(number, grades) for number in sorted(questions) if len(set((grades := judged.grades(number)).tolist())) > 1]
+    if not graded:
+        raise InputError(
+            "No candidate of the questions is relevant, or all are: there is nothing to learn from.",
+            "Name questions that were judged on the documents of this index.",
+        )
+    rows = np.concatenate([judged.rows[number] for number, _ in graded])
+    data = lightgbm.Dataset(
+        rows, np.concatenate([grades for _, grades in graded]), group=[len(grades) for _, grades in graded], free_raw_data=True
+    )
+    highest = max(int(grades.max()) for _, grades in graded)
+    parameters = {
+        "objective": "lambdarank",
+        "learning_rate": settings.rate,
+        "num_leaves": settings.leaves,
+        "min_data_in_leaf": min(settings.least, max(1, len(rows) // 20)),
+        "label_gain": [2**grade - 1 for grade in range(min(highest, 30) + 1)] if highest <= 30 else list(range(highest + 1)),
+        "lambdarank_truncation_level": 20,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "feature_fraction": 0.8,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": 1,
+        "seed": settings.seed,
+        "verbose": -1,
+    }
+    return lightgbm.train(parameters, data, num_boost_round=trees)
+
+
+def fit(judged: JudgedCandidates, settings: FeatureRankerParameters, trees: int) -> str:
+    """The trees that all questions train, as LightGBM saves them."""
+    model: str = _fit(judged, range(len(judged.questions)), settings, trees).model_to_string()
+    return model
+
+
+def write(
+    out: Path, content: str, judged: JudgedCandidates, mode: Mode, about: Mapping[str, Any], figures: Mapping[str, Any]
+) -> Manifest:
+    """Write a model folder.
+
+    Args:
+        out: The folder; it is made.
+        content: The trees.
+        judged: What they were trained on.
+        mode: Mode of the first stage.
+        about: How they were trained.
+        figures: The figures of the run.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    atomic_files.write(out / TREES, content.encode())
+    gain = f"{MEASURE}: {figures['start']:.4f} before, {figures['dev']:.4f} after, of {len(judged.questions):,} questions"
+    card = [f"# {out.resolve().name}", "", f"A feature ranker for `--rerank ltr@FOLDER`. {gain}. Its features:", ""]
+    atomic_files.write(out / "README.md", "\n".join([*card, *(f"* `{name}`" for name in judged.features), ""]).encode())
+    manifest = Manifest(
+        name=out.resolve().name,
+        kind=KIND,
+        outputs=("scores",),
+        hash=blake2b(f"{content}{judged.features}{dict(judged.types)}".encode(), digest_size=8).hexdigest(),
+        max_length=0,
+        settings={
+            "features": list(judged.features),
+            "types": dict(judged.types),
+            "mode": {"weights": dict(mode.weights), "fusion": mode.fusion},
+        },
+        training=dict(about),
+        metrics={"train": dict(figures)},
+        files={TREES: digest(out / TREES)},
+    )
+    write_manifest(out, manifest)
+    return manifest
+
+
+def letor(judged: JudgedCandidates) -> str:
+    """The features in the format of SVMrank and LETOR: grade, question, number:value, and the document as a comment."""
+    lines = [f"# {number} {name}" for number, name in enumerate(judged.features, 1)]
+    for at, question in enumerate(judged.questions):
+        for document, grade, row in zip(judged.documents[at], judged.grades(at), judged.rows[at], strict=True):
+            values = " ".join(f"{number}:{value:.9g}" for number, value in enumerate(row.tolist(), 1) if value == value)  # noqa: PLR0124 - NaN
+            lines.append(f"{grade} qid:{at + 1} {values} # {question} {document}")
+    return "\n".join(lines) + "\n"
+
+
+def train(
+    spec: str,
+    settings: FeatureRankerParameters,
+    out: Path,
+    say: Callable[[str], None],
+    progress: Callable[..., None],
+) -> TrainingResult:
+    """Train a feature ranker and write its folder. Arguments as `training.run.train`.
+
+    Raises:
+        UsageError: No index is named, LightGBM is not installed, or the index has no such signal or entry.
+        InputError: There are too few questions, or the file of trees cannot be used.
+    """
+    if not settings.index:
+        raise UsageError("ltr reranks the search of an index, and none is named.", "Name it: --set index=NAME.")
+    if find_spec("lightgbm") is None and not settings.trees_of:
+        raise UsageError("Training a feature ranker needs lightgbm.", f"Install it: {install('ltr')}.")
+    dataset = corpora.open_dataset(_with_split(spec))
+    with connect(machine_settings.load()) as server:
+        index = Index.pinned(server, settings.index)
+        mode, _ = index.choose(settings.mode or None, "none")
+        judged = gather(index, dataset, mode, settings, lambda done, total: progress(done, total, "searching"))
+    say(
+        f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
+    )
+    start = judged.figures()
+    if settings.letor:
+        atomic_files.write(out / "letor.txt", letor(judged).encode())
+    if settings.trees_of:
+        content, measured = _foreign(Path(settings.trees_of), judged)
+    else:
+        measured = cross_validate(judged, settings)
+        content = fit(judged, settings, measured.trees)
+    without = {}
+    if settings.parts and not settings.trees_of:
+        for number, part in enumerate(judged.parts, 1):
+            progress(number, len(judged.parts), "cross-validating without a part")
+            without[part] = float(cross_validate(judged.without(part), settings).values.mean())
+            say(f"without {part}: {MEASURE} {without[part]:.4f} ({without[part] - measured.values.mean():+.4f})")
+    from termweave.training.run import TrainingResult  # noqa: PLC0415 - it loads this module
+
+    lexical = _alone(judged, "lexical.rank")
+    p = float(randomisation_test(measured.values, lexical))
+    steps = [0, *range(_EVERY, _EVERY * (len(measured.history) - 1), _EVERY), measured.trees][: len(measured.history)]
+    best = int(np.argmax(measured.history))
+    figures = {
+        "history": {"steps": steps, "values": list(measured.history), "losses": [], "best": best},
+        "measure": MEASURE,
+        "bm25": float(lexical.mean()),
+        "start": float(start.mean()),
+        "start_p": float(randomisation_test(measured.values, start)),
+        "dev": float(measured.values.mean()),
+        "dev_float": float(measured.values.mean()),
+        "p": p,
+        "default": not (measured.values.mean() < lexical.mean() and p < 0.05),
+    }
+    about = {
+        "index": settings.index,
+        "generation": index.generation,
+        "mode": mode.name,
+        "dataset": f"{dataset.name}:{dataset.split}",
+        "without": without,
+    }
+    manifest = write(out, content, judged, mode, about, figures)
+    return TrainingResult(folder=out, hash=manifest.hash, parity={}, ndcg={}, **figures)
+
+
+def _with_split(spec: str) -> str:
+    """The split "train" of a data set that has one and names none."""
+    base, split = corpora.path_and_split(spec)
+    return f"{base}:train" if split is None and Path(base).is_dir() else spec
+
+
+def _alone(judged: JudgedCandidates, rank: str) -> NDArray[np.float64]:
+    """The figures of one signal among the candidates; those of the first stage where it is no feature."""
+    if rank not in judged.features:
+        return judged.figures()
+    column = judged.features.index(rank)
+    return judged.figures([-np.nan_to_num(rows[:, column], nan=np.inf) for rows in judged.rows])
+
+
+def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]:
+    """The trees of a file, measured on the questions.
+
+    Raises:
+        InputError: They cannot be read, or are of other features.
+    """
+    try:
+        content = file.read_text(encoding="utf-8")
+        trees = decision_trees.read(content)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be used: {error}.", "Name a model that LightGBM saved, or XGBoost as JSON.") from error
+    if len(trees.features) != len(judged.features):
+        raise InputError(
+            f"The trees in {file} are of {len(trees.features)} features, and this search has {len(judged.features)}.",
+            "Train them on a letor.txt of the same index and settings (--set letor=true).",
+        )
+    values = judged.figures([trees.scores(rows) if len(rows) else np.zeros(0) for rows in judged.rows])
+    return content, CrossValidated(values, len(trees.trees), (float(judged.figures().mean()), float(values.mean())))

@@ -1,0 +1,87 @@
+"""A feature ranker: LambdaMART over what the search knows of each candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from termweave.declared_settings import LARGEST, Setting
+from termweave.support.lazy_module import LazyModule
+from termweave.training.methods.base import TrainingMethod
+from termweave.training.methods.parameters import PRESET, ParameterRecord
+
+if TYPE_CHECKING:
+    from termweave.training import feature_ranker
+else:
+    feature_ranker = LazyModule("termweave.training.feature_ranker")  # `termweave methods` reads this file and needs no numpy
+
+#: Families of models know it by this name; its models are not of torch.
+_FAMILY = "features"
+
+
+@dataclass(frozen=True)
+class FeatureRankerParameters(ParameterRecord):
+    """What is trained, on which candidates.
+
+    Attributes:
+        reading: How the corpus is read; the documents are those of the index.
+    """
+
+    heading: ClassVar[str] = "Of ltr"
+    family: ClassVar[str] = _FAMILY
+    preset: Annotated[Literal["default"], PRESET] = "default"
+    index: Annotated[str, Setting("The live index whose search the model reranks. It must be given.")] = ""
+    mode: Annotated[str, Setting("Mode of the first stage; empty: the default search of the index, without its rerankers.")] = ""
+    candidates: Annotated[int, Setting("Best documents of the first stage that are reranked."), Ge(5), Le(1000)] = 100
+    signals: Annotated[
+        tuple[str, ...], Setting("Signals whose scores are features, searched in addition where the mode lacks them; empty: all.")
+    ] = ()
+    metadata: Annotated[
+        tuple[str, ...],
+        Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none."),
+    ] = ()
+    values: Annotated[int, Setting("Most frequent texts of a metadata entry that become features."), Ge(0), Le(1000)] = 20
+    trees: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(10_000)] = 300
+    leaves: Annotated[int, Setting("Leaves of a tree."), Ge(2), Le(256)] = 15
+    rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
+    least: Annotated[int, Setting("Fewest candidates in a leaf."), Ge(1), Le(LARGEST)] = 50
+    folds: Annotated[int, Setting("Parts of the questions in cross-validation."), Ge(2), Le(20)] = 5
+    parts: Annotated[
+        bool,
+        Setting(
+            "Cross-validate again without each signal, each metadata entry and the vectors, to see what each of them brings."
+        ),
+    ] = False
+    letor: Annotated[bool, Setting("Write the features as letor.txt, in the format of SVMrank, for other tools.")] = False
+    trees_of: Annotated[
+        str,
+        Setting(
+            "File of trees that LightGBM or XGBoost made of letor.txt (XGBoost: as JSON): nothing is trained, these are measured."
+        ),
+    ] = ""
+    seed: Annotated[int, Setting("The same seed gives the same model."), Ge(0), Le(2**31 - 1)] = 0
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHOD = TrainingMethod(
+    name="ltr",
+    title="Boosted decision trees over the scores of the signals, vectors and metadata: a reranker that takes a millisecond.",
+    source="LambdaMART (Burges 2010), by LightGBM",
+    equations=(
+        "lambda_ij = -sigma |Delta nDCG_ij| / (1 + exp(sigma (s_i - s_j)))   of each pair i, j of a question, i the better one",
+        "s = sum of the trees; each is fitted to the sums of a document's lambdas",
+    ),
+    note=(
+        "It reranks the best documents of an index by what the search has at hand: the score, rank and spread of each signal, cosine, "
+        "rNN's J, and typed metadata such as votes, dates and categories (docs/rankers.md lists the features). Cross-validation over the "
+        "questions measures it and chooses the number of trees. Train it on questions that the index's own models have not learned from: "
+        "their scores are too good there."
+    ),
+    parameters=FeatureRankerParameters,
+    presets={},
+    loss=lambda *_: {},
+    run=lambda *given: feature_ranker.train(*given),  # noqa: PLW0108 - the module is loaded when it is called
+)
