@@ -212,7 +212,9 @@ class _Trial:
 def _improved(trial: _Trial) -> Learned:
     """Confirm the choice, and report it."""
     learning, generation, ranker = trial.learning, trial.built.index, trial.choice.ranker
-    best = {**trial.built.best, **({"ranker": ranker} if ranker and ranker.folder else {})}
+    best = dict(trial.built.best)
+    if ranker and ranker.folder:
+        best["ranker"] = ranker
     server, name, folder = learning.server, learning.task.name, learning.folder
     test = _judged(learning, TEST)
     live_run = str(folder / f"live-{TEST}.trec")

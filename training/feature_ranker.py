@@ -101,12 +101,14 @@ class JudgedCandidates:
     def figures(self, scores: Sequence[NDArray[np.float64]] | None = None) -> NDArray[np.float64]:
         """nDCG@10 of each question by these scores; None: of the first stage."""
         given = [-np.arange(len(each), dtype=float) for each in self.documents] if scores is None else scores
-        run = Run("features", {})
+        ranked: dict[str, dict[str, float]] = {}
         for question, documents, values in zip(self.questions, self.documents, given, strict=True):
             best = np.argsort(-values, kind="stable")
-            run.scores[question] = {documents[at]: -float(place) for place, at in enumerate(best)}
+            ranked[question] = {documents[at]: -float(place) for place, at in enumerate(best)}
         qrels = {question: dict(self.qrels[question]) for question in self.questions}
-        return per_query(run, qrels, list(self.questions), relevant_from=self.relevant_from, measures=[MEASURE])[MEASURE]
+        return per_query(
+            Run("features", ranked), qrels, list(self.questions), relevant_from=self.relevant_from, measures=[MEASURE]
+        )[MEASURE]
 
     def grades(self, question: int) -> NDArray[np.int64]:
         """The grade of each candidate; 0 where it is not judged or not relevant."""
@@ -376,7 +378,7 @@ def train(
     p = float(randomisation_test(measured.values, lexical))
     steps = [0, *range(_EVERY, _EVERY * (len(measured.history) - 1), _EVERY), measured.trees][: len(measured.history)]
     best = int(np.argmax(measured.history))
-    figures = {
+    figures: dict[str, Any] = {
         "history": {"steps": steps, "values": list(measured.history), "losses": [], "best": best},
         "measure": MEASURE,
         "bm25": float(lexical.mean()),

@@ -80,7 +80,7 @@ METHOD = TrainingMethod(
         "questions measures it and chooses the number of trees. Train it on questions that the index's own models have not learned from: "
         "their scores are too good there."
     ),
-    parameters=FeatureRankerParameters,
+    parameters=FeatureRankerParameters,  # type: ignore[arg-type]  # not of torch: none of the common ones
     presets={},
     loss=lambda *_: {},
     run=lambda *given: feature_ranker.train(*given),  # noqa: PLW0108 - the module is loaded when it is called
