@@ -85,7 +85,8 @@ Enrich = TypedDict("Enrich", {
 })
 Connect = TypedDict("Connect", {
     "schema": str, "name": str, "removed": NotRequired[Sequence[str]], "pipeline": NotRequired[str], "template": NotRequired[str],
-    "model": NotRequired[str], "model_server": NotRequired[str], "models": NotRequired[Mapping[str, str]],
+    "ingest_pipeline": NotRequired[str | None], "remote_models": NotRequired[Sequence[str]],
+    "model_server": NotRequired[str], "models": NotRequired[Mapping[str, str]],
     "weights": NotRequired[Mapping[str, float]], "fallback": NotRequired[bool], "notes": NotRequired[Sequence[str]],
     "written": NotRequired[bool],
 })

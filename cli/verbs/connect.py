@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 @click.option(
     "--fallback", is_flag=True, help="While the model server fails, run each query as it was sent, by BM25, instead of failing."
 )
+@click.option(
+    "--documents",
+    is_flag=True,
+    help="Make an ingest pipeline, too, that encodes the documents which an application writes into an enriched NAME.",
+)
 @click.option("--plan", "only_plan", is_flag=True, help="Write nothing; report what would be registered.")
 @click.option("--remove", is_flag=True, help="Remove what this command registered for NAME, and nothing else.")
 def command(
@@ -49,6 +54,7 @@ def command(
     mode: str | None,
     candidates: int,
     fallback: bool,
+    documents: bool,
     only_plan: bool,
     remove: bool,
     settings: Settings,
@@ -63,6 +69,7 @@ def command(
     Examples:
       termweave connect docs
       termweave connect docs --model-server http://10.0.0.5:8321 --token-file token.txt --fallback
+      termweave connect products --documents
       termweave connect docs --plan
       termweave connect docs --remove
     """
@@ -71,7 +78,10 @@ def command(
     from termweave.ui.connector.connection import ConnectOptions
 
     check_together(
-        ("--remove goes with --plan or other options of a connection", remove and (only_plan or fallback or bool(mode)))
+        (
+            "--remove takes no --plan, --mode, --documents or --fallback",
+            remove and (only_plan or fallback or documents or bool(mode)),
+        )
     )
     server = engine.connect(settings)
     if remove:
@@ -81,7 +91,9 @@ def command(
         out.emit(gone, text)
         return
     token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
-    options = ConnectOptions(address=address, token=token, mode=mode, candidates=candidates, fallback=fallback)
+    options = ConnectOptions(
+        address=address, token=token, mode=mode, candidates=candidates, fallback=fallback, documents=documents
+    )
     planned = connection.plan(server, name, options)
     made = planned.connection
     for note in planned.notes:
@@ -93,7 +105,8 @@ def command(
         "name": name,
         "pipeline": made.pipeline,
         "template": made.pipeline,
-        "model": made.model,
+        "ingest_pipeline": made.ingest_pipeline if documents else None,
+        "remote_models": list(made.model_bodies()),
         "model_server": made.address,
         "models": dict(made.models),
         "weights": dict(made.weights),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
@@ -19,7 +20,7 @@ from termweave.indexer.generations import audit
 from termweave.search.catalog import lineage
 from termweave.search.single_query import choose
 from termweave.ui.connector import ml_commons
-from termweave.ui.connector.parts import IndexConnection, marker, model_name
+from termweave.ui.connector.parts import IndexConnection, marker, model_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ class ConnectOptions:
         mode: The mode as in `termweave search`; None: the adopted profile, else hybrid.
         candidates: How many documents each signal returns.
         fallback: Whether a search whose query cannot be rewritten runs as it was sent.
+        documents: Whether an ingest pipeline encodes the documents that the application writes.
     """
 
     address: str
@@ -48,6 +50,7 @@ class ConnectOptions:
     mode: str | None = None
     candidates: int = 100
     fallback: bool = False
+    documents: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,13 @@ class ConnectPlan:
     Attributes:
         connection: The connection.
         notes: What searches through the pipeline do not have.
-        kept: Id of the remote model that is registered as it should be; None: there is none.
+        kept: Name of each remote model that is registered as it should be -> its id.
         outdated: Ids of remote models of earlier commands.
     """
 
     connection: IndexConnection
     notes: Sequence[str]
-    kept: str | None
+    kept: Mapping[str, str]
     outdated: Sequence[str]
 
 
@@ -94,17 +97,26 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         models={output: made.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
         weights=mode.weights,
         depth=options.candidates,
-        text_fields=_text_fields(made),
+        text_fields=[*fields["title"], *fields["text"]]
+        if (fields := _fields(made))
+        else ["content" if "lexical" in made.signals else "*"],
+        documents=_documents(made) if options.documents else None,
         fallback=options.fallback,
         token=options.token,
     )
-    _ours(engine, f"/_search/pipeline/{quote(connection.pipeline)}", name, "search pipeline")
-    _ours(engine, f"/_scripts/{quote(connection.pipeline)}", name, "stored template")
-    registered = [each for each in ml_commons.models(engine, connection.model) if each.description.startswith(marker(name))]
-    # A token cannot be read back, so that a model with one is always registered anew.
-    wanted = None if options.token else connection.model_body()["description"]
-    kept = next((each.id for each in registered if each.description == wanted), None)
-    return ConnectPlan(connection, notes, kept, [each.id for each in registered if each.id != kept])
+    for path, kind in _pipelines(name).items():
+        _ours(engine, path, name, kind)
+    kept, outdated = {}, []
+    bodies = connection.model_bodies()
+    for model in model_names(name):
+        # A token cannot be read back, so that a model with one is always registered anew.
+        wanted = None if options.token or model not in bodies else bodies[model]["description"]
+        for each in ml_commons.models(engine, model):
+            if each.description == wanted and model not in kept:
+                kept[model] = each.id
+            elif each.description.startswith(marker(name)):
+                outdated.append(each.id)
+    return ConnectPlan(connection, notes, kept, outdated)
 
 
 def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = lambda _: None) -> None:
@@ -113,17 +125,28 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
     Raises:
         EngineError: The cluster does not reach the model server, or it refuses. What was registered here is removed again.
     """
-    connection = planned.connection
-    model = planned.kept or ml_commons.register(engine, connection.model_body())
+    connection, name = planned.connection, planned.connection.name
+    models, switched = dict(planned.kept), False
     try:
-        _try(engine, connection, model)
+        for model, body in connection.model_bodies().items():
+            if model not in models:
+                models[model] = ml_commons.register(engine, body)
+        _try(engine, connection, models[f"{name}-query"])
+        say(f"The cluster reaches the model server at {connection.address}.")
+        engine.request("PUT", f"/_scripts/{quote(connection.pipeline)}", body=connection.template_body())
+        ingest = f"/_ingest/pipeline/{quote(connection.ingest_pipeline)}"
+        if connection.documents is not None:
+            engine.request("PUT", ingest, body=connection.ingest_body(models))
+            switched = True
+        elif _ours(engine, ingest, name, "ingest pipeline"):
+            engine.request("DELETE", ingest)
+        path = f"/_search/pipeline/{quote(connection.pipeline)}"
+        engine.request("PUT", path, body=connection.pipeline_body(models[f"{name}-query"]))
     except BaseException:
-        if model != planned.kept:
-            ml_commons.delete(engine, model)
+        if not switched:  # else a pipeline names the new models
+            for model in models.keys() - planned.kept.keys():
+                ml_commons.delete(engine, models[model])
         raise
-    say(f"The cluster reaches the model server at {connection.address}.")
-    engine.request("PUT", f"/_scripts/{quote(connection.pipeline)}", body=connection.template_body())
-    engine.request("PUT", f"/_search/pipeline/{quote(connection.pipeline)}", body=connection.pipeline_body(model))
     for outdated in planned.outdated:
         ml_commons.delete(engine, outdated)
     audit.write(engine, "connect", connection.name, after=connection.pipeline)
@@ -138,17 +161,17 @@ def remove(engine: Engine, name: str) -> list[str]:
     _check_server(engine)
     lineage.check_one(name)
     removed = []
-    pipeline = quote(f"{name}-learned")
-    for path, kind in ((f"/_search/pipeline/{pipeline}", "search pipeline"), (f"/_scripts/{pipeline}", "stored template")):
+    for path, kind in _pipelines(name).items():
         if _ours(engine, path, name, kind):
             engine.request("DELETE", path)
-            removed.append(f"{kind} {name}-learned")
-    for model in ml_commons.models(engine, model_name(name)):
-        if model.description.startswith(marker(name)):
-            ml_commons.delete(engine, model.id)
-            removed.append(f"remote model {model_name(name)}")
+            removed.append(f"{kind} {path.rpartition('/')[2]}")
+    for model in model_names(name):
+        for each in ml_commons.models(engine, model):
+            if each.description.startswith(marker(name)):
+                ml_commons.delete(engine, each.id)
+                removed.append(f"remote model {model}")
+        ml_commons.delete_group(engine, model, marker(name))
     if removed:
-        ml_commons.delete_group(engine, model_name(name), marker(name))
         audit.write(engine, "disconnect", name, before=f"{name}-learned")
     return removed
 
@@ -172,16 +195,41 @@ def _check_server(engine: Engine) -> None:
         )
 
 
-def _text_fields(made: Lineage) -> list[str]:
-    """The fields that a search for words names: those of the application in an enriched index."""
-    if fields := made.source.get("fields"):
-        read = orjson.loads(fields)
-        return [field for key in ("title", "text") for field in _listed(read.get(key))] or ["*"]
-    return ["content"] if "lexical" in made.signals else ["*"]
+def _pipelines(name: str) -> dict[str, str]:
+    """Path -> kind of the parts that are no models."""
+    learned = quote(f"{name}-learned")
+    return {
+        f"/_search/pipeline/{learned}": "search pipeline",
+        f"/_scripts/{learned}": "stored template",
+        f"/_ingest/pipeline/{quote(f'{name}-documents')}": "ingest pipeline",
+    }
 
 
-def _listed(value: Any) -> list[str]:
-    return [] if not value else [value] if isinstance(value, str) else list(value)
+def _fields(made: Lineage) -> dict[str, list[str]]:
+    """The fields of title and text of an application's own index; empty for an index that termweave built."""
+    if "enriched" not in made.source:
+        return {}
+    named = orjson.loads(made.source.get("fields", "{}"))
+    return {"title": [named.get("title") or TITLE_KEY], "text": list(named.get("text") or TEXT_KEYS[:1])}
+
+
+def _documents(made: Lineage) -> dict[str, list[str]]:
+    """The fields that an ingest pipeline encodes.
+
+    Raises:
+        UsageError: termweave writes the documents of this index itself, or a field lies inside another one.
+    """
+    fields = _fields(made)
+    if not fields:
+        raise UsageError(
+            f"termweave writes the documents of {made.name!r} itself.",
+            "Leave --documents out, and update it by 'termweave index --update'.",
+        )
+    if inside := [field for names in fields.values() for field in names if "." in field]:
+        raise UsageError(
+            f"{inside[0]} lies inside another field.", "Leave --documents out, and run 'termweave enrich' after changes."
+        )
+    return fields
 
 
 def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
@@ -198,7 +246,7 @@ def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
         raise
     if marker(name) not in orjson.dumps(found).decode():
         raise UsageError(
-            f"The server has a {kind} {name}-learned that termweave did not make.",
+            f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
             "Rename it: termweave does not replace the parts of others.",
         )
     return True

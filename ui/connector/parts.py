@@ -1,12 +1,14 @@
 """The parts that `termweave connect NAME` registers: their names, their bodies, and the marker by which they are known as ours.
 
-========================  =================================================================================
-part                      what it does
-========================  =================================================================================
-model ``NAME-query``      a remote model with its connector: sends a query to the model server, which rewrites it
-pipeline ``NAME-learned``  has each search rewritten by that model, and fuses the lists of the signals
-template ``NAME-learned``  a stored search that takes the user's words only
-========================  =================================================================================
+===============================  ==========================================================================
+part                             what it does
+===============================  ==========================================================================
+model ``NAME-query``             a remote model with its connector: has the model server rewrite a query
+search pipeline ``NAME-learned``  has each search rewritten by that model, and fuses the lists of the signals
+template ``NAME-learned``        a stored search that takes the user's words only
+models ``NAME-weights``, ``-dense``  for documents: have the model server encode a text
+ingest pipeline ``NAME-documents``  has each document encoded that an application writes itself
+===============================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -27,6 +29,25 @@ _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
 _CONNECT, _READ = 1, 10
 #: IndexConnections that a node keeps to the model server: ml-commons refuses searches beyond them.
 _CONNECTIONS = 100
+#: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
+_TEXT, _BATCH = "termweave_text", 16
+#: Makes the text of `Document.content`: the title, ". ", and the texts, each on a line of its own.
+_JOIN = f"""\
+String joined(Map document, List fields, String between) {{
+  StringJoiner texts = new StringJoiner(between);
+  for (field in fields) {{
+    def value = document.get(field);
+    if (value instanceof String && !value.trim().isEmpty()) {{ texts.add(value); }}
+  }}
+  return texts.toString();
+}}
+StringJoiner whole = new StringJoiner('. ');
+String title = joined(ctx, params.title, '. ');
+String text = joined(ctx, params.text, params.line);
+if (!title.isEmpty()) {{ whole.add(title); }}
+if (!text.isEmpty()) {{ whole.add(text); }}
+if (whole.length() > 0) {{ ctx.{_TEXT} = whole.toString(); }}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +61,7 @@ class IndexConnection:
         weights: Name of a signal -> its weight.
         depth: How many documents each signal returns.
         text_fields: Fields that the template names, for a search that falls back to BM25.
+        documents: "title" and "text" -> fields of the application that are encoded; None: documents get no numbers.
         fallback: Whether a search whose query cannot be rewritten runs as it was sent.
         token: What the model server asks for; None: nothing.
     """
@@ -50,6 +72,7 @@ class IndexConnection:
     weights: Mapping[str, float]
     depth: int
     text_fields: Sequence[str]
+    documents: Mapping[str, Sequence[str]] | None = None
     fallback: bool = False
     token: str | None = None
 
@@ -59,45 +82,77 @@ class IndexConnection:
         return f"{self.name}-learned"
 
     @property
-    def model(self) -> str:
-        """Name of the remote model."""
-        return model_name(self.name)
+    def ingest_pipeline(self) -> str:
+        """Name of the ingest pipeline."""
+        return f"{self.name}-documents"
 
-    def model_body(self) -> dict[str, Any]:
-        """The registration of the remote model, with its connector. A token is encrypted by the server."""
-        request = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.depth}
-        headers = {"Content-Type": "application/json"}
-        credential = {"none": "none"}  # ml-commons insists on one
-        if self.token is not None:
-            headers["Authorization"] = "Bearer ${credential.token}"
-            credential = {"token": self.token}
-        body: dict[str, Any] = {
-            "name": self.model,
-            "function_name": "remote",
-            "connector": {
-                "name": self.model,
-                "description": marker(self.name),
-                "version": 1,
-                "protocol": "http",
-                "parameters": {},
-                "client_config": {"max_connection": _CONNECTIONS, "connection_timeout": _CONNECT, "read_timeout": _READ},
-                "actions": [
-                    {
-                        "action_type": "predict",
-                        "method": "POST",
-                        "url": f"{self.address}/v1/query",
-                        "headers": headers,
-                        # The server puts the query in the place of the last part.
-                        "request_body": f'{json.dumps(request)[:-1]}, "query": ${{parameters.query}}}}',
-                    }
-                ],
+    def models_of_documents(self) -> list[str]:
+        """The signals whose numbers documents get; none without `documents`."""
+        return [] if self.documents is None else [name for name in ("weights", "dense") if name in self.models]
+
+    def model_bodies(self) -> dict[str, dict[str, Any]]:
+        """The registration of each remote model, by its name, with its connector. A token is encrypted by the server."""
+        query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.depth}
+        bodies = {f"{self.name}-query": self._remote("query", query, "query")}
+        for signal in self.models_of_documents():
+            request = {"model": f"{self.models[signal]}@{self.name}", "input_type": "document"}
+            endpoint = {"weights": "sparse", "dense": "embeddings"}[signal]
+            bodies[f"{self.name}-{signal}"] = self._remote(endpoint, request, "input")
+        return {name: self._described(name, body) for name, body in bodies.items()}
+
+    def _remote(self, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
+        """A remote model that sends a request to an endpoint. The server fills in its last part."""
+        action = {
+            "action_type": "predict",
+            "method": "POST",
+            "url": f"{self.address}/v1/{endpoint}",
+            "headers": {
+                "Content-Type": "application/json",
+                **({"Authorization": "Bearer ${credential.token}"} if self.token else {}),
             },
+            "request_body": f'{json.dumps(request)[:-1]}, "{last}": ${{parameters.{last}}}}}',
         }
+        parameters = {}
+        if endpoint != "query":
+            action["pre_process_function"] = "connector.pre_process.openai.embedding"
+        if endpoint == "embeddings":
+            action["post_process_function"] = "connector.post_process.openai.embedding"
+        if endpoint == "sparse":
+            parameters = {"response_filter": "$.data[*].embedding"}
+        connector = {
+            "version": 1,
+            "protocol": "http",
+            "parameters": parameters,
+            "client_config": {"max_connection": _CONNECTIONS, "connection_timeout": _CONNECT, "read_timeout": _READ},
+            "actions": [action],
+        }
+        return {"function_name": "remote", "connector": connector}
+
+    def _described(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The registration with its name, and a description that changes with it."""
         models = ", ".join(f"{output} {model}" for output, model in self.models.items())
         fingerprint = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
-        body["description"] = f"{marker(self.name)} models {models}, fingerprint {fingerprint}"
-        body["connector"]["credential"] = credential
-        return body
+        description = f"{marker(self.name)} models {models}, fingerprint {fingerprint}"
+        credential = {"token": self.token} if self.token else {"none": "none"}  # ml-commons insists on one
+        connector = {**body["connector"], "name": name, "description": marker(self.name), "credential": credential}
+        return {**body, "name": name, "description": description, "connector": connector}
+
+    def ingest_body(self, models: Mapping[str, str]) -> dict[str, Any]:
+        """The ingest pipeline: the text that the build would encode, its numbers, and the text away again.
+
+        Args:
+            models: Name of a remote model -> its id.
+        """
+        assert self.documents is not None
+        source = {"lang": "painless", "source": _JOIN, "params": {"line": "\n", **self.documents}}
+        processors: list[dict[str, Any]] = [{"script": source}]
+        kinds = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
+        for signal in self.models_of_documents():
+            kind, field = kinds[signal]
+            model = models[f"{self.name}-{signal}"]
+            processors.append({kind: {"model_id": model, "field_map": {_TEXT: field}, "batch_size": _BATCH}})
+        processors.append({"remove": {"field": _TEXT, "ignore_missing": True}})
+        return {"description": marker(self.name), "processors": processors}
 
     def pipeline_body(self, model: str) -> dict[str, Any]:
         """The search pipeline.
@@ -138,6 +193,6 @@ def marker(name: str) -> str:
     return f"termweave connect {name}:"
 
 
-def model_name(name: str) -> str:
-    """Name of the remote model of an index."""
-    return f"{name}-query"
+def model_names(name: str) -> list[str]:
+    """Names of all remote models that an index may have."""
+    return [f"{name}-{part}" for part in ("query", "weights", "dense")]

@@ -16,7 +16,7 @@ from tests.ui.conftest import client_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
-SEARCH, BUILD, LOCK, LOOK, JUDGE = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
+SEARCH, BUILD, LOCK, LOOK, JUDGE, *_ = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
 #: Permission on the book -> the form that cannot do without it.
 FORMS = {
     "indices:data/write/bulk": "grade",

@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import uuid
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,35 @@ def serving(url, name, *options):
             yield json.loads(text)["url"].rstrip("/")
         finally:
             server.terminate()
+
+
+@contextmanager
+def answering(status=200, body=None, *, after=0.0):
+    """The address of a model server that gives every request the same answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            time.sleep(after)
+            data = json.dumps(body or {"error": {"message": "4,096 texts wait. Try again later."}}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.fixture

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -15,38 +11,9 @@ from termweave.search import Index
 from termweave.ui.connector import connection, ml_commons
 from termweave.ui.connector.connection import ConnectOptions
 
-from .conftest import DOCUMENTS, serving
+from .conftest import DOCUMENTS, answering, serving
 
 pytestmark = [pytest.mark.nightly, pytest.mark.engine]
-
-
-@contextmanager
-def answering(status=200, body=None, *, after=0.0):
-    """The address of a model server that gives every request the same answer."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            time.sleep(after)
-            data = json.dumps(body or {"error": {"message": "4,096 texts wait. Try again later."}}).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def parts(engine, name):
@@ -153,13 +120,14 @@ def test_an_index_that_was_built_with_another_model(termweave, small, search, ml
 def test_what_a_killed_command_left_is_used(termweave, small, ml_engine):
     with serving(ml_engine.url, small) as url:
         planned = connection.plan(ml_engine, small, ConnectOptions(address=url))
-        left = ml_commons.register(ml_engine, planned.connection.model_body())
+        left = ml_commons.register(ml_engine, planned.connection.model_bodies()[f"{small}-query"])
         termweave("connect", small, "--model-server", url)
         assert [each.id for each in ml_commons.models(ml_engine, f"{small}-query")] == [left]
 
 
 def test_what_cannot_be_connected(termweave, small, ml_engine, tmp_path):
     assert "no signal 'nothing'" in termweave("connect", small, "--mode", "nothing", status=2)
+    assert "termweave writes the documents" in termweave("connect", small, "--documents", status=2)
     termweave("index", tmp_path / "corpus.jsonl", small, "--passage-size", "5")
     assert "holds passages" in termweave("connect", small, status=2)
     path = f"/_search/pipeline/{small}-learned"
@@ -168,3 +136,37 @@ def test_what_cannot_be_connected(termweave, small, ml_engine, tmp_path):
         assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
     finally:
         ml_engine.request("DELETE", path)
+
+
+def test_documents_of_an_application_get_the_numbers_of_the_build(termweave, fresh, search, ml_engine):
+    mapping = {"properties": {"name": {"type": "text"}, "description": {"type": "text"}}}
+    ml_engine.request("PUT", f"/{fresh}", body={"settings": {"index.knn": True}, "mappings": mapping})
+    for key, text in DOCUMENTS.items():
+        ml_engine.request("PUT", f"/{fresh}/_doc/{key}", body={"name": key, "description": text})
+    ml_engine.request("POST", f"/{fresh}/_refresh")
+    termweave("enrich", fresh, "--title-field", "name", "--text-field", "description")
+    written = {
+        "zip": {"name": "zip", "description": "Read and write ZIP archives."},
+        "untitled": {"description": "Compress data with gzip."},
+        "blank": {"name": " "},
+    }
+    with serving(ml_engine.url, fresh) as url:
+        termweave("connect", fresh, "--model-server", url, "--documents")
+        lines = [part for key, body in written.items() for part in ({"index": {"_id": key}}, body)]
+        params = {"pipeline": f"{fresh}-documents", "refresh": True}
+        body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        assert not ml_engine.request("POST", f"/{fresh}/_bulk", params=params, body=body)["errors"]
+        assert next(iter(search(fresh, "read archives"))) == "zip"
+        before = {key: ml_engine.request("GET", f"/{fresh}/_doc/{key}")["_source"] for key in written}
+        assert before["blank"] == written["blank"]
+        assert not any("termweave_text" in source for source in before.values())
+        termweave("connect", fresh, "--model-server", url)  # without --documents: the ingest pipeline goes
+        with pytest.raises(TermweaveError, match="404"):
+            ml_engine.request("GET", f"/_ingest/pipeline/{fresh}-documents")
+        assert ml_commons.models(ml_engine, f"{fresh}-weights") == []
+    termweave("enrich", fresh)
+    for key in ("zip", "untitled"):
+        after = ml_engine.request("GET", f"/{fresh}/_doc/{key}")["_source"]
+        assert after["weights"] == before[key]["weights"]
+        assert after["vector"] == pytest.approx(before[key]["vector"], abs=1e-6)
+        assert "vector_fp16" in after.keys() - before[key].keys()
