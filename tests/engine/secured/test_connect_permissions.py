@@ -42,7 +42,7 @@ def test_the_role_suffices_and_no_permission_is_too_much(secured, termweave, cor
             secured.role("connector", {"cluster_permissions": cluster, "index_permissions": indices})
             answers = [termweave("connector", *connect), termweave("connector", "connect", "docs", "--remove")]
             if missing is None:
-                assert [code for code, _ in answers] == [0, 0], answers
+                assert [code for code, _ in answers] == [0, 0], "".join(text for _, text in answers)
                 assert "removed search pipeline docs-learned" in answers[1][1]
             elif not any(code == 1 and f"no permissions for [{missing}]" in text for code, text in answers):
                 unnamed[missing] = answers
