@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from termweave import corpora, engine, settings
 from termweave.indexer import BuildOptions, build
 from termweave.ui import application
+from termweave.ui.model_server import model_application
 from termweave.ui.serve_options import ServeOptions
 
 URL = "http://127.0.0.1:8321"
@@ -50,6 +51,12 @@ def client_of(connection, **options):
     """A browser at an application with these options: its forms come from the application's own pages."""
     app = application.create(connection, ServeOptions(**options))
     return TestClient(app, base_url=URL, headers={"origin": URL}, follow_redirects=False)
+
+
+def models_of(connection, **options):
+    """A program at a model server with these options."""
+    app = model_application.create(connection, ServeOptions(serves_models=True, **options))
+    return TestClient(app, base_url=URL)
 
 
 @pytest.fixture

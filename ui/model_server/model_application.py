@@ -95,7 +95,8 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
 
     app.state.queue = EncodingQueue(available_cores(), app.state.metrics.batch, ending)
     app.state.warm, app.state.close = app.state.models.warm, app.state.queue.close
-    return RequestFilter(app, options, Sessions(options.token), problem=problem, public=PUBLIC, limited=False)
+    app.state.sessions = Sessions(options.token)
+    return RequestFilter(app, options, app.state.sessions, problem=problem, public=PUBLIC, limited=False)
 
 
 def problem(request: Request, status: int, message: str, hint: str = "") -> Response:
@@ -243,9 +244,10 @@ def _health(request: Request) -> Response:
 def _ready(request: Request) -> Response:
     """Whether all models are open."""
     models: ServedModels = request.app.state.models
+    known = request.app.state.sessions.known(request)  # others learn no names of indices and no addresses
     if models.ready:
-        return data({"status": "ready", "left_out": models.left_out})
-    return data({"status": "opening", "reason": models.reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+        return data({"status": "ready", **({"left_out": models.left_out} if known else {})})
+    return data({"status": "opening", **({"reason": models.reason} if known else {})}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _metrics(request: Request) -> Response:

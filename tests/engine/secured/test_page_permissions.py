@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from termweave import engine, settings
+from termweave import encoders, engine, settings
 from tests.engine.secured import server
 from tests.engine.secured.conftest import DOCUMENTS
-from tests.ui.conftest import client_of
+from tests.ui.conftest import client_of, models_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
@@ -141,3 +141,26 @@ def test_promoting_needs_the_role_of_build(index, pages):
     assert (refused.status_code, "no permissions" in refused.text) == (502, True)
     client = pages("promoter", joined(BUILD, LOOK, {"index_permissions": [LOCK]}))
     assert post(client, "/generations/promote", generation=older, live=live, act="rollback").status_code == 303
+
+
+def test_the_least_role_serves_the_models_of_an_index(secured, termweave, corpus):
+    secured.role("builder", joined(BUILD, {"index_permissions": [LOCK]}))
+    code, text = termweave("builder", "index", corpus(len(DOCUMENTS)), "docs", "--fresh")
+    assert code == 0, text
+    listing = ["indices:admin/aliases/get", "indices:admin/mappings/get"]
+    everywhere = {"index_permissions": [{"index_patterns": ["*"], "allowed_actions": listing}]}
+    reached = settings.load(url=secured.url, user="looker", password=server.PASSWORD, ca_certs=str(secured.authority.certificate))
+    try:
+        for role, index, status in ((SEARCH, "docs", 200), (SEARCH, None, 502), (joined(SEARCH, everywhere), None, 200)):
+            secured.role("looker", role)
+            client = models_of(engine.connect(reached), index=index, served=("shipped",))
+            listed = client.get("/v1/models")
+            assert listed.status_code == status, listed.text
+            if status != 200:
+                assert "indices:admin/aliases/get" in listed.json()["error"]["message"]
+            model = f"{encoders.load().models['weights'].hash}@docs"
+            for path in ("sparse", "embeddings"):
+                answer = client.post(f"/v1/{path}", json={"model": model, "input": "run a function"})
+                assert answer.status_code == 200, answer.text
+    finally:
+        termweave("builder", "delete", "docs", "--yes")

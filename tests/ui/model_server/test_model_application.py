@@ -21,21 +21,12 @@ from termweave.indexer.generations import publication
 from termweave.records import Document
 from termweave.search import Index
 from termweave.search.catalog import lineage
-from termweave.ui.model_server import encoding_queue, encoding_request, model_application, served_models
+from termweave.ui.model_server import encoding_queue, encoding_request, served_models
 from termweave.ui.protection import request_filter
-from termweave.ui.serve_options import ServeOptions
-from tests.ui.conftest import DOCUMENTS, URL
+from tests.ui.conftest import DOCUMENTS, URL, models_of
 
 TOKEN = "a-token-of-more-than-16-characters"
 SHIPPED = "508e65cdb08deb3f"
-
-
-def models_of(connection, **options):
-    """A program at a model server with these options."""
-    from starlette.testclient import TestClient
-
-    app = model_application.create(connection, ServeOptions(serves_models=True, **options))
-    return TestClient(app, base_url=URL)
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +282,8 @@ def test_a_token_is_asked_for():
         answer = client.get(path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     assert client.get("/health").status_code == 200
-    assert client.get("/ready").status_code == 503
+    assert client.get("/ready").json() == {"status": "opening"}
+    assert "reason" in client.get("/ready", headers={"authorization": f"Bearer {TOKEN}"}).json()
     body = {"model": "shipped", "input": "a"}
     for token, status in (("wrong", 401), ("ünsound", 401), (TOKEN, 200)):
         headers = {"authorization": f"Bearer {token}".encode()}
