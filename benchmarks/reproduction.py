@@ -1,191 +1,287 @@
-"""The tables of the papers' dense methods on real data (docs/reproduction.md).
+"""The papers' tables on real data (docs/reproduction.md).
 
-    python benchmarks/reproduction.py le-bs --data ../shared/data --seeds 3
-    python benchmarks/reproduction.py coder --data ../shared/data --seeds 3
-    python benchmarks/reproduction.py dtr   --data ../shared/data --seeds 3
-    python benchmarks/reproduction.py sir   --data ../shared/data --seeds 3        (rankers: ranker_variants.py has its own options)
+    python benchmarks/reproduction.py coder dtr --data ../shared/data --work build/reproduction     run what is missing, then print
+    python benchmarks/reproduction.py coder --data ../shared/data --work build/reproduction --finished     print what is there
 
-Each row is `termweave train METHOD` with the settings of `reproduction_tables.py`; the development questions choose the step that is
-kept, and test questions, which nothing else looks at, are searched exactly. A row that is in --work already is read from there, so that
-a table that was stopped goes on. With several seeds a figure is the mean and half the range. p is a two-sided paired randomisation test
-of the first measure against the row that the head names, on the means over the seeds.
+Tables: rnn (no training), coder, dtr, fectek, le-bs, sir; `reproduction_tables.py` declares sets, rows, settings and what was reduced. Each row is
+`termweave train METHOD` without the export; the development questions choose the step that is kept, and test questions, which nothing else
+looks at, are searched exactly. All tables take two processors about a day:
 
-`--quick` takes fewer steps, texts and questions: some minutes a table on two processors, for a glance.
+* **Stop and go on.** A finished row is a file in --work, with the figure of each question, and a row that was stopped goes on from its checkpoint.
+  Several processes may run the same command (one a processor, OMP_NUM_THREADS=1): each takes the next row that nobody computes.
+* **To the page.** `python benchmarks/figures.py --work FOLDER --finished coder dtr` writes docs/results/*.json from the rows in
+  FOLDER/reproduction, without --finished it runs the missing ones first; `make docs` copies the tables into the page.
+
+In a cell: the mean over questions and seeds, in parentheses p against the row's own start (step 0), and a mark where it lies significantly (p < .05)
+above or below the row that the head names. p is that of a two-sided paired randomisation test, on means over the seeds, not corrected.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from entry_point import enter
-from reproduction_tables import STARTS, TABLES, PrintedTable
+from reproduction_tables import COMMON, TABLES, WITH_RNN, PrintedTable
 
 from termweave.evaluation import randomisation_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from reproduction_runs import TestSet
+    #: Seed -> test set -> measure -> the figure of each question.
+    Values = dict[int, dict[str, dict[str, Any]]]
 
-#: Test questions and documents of a quick table.
-_QUICK_QUESTIONS, _QUICK_POOL = 300, 1500
-#: Training questions of a quick table, and documents of the part of a large set that they are trained on and held-out ones are searched in.
-_QUICK_TRAINED, _QUICK_DOCUMENTS = 1000, 2000
+#: A difference whose p-value is not below it gets no mark.
+_CHANCE = 0.05
+_MINILM = "all-MiniLM-L6-v2"
+_GROUP = ("backbone", "trained on", "split", "start")
 
 
 @dataclass(frozen=True)
-class ReproducedRow:
-    """The figures of one row of one set.
+class Row:
+    """One model of a table.
 
     Attributes:
+        group: Backbone, set, split and variant.
         name: Of the row.
-        seeds: Test set -> measure -> one array of figures for each seed.
-        minutes: Of a seed.
+        method: That trains it.
+        seed: Of the model.
+        settings: Of the method.
+        file: Where its record is kept.
+        bm25: Where BM25's record is kept.
+        tests: Folders of the sets that it is tested on, its own first.
+        folder: The set that it is trained on.
     """
 
+    group: tuple[str, str, str, str]
     name: str
-    seeds: dict[str, dict[str, list[np.ndarray]]]
-    minutes: float
+    method: str
+    seed: int
+    settings: dict[str, Any]
+    file: Path
+    bm25: Path
+    tests: tuple[Path, ...]
+    folder: Path
 
 
 def main() -> None:
-    """Make the rows of a table that are not there yet, and print the table."""
+    """Compute the rows of the tables that are not there yet, and print the tables; end with status 1 if another process still computes a row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=tuple(TABLES))
+    parser.add_argument("tables", nargs="+", choices=("rnn", *TABLES), metavar="TABLE", help=f"some of: rnn, {', '.join(TABLES)}")
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"), help="folder of finished rows")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--sets", default="", help="some of the table's sets, with commas")
-    parser.add_argument("--rows", default="", help="some of its rows, with commas between them replaced by '/'")
-    parser.add_argument("--starts", default="", help=f"some of: {', '.join(STARTS)}")
-    parser.add_argument("--folds", default="", help="some of the table's splits by question, with commas")
-    parser.add_argument("--beside", default=None, help="other sets to test on, with commas; the default is the table's")
-    parser.add_argument("--questions", type=int, default=0, help="test questions at most")
-    parser.add_argument("--pool", type=int, default=-1, help="documents that they are searched in; 0: all")
+    parser.add_argument("--finished", action="store_true", help="compute nothing")
+    parser.add_argument("--sets", nargs="+", help="some of the sets that are trained on")
+    parser.add_argument("--rows", nargs="+", help="some of the rows")
+    parser.add_argument("--beside", nargs="*", help="other sets to test on  [default: the table's]")
+    parser.add_argument("--seeds", type=int, help="[default: the table's]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further settings of every row")
     given = parser.parse_args()
-    table = TABLES[given.table]
-    measures = " | ".join(table.measures)
-    print(f"| set | split | start | row | tested on | seeds | {measures} | p against {table.against} | minutes |")
-    print("|---" * (8 + len(table.measures)) + "|", flush=True)
-    for name in given.sets.split(",") if given.sets else table.sets:
-        for split, shares in (
-            {key: table.folds[key] for key in _some(given.folds, table.folds)}.items() if table.folds else [("", None)]
-        ):
-            for line in _rows(given, table, name, split, shares):
-                print(line, flush=True)
+    whole = True
+    for name in given.tables:
+        if name == "rnn":
+            from reproduction_rnn import show
+
+            show(given)
+        else:
+            whole &= _table(given, name, TABLES[name])
+    if not whole and not given.finished:
+        raise SystemExit("Another process computes a row: run the command again.")
 
 
-def _some(chosen: str, every: Any) -> list[str]:
-    return [each for each in every if not chosen or each in chosen.split(",")]
+def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
+    """Compute and print one table; return whether all rows are there."""
+    from reproduction_runs import TestSet, finished, measured, train_and_test
 
+    read: dict[tuple[Path, ...], list[TestSet]] = {}
 
-def _rows(
-    given: argparse.Namespace, table: PrintedTable, name: str, split: str, shares: tuple[float, float, float] | None
-) -> Iterator[str]:
-    """The lines of one set and one split."""
-    from reproduction_runs import TestSet, fold, key, measured, reduced, untrained
+    def tests(row: Row) -> list[TestSet]:
+        if row.tests not in read:
+            read[row.tests] = [TestSet.read(folder, table.questions, table.pool) for folder in row.tests]
+        return read[row.tests]
 
-    work = given.work / ("quick" if given.quick else "full") / given.table
-    folder = given.data / name if shares is None else fold(given.data / name, shares, work)
-    beside = table.beside if given.beside is None else tuple(filter(None, given.beside.split(",")))
-    questions = given.questions or (_QUICK_QUESTIONS if given.quick else 10**9)
-    pool = given.pool if given.pool >= 0 else (_QUICK_POOL if given.quick else 0)
-    tests = [TestSet.read(each, questions, pool) for each in (folder, *(given.data / other for other in beside))]
-    if given.quick:
-        folder = reduced(folder, _QUICK_DOCUMENTS, _QUICK_TRAINED, work)
-    common = {**table.common, **(table.quick if given.quick else {}), **table.of_set.get(name, {}), **_assigned(given.set)}
-    place, size = work / name / (split or "own"), (questions, pool, beside, len(tests[0].documents))
-    if table.bm25:
-        record = measured(
-            place / f"bm25-{key(size)}.json", lambda: ({test.name: test.bm25(table.measures) for test in tests}, {})
-        )
-        yield from _lines(table, (name, split, ""), _row("BM25", [record]), None)
-    for start in _some(given.starts, table.starts):
-        compared = None
-        if common.get("backbone") == "scratch" and start != table.starts[0]:
-            continue  # all of its layers are new
-        if start == "as it came" and common.get("backbone") != "scratch":
-            settings = {**common, "towers": "query"}
-            record = measured(
-                place / f"base-{key(size, settings)}.json",
-                lambda settings=settings: untrained(settings, tests, table.measures, reranked=table.reranked),
+    def train(row: Row, home: Path) -> dict[str, Any]:
+        def say(line: str) -> None:
+            print(
+                f"{name}, {', '.join(filter(None, row.group))}, {row.name}, seed {row.seed}: {line}", file=sys.stderr, flush=True
             )
-            row = _row("base", [record])
-            compared = row if table.against == "base" else None
-            yield from _lines(table, (name, split, start), row, None)
-        chosen = given.rows.split("/") if given.rows else list(table.rows)
-        for label in chosen:
-            records = [_trained(table, common, label, start, seed, folder, tests, place, size) for seed in range(given.seeds)]
-            row = _row(label, records)
-            yield from _lines(table, (name, split, start), row, compared)
-            compared = row if table.against == label else compared
+
+        settings = (row.method, row.folder, row.settings, tests(row), table.measures, home)
+        return train_and_test(*settings, given.work / "vectors", reranked=table.reranked, say=say)
+
+    def search(row: Row, home: Path) -> dict[str, Any]:
+        del home
+        return {"figures": {test.name: test.bm25(table.measures) for test in tests(row)}}
+
+    def record(file: Path, compute: Any, row: Row) -> dict[str, Any] | None:
+        return finished(file) if given.finished else measured(file, partial(compute, row))
+
+    rows = list(_rows(given, name, table))
+    lexical = {row.group[1:3]: found for row in rows if (found := record(row.bm25, search, row)) is not None}
+    done = [(row, found) for row in rows if (found := record(row.file, train, row)) is not None]
+    if not done:
+        return False
+    for lines in _printed(table, done, lexical):
+        print("\n".join(lines), end="\n\n", flush=True)
+    facts = {
+        "note": table.note,
+        "rows": f"{len(done)} of {len(rows)}",
+        "commits": sorted({found["commit"] for _, found in done}),
+        "backbones": {row.group[0]: found["backbone"] for row, found in done},
+        "minutes": round(sum(found["minutes"] for _, found in done)),
+    }
+    print(json.dumps(facts), flush=True)
+    return len(done) == len(rows)
 
 
-def _trained(
-    table: PrintedTable,
-    common: dict[str, object],
-    label: str,
-    start: str,
-    seed: int,
-    folder: Path,
-    tests: list[TestSet],
-    place: Path,
-    size: object,
-) -> dict[str, Any]:
-    from reproduction_runs import key, measured, train_and_test
+def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator[Row]:
+    """The rows of a table in the order in which they are computed: whole groups of the first seed first."""
+    from reproduction_runs import fold, key, reduced, skewed
 
-    settings = {**STARTS[start], **common, **table.rows[label], "seed": seed}
-    file = place / f"{label.replace(' ', '_')}-{start.replace(' ', '_')}-{seed}-{key(size, settings)}.json"
+    work = given.work / name
+    beside = tuple(table.beside if given.beside is None else given.beside)
+    assigned = dict(each.split("=", 1) for each in given.set)
+    for seed in range(given.seeds or table.seeds):
+        for variant, changed in table.variants.items():
+            for backbone, trained in table.trained:
+                if given.sets and trained not in given.sets:
+                    continue
+                whole = given.data / trained.removesuffix("-skewed")
+                source = skewed(whole, work) if trained.endswith("-skewed") else whole
+                for split, shares in table.splits.items() or [("", None)]:
+                    folder = source if shares is None else fold(source, shares, work)
+                    part = reduced(folder, *table.part, work) if name != "sir" else folder
+                    for label, own in table.rows.items():
+                        if given.rows and label not in given.rows:
+                            continue
+                        settings = {
+                            **COMMON,
+                            **table.common,
+                            "backbone": backbone,
+                            **table.of_backbone.get(backbone, {}),
+                            **table.of_set.get(trained, {}),
+                            **changed,
+                            **own,
+                            "seed": seed,
+                            **assigned,
+                        }
+                        method = str(settings.pop("method", table.method))
+                        size = key(table.questions, table.pool, beside, table.part, table.measures)
+                        group = (backbone or _MINILM, trained, split, variant)
+                        file = work.joinpath(*filter(None, group), f"{label}-{seed}-{key(method, settings)}-{size}.json")
+                        bm25 = work / "bm25" / f"{trained}{split}-{size}.json"
+                        tested = (folder, *(given.data / each for each in beside))
+                        yield Row(group, label, method, seed, settings, file, bm25, tested, part)
 
-    def say(line: str) -> None:
-        print(f"{folder.name} {label} {start} {seed}: {line}", file=sys.stderr, flush=True)
 
-    return measured(
-        file,
-        lambda: train_and_test(table.method, folder, settings, tests, table.measures, reranked=table.reranked, say=say),
+def _printed(
+    table: PrintedTable, done: Sequence[tuple[Row, dict[str, Any]]], lexical: dict[tuple[str, ...], dict[str, Any]]
+) -> Iterator[list[str]]:
+    """The table of the models, that of each with rNN, and every figure by itself."""
+    first, one_start = table.measures[0], table.method != "fectek"
+    groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any]]]]] = {}
+    for row, found in done:
+        groups.setdefault(row.group, {}).setdefault(row.name, []).append((row, found))
+    shown = [place for place in range(4) if len({group[place] for group in groups}) > 1]
+    head, plain, reranked, columns = [_GROUP[place] for place in shown], [], [], [""]
+    for group, rows in groups.items():
+        own = [group[place] for place in shown]
+        starts, ends = ({name: _values(each, which) for name, each in rows.items()} for which in ("start", "figures"))
+        base = next(iter(starts.values()))
+        tested = [test for test in base[min(base)] if not test.endswith(WITH_RNN)]
+        columns = ["own test", *tested[1:]]
+        if bm25 := lexical.pop(group[1:3], None):
+            blank = [group[place] if place in (1, 2) else "" for place in shown]
+            cells = [_short(np.mean(bm25["figures"][test][first])) for test in tested]
+            plain.append([*blank, "BM25", *([] if one_start else [""]), *cells])
+        if one_start:
+            plain.append([*own, "base", *(_mean_and_spread(base, test, first) for test in tested)])
+        for name, values in ends.items():
+            cells = [
+                f"{_mean_and_spread(values, test, first)} ({_short_p(_p(values, starts[name], test, first))})"
+                + _mark(values, ends.get(table.against), test, first)
+                for test in tested
+            ]
+            plain.append([*own, name, *([] if one_start else [_mean_and_spread(starts[name], tested[0], first)]), *cells])
+        for name, values in {"base": base, **ends}.items() if table.reranked else ():
+            cells = [
+                f"{_mean_and_spread(values, test + WITH_RNN, first)} ({_short_p(_p(values, values, test + WITH_RNN, first, test))})"
+                for test in tested
+            ]
+            reranked.append([*own, name, *cells])
+    yield _markdown([[*head, f"{first}; ▲▼ {table.against}", *([] if one_start else ["step 0"]), *columns], *plain])
+    if reranked:
+        yield _markdown([[*head, f"{first} after rNN; p against before", *columns], *reranked])
+    yield _markdown([[*_GROUP, "row", "tested on", "measure", "seeds", "steps kept", "mean", "digest"], *_every(groups)])
+
+
+def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any]]]]]) -> Iterator[list[str]]:
+    """Every figure by itself."""
+    for group, rows in groups.items():
+        for name, each in rows.items():
+            for which, kept in (("start", "0"), ("figures", ", ".join(str(found["steps"]) for _, found in each))):
+                values = _values(each, which)
+                for test, measures in values[min(values)].items():
+                    for measure in measures:
+                        figures = [values[seed][test][measure] for seed in sorted(values)]
+                        mean = f"{np.mean(figures):.4f}"
+                        yield [*group, name, test, measure, str(len(values)), kept, mean, _digest(figures)]
+
+
+def _values(rows: Sequence[tuple[Row, dict[str, Any]]], which: str) -> Values:
+    return {row.seed: record[which] for row, record in rows}
+
+
+def _mean(values: Values, test: str, measure: str) -> float:
+    return float(np.mean([np.mean(own[test][measure]) for own in values.values()]))
+
+
+def _mean_and_spread(values: Values, test: str, measure: str) -> str:
+    means = [float(np.mean(own[test][measure])) for own in values.values()]
+    return _short(np.mean(means)) + (f" ±{_short((max(means) - min(means)) / 2)}" if len(means) > 1 else "")
+
+
+def _p(values: Values, others: Values, test: str, measure: str, other_test: str = "") -> float:
+    """The p-value of the mean over the seeds that both have."""
+    seeds = [seed for seed in values if seed in others]
+    one, other = (
+        np.mean([each[seed][name][measure] for seed in seeds], axis=0)
+        for each, name in ((values, test), (others, other_test or test))
     )
+    return randomisation_test(one, other)
 
 
-def _assigned(assignments: list[str]) -> dict[str, object]:
-    return dict(each.split("=", 1) for each in assignments)
+def _mark(values: Values, others: Values | None, test: str, measure: str) -> str:
+    if not others or others is values or _p(values, others, test, measure) >= _CHANCE:
+        return ""
+    return " ▲" if _mean(values, test, measure) > _mean(others, test, measure) else " ▼"
 
 
-def _row(name: str, records: list[dict[str, Any]]) -> ReproducedRow:
-    seeds: dict[str, dict[str, list[np.ndarray]]] = {}
-    for record in records:
-        for test, own in record["figures"].items():
-            for measure, values in own.items():
-                seeds.setdefault(test, {}).setdefault(measure, []).append(np.array(values))
-    return ReproducedRow(name, seeds, float(np.mean([record["minutes"] for record in records])))
+def _short(value: Any) -> str:
+    return f"{value:.3f}".removeprefix("0")
 
 
-def _lines(table: PrintedTable, head: tuple[str, str, str], row: ReproducedRow, compared: ReproducedRow | None) -> Iterator[str]:
-    """The lines of a row: one for each test set."""
-    for test, own in row.seeds.items():
-        cells = []
-        for measure in table.measures:
-            means = [values.mean() for values in own[measure]]
-            spread = f" ± {(max(means) - min(means)) / 2:.4f}" if len(means) > 1 else ""
-            cells.append(f"{np.mean(means):.4f}{spread}")
-        p = ""
-        if compared is not None:
-            first = table.measures[0]
-            p = f"{randomisation_test(np.mean(own[first], axis=0), np.mean(compared.seeds[test][first], axis=0)):.2g}"
-        yield f"| {' | '.join((*head, row.name, test, str(len(own[table.measures[0]])), *cells, p, f'{row.minutes:.1f}'))} |"
+def _short_p(p: float) -> str:
+    return f"{p:.1g}".removeprefix("0") if p >= 0.0001 else "<.0001"
+
+
+def _digest(seeds: Sequence[Sequence[float]]) -> str:
+    """Of the figure of each question: a later run tells by it whether it gives the same."""
+    return blake2b(np.round(np.array(seeds, np.float64), 6).tobytes(), digest_size=4).hexdigest()
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return [lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["sir"]:
-        import ranker_variants
-
-        del sys.argv[1]
-        enter(ranker_variants.main)
-    else:
-        enter(main)
+    enter(main)

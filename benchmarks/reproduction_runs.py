@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
-import tempfile
+import shutil
+import subprocess
 import time
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
+from reproduction_tables import WITH_RNN
 
-from termweave.declared_settings import settings_of
 from termweave.encoders import model_lookup
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
@@ -24,29 +26,35 @@ from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
-from termweave.rerank import reciprocal
-from termweave.support import atomic_files
-from termweave.training.backbone import lookup
+from termweave.rerank import Rules, neighbourhood
+from termweave.rerank.reciprocal import mix
+from termweave.support import atomic_files, file_locks
+from termweave.training import families
+from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.pairs import Collection
-from termweave.training.dense import family
+from termweave.training.data.pairs import Collection, Pairs, count
 from termweave.training.dense.evaluation import rankings
 from termweave.training.dense.inputs import tokenise
+from termweave.training.dense.model import Towers
 from termweave.training.dense.preparation import reading_of
 from termweave.training.methods import base as methods
 from termweave.training.mixture import learn, parts
 from termweave.training.setup import analysis_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from termweave.training.dense.model import Towers
+    from termweave.training.dense.inputs import TokenIds
+    from termweave.training.dense.model import Side
+    from termweave.training.mixture import DataPart
 
-#: Candidates that rNN reranks, and its parameters for unit vectors (docs/reranking.md).
-_RERANKED = 60
-_NEIGHBOURS = {"k": 10, "k_exp": 3, "weight": 0.75}
+#: Candidates that rNN reranks, its rules for unit vectors (docs/reranking.md), and the shares of the similarity that are tried.
+RERANKED, RULES = 60, Rules(k=10, k_exp=3, clamp=True)
+SHARES = (0.25, 0.451, 0.6, 0.75, 0.85, 0.9, 0.95, 1.0)
 #: Documents of a ranking: the deepest measure looks at 20.
 _DEPTH = 20
+#: Training questions of the most and of the rarest answer of a skewed cut.
+_MOST, _LEAST = 120, 3
 
 Figures = dict[str, np.ndarray]
 
@@ -102,41 +110,91 @@ class TestSet:
         """BM25 on these documents."""
         tokenizer = PieceTokenizer(model_lookup.resolve(model_lookup.DEFAULT) / TOKENIZER)
         analysis = analysis_of("word", self.documents, tokenizer)
-        from termweave.training.data.pairs import count
-
         common = (analysis, count([self.documents], analysis), BM25())
         index = SparseIndex(bm25_weights(self.documents, *common, "document"))
         asked = bm25_weights(self.questions, *common, "query")
         return self.figures([index.search(query, _DEPTH)[0].tolist() for query in asked], measures)
 
     def dense(self, model: Towers, backbone: Path, measures: Sequence[str], length: int, *, reranked: bool) -> dict[str, Figures]:
-        """A model on these documents, and with rNN over its best candidates under the name of the set and "+ rNN"."""
+        """A model on these documents, and with rNN over its best candidates under the name of the set and `WITH_RNN`."""
         _, reading = reading_of(backbone)
         tokenizer = ModelTokenizer(backbone / TOKENIZER, lower=reading.lower)
         queries = model.vectors("query", tokenise(tokenizer, self.questions, length, reading.prompt("query")))
-        documents = self._document_vectors(model, tokenizer, length, reading.prompt("document"))
-        lists = [best for best, _ in rankings(queries, documents, _RERANKED if reranked else _DEPTH)]
+        documents = model.vectors("document", tokenise(tokenizer, self.documents, length, reading.prompt("document")))
+        lists = [best for best, _ in rankings(queries, documents, RERANKED if reranked else _DEPTH)]
         found = {self.name: self.figures([best[:_DEPTH].tolist() for best in lists], measures)}
         if reranked:
-            again = [
-                best[np.argsort(-reciprocal(query, documents[best], **_NEIGHBOURS), kind="stable")][:_DEPTH].tolist()
-                for query, best in zip(queries, lists, strict=True)
-            ]
-            found[f"{self.name} + rNN"] = self.figures(again, measures)
+            near = [neighbourhood(query, documents[best], RULES) for query, best in zip(queries, lists, strict=True)]
+            by_share = {}
+            for share in SHARES:
+                scores = [mix(each.similarity, each.jaccard, share) for each in near]
+                ranked = [
+                    best[np.argsort(-own, kind="stable")][:_DEPTH].tolist() for best, own in zip(lists, scores, strict=True)
+                ]
+                by_share[share] = self.figures(ranked, measures[:1])[measures[0]]
+            found[self.name + WITH_RNN] = {measures[0]: chosen_on_halves(by_share)[0]}
         return found
 
-    def _document_vectors(self, model: Towers, tokenizer: ModelTokenizer, length: int, prompt: str) -> np.ndarray:
-        """Encode the documents; an encoder that no row trains does so once."""
-        texts = tokenise(tokenizer, self.documents, length, prompt)
-        if not model.fixed_documents:
-            return model.vectors("document", texts)
-        if length not in self._fixed:
-            self._fixed[length] = model.vectors("document", texts)
-        return self._fixed[length]
+    def part(self, trained: DataPart, reranked: int) -> DataPart:
+        """These questions as the development questions of a data set that a model was trained on."""
+        relevant = [frozenset(each for each, grade in own.items() if grade > 0) for own in self.gains]
+        setup = replace(
+            trained.setup,
+            examples=replace(trained.setup.examples, texts=self.documents),
+            places=list(range(len(self.documents))),
+            train=Pairs(self.questions[:1], relevant[:1]),  # nothing is trained on
+            dev=Pairs(self.questions, relevant),
+        )
+        settings = replace(trained.settings, **({"reranked": reranked} if hasattr(trained.settings, "reranked") else {}))
+        return replace(trained, setup=setup, settings=settings)
 
-    @cached_property
-    def _fixed(self) -> dict[int, np.ndarray]:
-        return {}
+
+def chosen_on_halves(by_share: Mapping[float, np.ndarray]) -> tuple[np.ndarray, list[float]]:
+    """Give each half of the questions the share that is best on the other half: figures of each question, and the two shares.
+
+    The paper fits rNN's parameters on one set of questions and uses them on others of the same collection.
+    """
+    questions = len(next(iter(by_share.values())))
+    first = np.zeros(questions, bool)
+    first[random.Random(0).sample(range(questions), questions // 2)] = True
+    figures, shares = np.zeros(questions), []
+    for half in (first, ~first):
+        best = max(by_share, key=lambda share: by_share[share][~half].mean())
+        figures[half] = by_share[best][half]
+        shares.append(best)
+    return figures, shares
+
+
+def skewed(folder: Path, work: Path) -> Path:
+    """Cut the training questions of a set so that answers are as skewed as words are (Zipf): a BEIR folder with the other splits untouched.
+
+    The answer of rank r, in an order drawn once, keeps `_MOST` / r of its training questions, at least `_LEAST`.
+    """
+    home = work / "skewed" / f"{folder.name}-skewed"
+    if (home / "qrels" / "train.tsv").is_file():
+        return home
+    (home / "qrels").mkdir(parents=True, exist_ok=True)
+    for file in (*folder.glob("*.jsonl*"), *folder.glob("qrels/*")):
+        if not file.name.startswith("train"):
+            link = home / file.relative_to(folder)
+            link.unlink(missing_ok=True)
+            link.symlink_to(file.resolve())
+    asked: dict[str, list[str]] = {}
+    for line in lines_of(next(folder.glob("qrels/train.tsv*"))):
+        asked.setdefault(line.split("\t")[1], []).append(line)
+    generator = random.Random(0)
+    text = "query-id\tcorpus-id\tscore\n"
+    for rank, answer in enumerate(generator.sample(sorted(asked), len(asked)), start=1):
+        own = asked[answer]
+        text += "".join(f"{line}\n" for line in generator.sample(own, min(len(own), max(_LEAST, _MOST // rank))))
+    atomic_files.write(home / "qrels" / "train.tsv", text.encode())
+    return home
+
+
+def lines_of(file: Path) -> list[str]:
+    """Lines of a file of judgements, without its head."""
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
+        return [line.rstrip("\n") for line in list(lines)[1:]]
 
 
 def fold(folder: Path, shares: tuple[float, float, float], work: Path) -> Path:
@@ -150,15 +208,14 @@ def fold(folder: Path, shares: tuple[float, float, float], work: Path) -> Path:
         (home / file.name).symlink_to(file.resolve())
     judged: dict[str, list[str]] = {}
     for file in sorted(folder.glob("qrels/*.tsv*")):
-        with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
-            for line in list(lines)[1:]:
-                judged.setdefault(line.split("\t")[0], []).append(line)
+        for line in lines_of(file):
+            judged.setdefault(line.split("\t")[0], []).append(line)
     questions = sorted(judged)
     random.Random(0).shuffle(questions)
     first = round(shares[0] * len(questions))
     second = first + round(shares[1] * len(questions))
     for split, own in (("train", questions[:first]), ("dev", questions[first:second]), ("test", questions[second:])):
-        text = "".join(line.rstrip("\n") + "\n" for question in own for line in judged[question])
+        text = "".join(f"{line}\n" for question in own for line in judged[question])
         atomic_files.write(home / "qrels" / f"{split}.tsv", f"query-id\tcorpus-id\tscore\n{text}".encode())
     return home
 
@@ -210,21 +267,32 @@ def reduced(folder: Path, documents: int, questions: int, work: Path) -> Path:
     return home
 
 
-def measured(file: Path, compute: Callable[[], tuple[dict[str, Figures], dict[str, Any]]]) -> dict[str, Any]:
-    """Figures of a row from its file, or computed now and kept there: a table that was stopped goes on where it stopped."""
-    if not file.is_file():
-        begun = time.monotonic()
-        figures, facts = compute()
-        lists = {test: {name: values.tolist() for name, values in own.items()} for test, own in figures.items()}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        record = {
-            "figures": lists,
-            "minutes": (time.monotonic() - begun) / 60,
-            "processor_minutes": time.process_time() / 60,
-            **facts,
-        }
-        atomic_files.write(file, json.dumps(record).encode())
-    found: dict[str, Any] = json.loads(file.read_bytes())
+def measured(file: Path, compute: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
+    """A row from its file, or computed now and kept there; None: another process computes it.
+
+    Args:
+        file: Its record.
+        compute: ``(folder of checkpoints) -> record``. Where the folder has some already, training goes on.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with file_locks.noted(file.with_suffix(".lock"), "row"):
+            if not file.is_file():
+                begun, home = time.monotonic(), file.with_suffix("")
+                commit = subprocess.run(
+                    ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+                )
+                record = {**compute(home), "commit": commit.stdout.strip(), "minutes": (time.monotonic() - begun) / 60}
+                atomic_files.write(file, json.dumps(record, default=np.ndarray.tolist).encode())
+                shutil.rmtree(home, ignore_errors=True)
+    except file_locks.Held:
+        return None
+    return finished(file)
+
+
+def finished(file: Path) -> dict[str, Any] | None:
+    """A row from its file; None: it is not there yet."""
+    found: dict[str, Any] | None = json.loads(file.read_bytes()) if file.is_file() else None
     return found
 
 
@@ -239,40 +307,65 @@ def train_and_test(
     given: Mapping[str, object],
     tests: Sequence[TestSet],
     measures: Sequence[str],
+    home: Path,
+    vectors: Path,
     *,
     reranked: bool,
     say: Callable[[str], None],
-) -> tuple[dict[str, Figures], dict[str, Any]]:
-    """Train a model as `termweave train` does, without exporting it; the development questions choose the step that is kept."""
+) -> dict[str, Any]:
+    """Train a model as `termweave train` does, without exporting it; the development questions choose the step that is kept.
+
+    Returns:
+        Figures of the tests before the first step ("start") and of the model, test set -> measure -> one number a question; the step that was
+        kept, the development figures and the fingerprint of the backbone.
+    """
     method = methods.get(method_name)
-    settings = method.settings(given)
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as work:
-        data = parts(str(folder), settings, Path(work), say)
-        trained = learn(method, data[0].settings, data, Path(work) / "checkpoints", say=say)
+    family = families.get(method.family)
+    home.mkdir(parents=True, exist_ok=True)
+    with kept_vectors(vectors):
+        data = parts(str(folder), method.settings(given), home, say)
         backbone = data[0].setup.backbone
-        figures: dict[str, Figures] = {}
-        for test in tests:
-            length = trained.settings.max_length
-            figures.update(test.dense(trained.model, backbone, measures, length, reranked=reranked))
-    history = trained.history
-    facts = {
-        "steps": history.steps[history.best],
-        "development": history.values,
-        "alpha": trained.settings.alpha if method_name == "le-bs" else None,
-    }
-    return figures, facts
+
+        def tested(model: Any, settings: Any) -> dict[str, Figures]:
+            found: dict[str, Figures] = {}
+            for test in tests:
+                if method.family == "dense":
+                    found.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))
+                else:
+                    _, development = family.prepare(method, test.part(data[0], _DEPTH), model, say)
+                    found[test.name] = {measures[0]: replace(development, measure=measures[0]).figures(model)[0]}
+            return found
+
+        model = family.build_model(data[0].settings, backbone)
+        start = tested(model.eval(), loading.settled(model.backbone, data[0].settings, say))
+        trained = learn(method, data[0].settings, data, home / "checkpoints", say=say)
+        history = trained.history
+        return {
+            "start": start,
+            "figures": tested(trained.model, trained.settings),
+            "steps": history.steps[history.best],
+            "development": history.values,
+            "backbone": loading.fingerprint(model.backbone),
+        }
 
 
-def untrained(
-    given: Mapping[str, object], tests: Sequence[TestSet], measures: Sequence[str], *, reranked: bool
-) -> tuple[dict[str, Figures], dict[str, Any]]:
-    """The backbone as it came."""
-    method = methods.get("coder")
-    known = settings_of(method.parameters)
-    settings = method.settings({name: value for name, value in given.items() if name in known})
-    backbone = lookup.find(settings, [], Path())
-    model = family.build_model(settings, backbone).eval()
-    figures: dict[str, Figures] = {}
-    for test in tests:
-        figures.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))
-    return figures, {}
+@contextmanager
+def kept_vectors(folder: Path) -> Iterator[None]:
+    """Keep the vectors of documents on disk where their encoder is not trained: the rows of a table share them."""
+    compute = Towers.vectors
+
+    def vectors(model: Towers, side: Side, texts: TokenIds) -> np.ndarray:
+        if side == "query" or not model.fixed_documents:
+            return compute(model, side, texts)
+        name = key(loading.fingerprint(model.backbone), model.pooling, model.unit, blake2b(texts.values.tobytes()).hexdigest())
+        file = folder / f"{name}.npy"
+        if not file.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            content = BytesIO()
+            np.save(content, compute(model, side, texts))
+            atomic_files.write(file, content.getvalue())
+        kept: np.ndarray = np.load(file)
+        return kept
+
+    with mock.patch.object(Towers, "vectors", vectors):
+        yield

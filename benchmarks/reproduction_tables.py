@@ -1,4 +1,4 @@
-"""The tables of `benchmarks/reproduction.py`: their sets, rows, settings and measures."""
+"""The tables of `benchmarks/reproduction.py`: their sets, rows, settings and measures. What they reduce is said in `note`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: A backbone as it came, and with its top three layers initialised anew, which is nearer to the papers' plain BERT.
-STARTS: dict[str, dict[str, object]] = {"as it came": {}, "top 3 anew": {"reinitialise": 3}}
-#: What `--quick` changes in every table: the three top layers alone are trained, in bf16.
-_QUICK: dict[str, object] = {"top_layers": 3, "precision": "bf16", "layers_rate": 2e-4}
+#: The installed package of all-MiniLM-L6-v2, as the parameter `backbone` names it.
+MINILM = ""
+#: After the name of a test set: the ranking after rNN.
+WITH_RNN = " + rNN"
+_AS_IT_CAME: Mapping[str, Mapping[str, object]] = {"as it came": {}}
+#: Two processors have no time for more: backbones compute in bf16 in training, losses and everything that is measured in fp32.
+COMMON: Mapping[str, object] = {"precision": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -19,98 +22,72 @@ class PrintedTable:
     """One table of the papers' results.
 
     Attributes:
-        method: Method that every row trains.
-        sets: Sets that are trained on and tested.
+        method: Method that a row trains, unless its settings name another.
+        trained: Backbone and set of each group of rows.
         rows: Name of a row -> its settings.
-        measures: Columns.
-        against: Row that the others are compared with by a paired test.
-        starts: Names of `STARTS`.
+        measures: The first one is compared by a paired test; of models other than dense ones, the only one.
+        against: Row that the others are compared with beside their own start; "": BM25.
         common: Settings of every row.
-        quick: What `--quick` sets in addition.
+        variants: Name -> settings: each row is trained with each.
+        of_backbone: Backbone -> settings of its rows.
         of_set: Set -> settings of its rows.
-        folds: Name of a split by question -> the shares of training, development and test questions; {}: the set's own splits.
+        splits: Name of a split by question -> shares of training, development and test questions; {}: the set's own splits.
+        part: Documents and training questions of the part of a larger set that is trained on.
         beside: Other sets that the models are tested on.
+        questions: Test questions at most.
+        pool: Documents at most that they are searched in, if their judged ones are no more.
         reranked: Whether every model is tested with rNN, too.
-        bm25: Whether the table has a row of BM25.
+        seeds: Seeds of every row.
+        note: What was reduced.
     """
 
     method: str
-    sets: tuple[str, ...]
+    trained: tuple[tuple[str, str], ...]
     rows: Mapping[str, Mapping[str, object]]
     measures: tuple[str, ...]
     against: str
-    starts: tuple[str, ...] = ("as it came",)
-    common: Mapping[str, object] = field(default_factory=dict)
-    quick: Mapping[str, object] = field(default_factory=dict)
+    common: Mapping[str, object]
+    variants: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: _AS_IT_CAME)
+    of_backbone: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     of_set: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    folds: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    splits: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    part: tuple[int, int] = (1500, 2000)
     beside: tuple[str, ...] = ()
+    questions: int = 300
+    pool: int = 2000
     reranked: bool = False
-    bm25: bool = False
+    seeds: int = 1
+    note: str = ""
 
 
 #: Terms of Eq. 4.3 that the thesis leaves out of its simpler rows.
 _PLAIN = {"weights": (1, 0, 0, 0)}
+#: FecTek's model without the two modules.
+_LINEAR = {"fcm": False, "tkgm": False}
 
 TABLES = {
-    "le-bs": PrintedTable(
-        method="le-bs",
-        sets=("squad-dev-reqa", "cmrc2018-reqa"),
-        rows={
-            "LE-None": {"labels": "none"},
-            "LE-Distill": {"labels": "distill"},
-            "LE-TFIDF": {"labels": "tfidf"},
-            "LE-BS": {"labels": "scorer"},
-        },
-        measures=("recall@1", "recall@5", "recall@10", "recall@20"),
-        against="LE-None",
-        starts=tuple(STARTS),
-        common={"training_length": 64, "max_length": 64, "steps": 600, "every": 100, "layers_rate": 5e-5},
-        quick={**_QUICK, "steps": 40, "every": 20, "dev": 40, "batch": 16, "training_length": 48, "max_length": 48},
-        # No Chinese backbone is at hand: a small one with a vocabulary of the corpus's characters is trained from nothing.
-        of_set={
-            "cmrc2018-reqa": {
-                "backbone": "scratch",
-                "top_layers": -1,
-                "layers_rate": 1e-3,
-                "steps": 1500,
-                "every": 500,
-                "reinitialise": 0,
-                "scorer": "paper",
-            }
-        },
-        folds={"warm": (0.6, 0.2, 0.2), "cold start": (0.2, 0.2, 0.6)},
-        bm25=True,
-    ),
     "coder": PrintedTable(
         method="coder",
-        sets=("stackfaq", "squad", "medquad"),
+        trained=tuple((backbone, name) for backbone in (MINILM, "bge-small-en", "e5-small") for name in ("stackfaq", "medquad")),
         rows={
             "hard": {"labels": "hard"},
             "uniform": {"labels": "uniform"},
-            "evidence, reciprocal": {"labels": "evidence", "evidence_weight": 0.0},
-            "evidence, mixed": {"labels": "evidence"},
+            "geometric": {"labels": "evidence", "evidence_weight": 1.0},
+            "evidence, algorithm": {"labels": "evidence"},
+            "evidence, program": {"labels": "evidence", "label_path": "program"},
         },
         measures=("nDCG@10",),
-        against="base",
-        common={"steps": 400, "every": 100, "training_length": 128},
-        quick={
-            **_QUICK,
-            "steps": 40,
-            "every": 40,
-            "dev": 60,
-            "documents": 700,
-            "training_length": 64,
-            "max_length": 64,
-            "candidates": 100,
-        },
+        against="hard",
+        common={"steps": 200, "every": 50, "dev": 150, "training_length": 128, "max_length": 128, "chunk": 0},
+        # T begins as the models' own training had it.
+        of_backbone={"bge-small-en": {"temperature": 0.02}, "e5-small": {"temperature": 0.01}},
         beside=("trec-dl-2019-2020", "nfcorpus"),
         reranked=True,
-        bm25=True,
+        note="200 steps of 32 questions, 200 candidates, 128 word-pieces",
     ),
     "dtr": PrintedTable(
         method="dtr",
-        sets=("banking77", "clinc150", "stackfaq", "twitter-airlines"),
+        trained=((MINILM, "twitter-airlines"), (MINILM, "banking77-skewed")),
         rows={
             "in-batch": {**_PLAIN, "sampling": "in-batch-query"},
             "random": {**_PLAIN, "sampling": "random"},
@@ -121,16 +98,107 @@ TABLES = {
         },
         measures=("MRR@10", "recall@3"),
         against="in-batch",
-        starts=tuple(STARTS),
-        common={"steps": 600, "every": 100, "training_length": 96, "max_length": 96},
-        quick={
-            **_QUICK,
-            "steps": 40,
-            "every": 40,
-            "dev": 60,
-            "training_length": 48,
-            "max_length": 48,
-            "random_negatives": 2,
+        common={"towers": "two", "steps": 200, "every": 50, "dev": 300, "training_length": 48, "max_length": 48, "chunk": 0},
+        variants={"as it came": {}, "top 3 anew": {"reinitialise": 3}},
+        questions=1000,
+        seeds=3,
+        note="200 steps of 32 questions, at most 48 word-pieces",
+    ),
+    "fectek": PrintedTable(
+        method="fectek",
+        trained=(("bge-small-zh", "cmrc2018"), (MINILM, "squad")),
+        rows={
+            "DeepCT": {"method": "bert-scorer", "target": "recall", "batch": 16, "warmup": 0.1, "schedule": "linear"},
+            "linear head": {**_LINEAR, "drawn": 7},
+            "+ FCM": {"tkgm": False, "drawn": 7},
+            "+ TKGM": {"fcm": False, "drawn": 7},
+            "+ FCM + TKGM": {"drawn": 7},
         },
+        measures=("MRR@10",),
+        against="linear head",
+        common={
+            "preset": "paper",
+            "epochs": -1,
+            "training_length": 192,
+            "max_length": 192,
+            "steps": 200,
+            "every": 100,
+            "dev": 100,
+            "rate": 1e-3,
+            "layers_rate": 5e-5,
+        },
+        pool=1500,
+        note="200 steps of 8 questions with 7 of the paper's 15 hard negatives; rates 1e-3 and 5e-5 instead of 2e-5, for so few steps",
+    ),
+    "le-bs": PrintedTable(
+        method="le-bs",
+        trained=(("bge-small-zh", "cmrc2018-reqa"),),
+        rows={
+            "LE-None": {"labels": "none"},
+            "LE-TFIDF": {"labels": "tfidf", "alpha": 0.2},
+            "LE-BS, alpha .2": {"labels": "scorer", "alpha": 0.2},
+            "LE-BS, alpha .5": {"labels": "scorer", "alpha": 0.5},
+            "LE-BS, alpha 1": {"labels": "scorer", "alpha": 1.0},
+            "LE-Distill": {"labels": "distill", "alpha": 0.2},
+        },
+        measures=("recall@1", "recall@10", "recall@20"),
+        against="LE-None",
+        common={
+            "training_length": 64,
+            "max_length": 64,
+            "steps": 300,
+            "every": 100,
+            "dev": 150,
+            "batch": 16,
+            "scorer": "paper-chinese",
+            "chunk": 0,
+        },
+        variants={
+            "printed loss": {"farthest": 1.0},
+            "farthest .5": {},
+            "farthest .5, top 2 anew": {"reinitialise": 2},
+        },
+        splits={"warm": (0.6, 0.2, 0.2), "cold": (0.2, 0.2, 0.6)},
+        part=(3000, 3000),
+        questions=600,
+        pool=4000,
+        note="300 steps of 16 questions, one hard and two random negatives each",
+    ),
+    "sir": PrintedTable(
+        method="sir",
+        trained=(("bge-small-en", "stackfaq"), ("bge-small-en", "wikiqa")),
+        rows={
+            "random": {"variant": "random"},
+            "static": {"variant": "static"},
+            "LCL": {"variant": "lcl"},
+            "V1 random": {"variant": "v1", "selector": "random"},
+            "V1 top": {"variant": "v1", "selector": "top"},
+            "V2 random": {"variant": "v2", "selector": "random"},
+            "V2 top": {"variant": "v2", "selector": "top"},
+            "V3 random": {"variant": "v3", "selector": "random"},
+            "V3 top": {"variant": "v3", "selector": "top"},
+            "V4 random": {"variant": "v4", "selector": "random"},
+            "V4 top": {"variant": "v4", "selector": "top"},
+        },
+        measures=("MRR@10",),
+        against="static",
+        common={
+            "anchor": False,
+            "candidates_from": "bm25",
+            "reuse": False,
+            "candidates": 30,
+            "blocks": "24,12,6",
+            "batch": 2,
+            "steps": 150,
+            "every": 150,  # what is kept has taken no step, or all
+            "dev": 40,
+            "reranked": 20,
+            "training_length": 96,
+            "max_length": 96,
+            "chunk": 0,
+        },
+        questions=100,
+        pool=0,
+        note="150 steps of the final model in every row, blocks of 24, 12 and 6, two a batch, 96 word-pieces, BM25's best 20 reranked",
     ),
 }
