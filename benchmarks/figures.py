@@ -4,9 +4,10 @@
     python benchmarks/figures.py --list           the pages, the tables and their commands, and which are done
     python benchmarks/figures.py fusion impacts only these
     python benchmarks/figures.py --again fusion   once more, although it is done
+    python benchmarks/figures.py --finished coder the rows of a table of reproduction.py that are there, without computing others
 
 A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``, and the tables in it are ``docs/results/NAME.json``, with the
-command, the commit and the model. ``make docs`` copies such tables into the pages that have a place for them (``<!-- table: NAME NUMBER -->``); compare
+command, the commit, the model and what the command says of itself in lines of JSON. ``make docs`` copies such tables into the pages that have a place for them (``<!-- table: NAME NUMBER -->``); compare
 the other pages with the outputs. A command that was stopped or failed leaves ``NAME.part`` and begins again; builds and trainings inside it resume. A
 done command begins again when the model that is shipped changed. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``), for
 `engines` also ``$ELASTICSEARCH_URL``.
@@ -23,8 +24,9 @@ import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "build" / "figures"
@@ -87,11 +89,10 @@ FIGURES = (
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),
     Figures("labels-speed", "docs/reproduction.md", "time of labels", "training_speed.py labels", model=False),
-    Figures("le-bs", "docs/reproduction.md", "LE-BS", "reproduction.py le-bs --data DATA --seeds 3", model=False),
-    Figures("coder", "docs/reproduction.md", "CODER", "reproduction.py coder --data DATA --seeds 3", model=False),
-    Figures("dtr", "docs/reproduction.md", "DTR", "reproduction.py dtr --data DATA --seeds 3", model=False),
-    Figures("sir-short", "docs/reproduction.md", "SIR with 16,000 pairs", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --quick --pairs 16000 --set layers=3 --set questions=200 --set batch=2 --set chunk=0 --set precision=bf16 --set layers_rate=1e-4 --set dev=40", model=False),
-    Figures("sir", "docs/reproduction.md", "SIR", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --seeds 3", model=False),
+    *(
+        Figures(name, "docs/reproduction.md", table, f"reproduction.py {name} --data DATA --work WORK/reproduction", model=False)
+        for name, table in (("rnn", "rNN"), ("coder", "CODER"), ("dtr", "DTR"), ("fectek", "FecTek"), ("le-bs", "LE-BS"), ("sir", "SIR"))
+    ),
 )  # fmt: skip
 
 
@@ -104,6 +105,14 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="show the commands, and run nothing")
     parser.add_argument("--again", action="store_true", help="also what is done")
+    parser.add_argument(
+        "--finished",
+        action="store_true",
+        help="only print the rows of tables of reproduction.py that are there; such a table is not done",
+    )
+    parser.add_argument(
+        "--work", type=Path, default=HOME / "work", help="folder of what commands keep  [default: build/figures/work]"
+    )
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - {each.name for each in FIGURES}):
         parser.error(f"there are no figures {', '.join(unknown)}; --list shows all")
@@ -112,10 +121,14 @@ def main() -> int:
         for each in chosen:
             state = "done" if done(each) else "to do"
             print(
-                f"{state}  {each.name}: {each.page}, {each.table}\n       {shlex.join(each.arguments(given.data, HOME / 'work')[1:])}"
+                f"{state}  {each.name}: {each.page}, {each.table}\n       {shlex.join(each.arguments(given.data, given.work)[1:])}"
             )
         return 0
-    failed = [each.name for each in chosen if (given.again or not done(each)) and not made(each, given.data)]
+    if given.finished:
+        chosen = [
+            replace(each, command=f"{each.command} --finished") for each in chosen if each.command.startswith("reproduction.py")
+        ]
+    failed = [each.name for each in chosen if (given.again or not done(each)) and not made(each, given.data, given.work)]
     print(f"Failed: {', '.join(failed)}." if failed else f"All is done: {HOME}.")
     return 1 if failed else 0
 
@@ -129,22 +142,24 @@ def done(figures: Figures) -> bool:
     return record["command"] == figures.command and (not figures.model or record["model"] == _shipped())
 
 
-def made(figures: Figures, data: Path) -> bool:
+def made(figures: Figures, data: Path, work: Path) -> bool:
     """Run a command; its output appears under its name only if it ends with status 0."""
-    (HOME / "work").mkdir(parents=True, exist_ok=True)
+    for folder in (HOME, work):
+        folder.mkdir(parents=True, exist_ok=True)
     part, began = HOME / f"{figures.name}.part", time.monotonic()
     print(f"{figures.name}: {figures.command}", flush=True)
     with part.open("w", encoding="utf-8") as output:
-        status = subprocess.run(figures.arguments(data, HOME / "work"), stdout=output, cwd=ROOT, check=False).returncode
+        status = subprocess.run(figures.arguments(data, work), stdout=output, cwd=ROOT, check=False).returncode
     minutes = (time.monotonic() - began) / 60
     print(f"{figures.name}: status {status}, {minutes:.1f} min", flush=True)
     if status != 0:
         return False
     os.replace(part, HOME / f"{figures.name}.txt")  # noqa: PTH105 - one step, also where the file exists
     record = {"what": figures.table, "command": figures.command, "commit": _commit(), "model": _shipped()}
-    tables = tables_in((HOME / f"{figures.name}.txt").read_text(encoding="utf-8"))
+    text = (HOME / f"{figures.name}.txt").read_text(encoding="utf-8")
+    record |= {name: value for line in text.splitlines() if line.startswith('{"') for name, value in json.loads(line).items()}
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{figures.name}.json").write_text(as_json(record, tables), encoding="utf-8")
+    (RESULTS / f"{figures.name}.json").write_text(as_json(record, tables_in(text)), encoding="utf-8")
     return True
 
 
@@ -155,7 +170,7 @@ def tables_in(text: str) -> list[list[list[str]]]:
     return [[table[0], *table[2:]] for table in tables]
 
 
-def as_json(record: dict[str, str], tables: list[list[list[str]]]) -> str:
+def as_json(record: dict[str, Any], tables: list[list[list[str]]]) -> str:
     """Return a result as JSON with a line for each row, so that a change of a figure is a change of a line."""
     head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items())
     rows = (",\n".join(f"   {json.dumps(row, ensure_ascii=False)}" for row in table) for table in tables)

@@ -21,9 +21,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +73,13 @@ class Row:
 
 
 def main() -> None:
-    """Compute the rows of the tables that are not there yet, and print the tables; end with status 1 if another process still computes a row."""
+    """Compute the rows of the tables that are not there yet, and print the tables; end with status 1 if rows are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", choices=("rnn", *TABLES), metavar="TABLE", help=f"some of: rnn, {', '.join(TABLES)}")
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"), help="folder of finished rows")
     parser.add_argument("--finished", action="store_true", help="compute nothing")
+    parser.add_argument("--backbones", nargs="+", help="some of the backbones")
     parser.add_argument("--sets", nargs="+", help="some of the sets that are trained on")
     parser.add_argument("--rows", nargs="+", help="some of the rows")
     parser.add_argument("--beside", nargs="*", help="other sets to test on  [default: the table's]")
@@ -94,7 +95,7 @@ def main() -> None:
         else:
             whole &= _table(given, name, TABLES[name])
     if not whole and not given.finished:
-        raise SystemExit("Another process computes a row: run the command again.")
+        raise SystemExit("Rows are missing: another process computes them, or they failed (see above). Run the command again.")
 
 
 def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
@@ -122,7 +123,11 @@ def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
         return {"figures": {test.name: test.bm25(table.measures) for test in tests(row)}}
 
     def record(file: Path, compute: Any, row: Row) -> dict[str, Any] | None:
-        return finished(file) if given.finished else measured(file, partial(compute, row))
+        try:
+            return finished(file) if given.finished else measured(file, partial(compute, row))
+        except Exception:  # noqa: BLE001 - hours of other rows do not wait for a person
+            print(f"{name}, {', '.join(row.group)}, {row.name}: failed\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            return None
 
     rows = list(_rows(given, name, table))
     lexical = {row.group[1:3]: found for row in rows if (found := record(row.bm25, search, row)) is not None}
@@ -152,7 +157,9 @@ def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator
     for seed in range(given.seeds or table.seeds):
         for variant, changed in table.variants.items():
             for backbone, trained in table.trained:
-                if given.sets and trained not in given.sets:
+                if (given.sets and trained not in given.sets) or (
+                    given.backbones and (backbone or _MINILM) not in given.backbones
+                ):
                     continue
                 whole = given.data / trained.removesuffix("-skewed")
                 source = skewed(whole, work) if trained.endswith("-skewed") else whole
@@ -225,6 +232,8 @@ def _printed(
 
 def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any]]]]]) -> Iterator[list[str]]:
     """Every figure by itself."""
+    from reproduction_runs import digest_of
+
     for group, rows in groups.items():
         for name, each in rows.items():
             for which, kept in (("start", "0"), ("figures", ", ".join(str(found["steps"]) for _, found in each))):
@@ -233,7 +242,7 @@ def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any
                     for measure in measures:
                         figures = [values[seed][test][measure] for seed in sorted(values)]
                         mean = f"{np.mean(figures):.4f}"
-                        yield [*group, name, test, measure, str(len(values)), kept, mean, _digest(figures)]
+                        yield [*group, name, test, measure, str(len(values)), kept, mean, digest_of(figures)]
 
 
 def _values(rows: Sequence[tuple[Row, dict[str, Any]]], which: str) -> Values:
@@ -271,11 +280,6 @@ def _short(value: Any) -> str:
 
 def _short_p(p: float) -> str:
     return f"{p:.1g}".removeprefix("0") if p >= 0.0001 else "<.0001"
-
-
-def _digest(seeds: Sequence[Sequence[float]]) -> str:
-    """Of the figure of each question: a later run tells by it whether it gives the same."""
-    return blake2b(np.round(np.array(seeds, np.float64), 6).tobytes(), digest_size=4).hexdigest()
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -42,7 +42,7 @@ from termweave.training.mixture import learn, parts
 from termweave.training.setup import analysis_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from termweave.training.dense.inputs import TokenIds
     from termweave.training.dense.model import Side
@@ -232,12 +232,12 @@ def reduced(folder: Path, documents: int, questions: int, work: Path) -> Path:
         questions: Training questions at most, and a fifth as many of the split dev.
         work: The part is kept below it.
     """
-    collection = Collection(folder)
-    if len(collection.texts) <= documents:
-        return folder
     home = work / "parts" / f"{documents}-{questions}" / folder.parent.name / folder.name
     if (home / "corpus.jsonl").is_file():
         return home
+    collection = Collection(folder)
+    if len(collection.texts) <= documents:
+        return folder
     (home / "qrels").mkdir(parents=True, exist_ok=True)
     kept: dict[str, None] = {}
     asked: dict[str, str] = {}
@@ -299,6 +299,11 @@ def finished(file: Path) -> dict[str, Any] | None:
 def key(*parts: object) -> str:
     """A short name for exactly these settings."""
     return blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
+
+
+def digest_of(figures: Iterable[Sequence[float]]) -> str:
+    """Of the figure of each question: it tells whether a later run gives the same."""
+    return blake2b(b"".join(np.round(np.array(each, np.float64), 6).tobytes() for each in figures), digest_size=4).hexdigest()
 
 
 def train_and_test(

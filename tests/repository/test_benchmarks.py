@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import uuid
@@ -20,6 +21,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODULES = {
     "entry_point",
     "figures",  # runs the others: test_figures.py
+    "reproduction_rnn",
     "reproduction_runs",
     "reproduction_tables",
     "synthetic",
@@ -49,13 +51,6 @@ TRAINING = {
         f"--data {{data}} --results {{work}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}",
         ("| BM25, stemmed words |", "| frozen |"),
     ),
-    "reproduction": (
-        (
-            "coder --data {data} --work {work} --quick --sets squad --rows hard --beside cranfield --seeds 2 --set backbone={base} --set steps=2 "
-            "--set every=1 --set batch=4 --set candidates=4"
-        ),
-        ("| base | squad | 1 |", "| hard | squad + rNN | 2 |", "| hard | cranfield | 2 |"),
-    ),
     "training_speed": (
         "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
         ("| sentence-transformers |", "sentence-transformers / termweave"),
@@ -67,6 +62,22 @@ TRAINING = {
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
         ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
+    ),
+}
+#: Tables of reproduction.py: arguments, and what is printed. One of each family of models, and one that trains nothing.
+TABLES = {
+    "coder": (
+        "--sets stackfaq --backbones all-MiniLM-L6-v2 --rows hard --beside cranfield --seeds 2 --set candidates=4",
+        ("| base | ", "| hard | ", "after rNN"),
+    ),
+    "fectek": ("--sets squad --rows DeepCT '+ FCM + TKGM'", ("| BM25 |  | ", "| DeepCT | ", "| + FCM + TKGM | ")),
+    "sir": (
+        "--sets stackfaq --rows 'V1 top' 'V4 top' --set blocks=4,3,2 --set candidates=12",
+        ("| base | ", "| V1 top | ", "| V4 top | "),
+    ),
+    "rnn": (
+        "--sets squad cranfield --backbones all-MiniLM-L6-v2",
+        ("| all-MiniLM-L6-v2 | + rNN, chosen | ", "| all-MiniLM-L6-v2 | hybrid |"),
     ),
 }
 TOPICS = ("river", "engine", "garden", "planet", "violin", "castle", "harbour", "desert", "forest", "market", "winter", "copper")
@@ -87,11 +98,11 @@ def printed(script, *arguments, **where):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder of two BEIR data sets under names that the scripts know: 48 documents on 12 topics, and two questions on each topic."""
+    """A folder of three BEIR data sets under names that the scripts know: 48 documents on 12 topics, and two questions on each topic."""
     root = tmp_path_factory.mktemp("data")
     generator = random.Random(0)
     words = [f"{first}{last}" for first in ("bar", "cor", "del", "fen") for last in ("ton", "mer", "lis", "dal", "gin")]
-    for name in ("squad", "cranfield"):
+    for name in ("squad", "cranfield", "stackfaq"):
         (root / name / "qrels").mkdir(parents=True)
         documents, judged = [], ["query-id\tcorpus-id\tscore"]
         for number in range(4 * len(TOPICS)):
@@ -154,7 +165,7 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers"}
+    assert scripts == {*SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers", "reproduction"}
 
 
 @pytest.mark.slow
@@ -194,6 +205,24 @@ def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trai
     output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
     for part in expected:
         assert part in output
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("table", TABLES)
+def test_a_papers_table_is_made_on_small_sets_and_read_from_its_rows(table, data, base, tmp_path):
+    arguments, expected = TABLES[table]
+    small = (
+        []
+        if table == "rnn"
+        else shlex.split(f"--set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32")
+    )
+    command = (table, "--data", data, "--work", tmp_path, *shlex.split(arguments), *small)
+    output = printed("reproduction", *command, home=tmp_path / "cache")
+    for part in expected:
+        assert part in output
+    assert json.loads(output.splitlines()[-1])["commits"]
+    assert printed("reproduction", *command, "--finished", home=tmp_path / "cache") == output
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from termweave.training.methods import le_bs  # noqa: E402
 from termweave.training.mixture import DataPart  # noqa: E402
 from termweave.training.setup import analysis_of, set_up  # noqa: E402
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare  # noqa: E402
+from tests.training.conftest import with_special_tokens  # noqa: E402
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.
 QUESTIONS = ["granada about, granada?", "the morino", "what is telust vexert xy about telust", "lumada"]
@@ -345,3 +346,86 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
     assert all(expanded)
     with torch.no_grad():
         assert float(objective(batch)["loss"]) == pytest.approx(np.mean(losses), rel=2e-4)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_path):
+    method = methods.get("dtr")
+    settings = method.settings({"preset": "paper", "backbone": str(base), "batch": 4, "weights": "1,0.5,0.25,0.125"})
+    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
+    model = families.get("dense").build_model(settings, base).eval()
+    torch.manual_seed(0)
+    for module in model.query_backbone.modules():  # the encoders differ, as they do after a step
+        if isinstance(module, torch.nn.LayerNorm):
+            torch.nn.init.normal_(module.weight, 1.0, 0.5)
+    inputs, _ = preparation.prepare(method, DataPart("toy", setup, settings), model, lambda _: None)
+    objective = families.get("dense").Trainable(method, model, [inputs], settings).eval()
+    batch = objective.batches().draw(1)
+
+    def unit(ids, tower):
+        with torch.no_grad():
+            vector = tower(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0].numpy().astype(np.float64).mean(axis=0)
+        return vector / np.linalg.norm(vector)
+
+    label = {query: min(setup.train.relevant[query]) for query in batch.drawn.queries.tolist()}
+    assert len(set(label.values())) < len(label)  # two queries of one template: Eq. 4.4 differs from a cross-entropy
+    q = [(unit(inputs.questions.padded([each])[0][0], model.query_backbone), own) for each, own in label.items()]
+    t = [(unit(inputs.documents.padded([each])[0][0], model.backbone), each) for each in batch.drawn.templates.tolist()]
+
+    def term(a, b):
+        total = 0.0
+        for x, own in a:
+            positives = [np.exp(x @ y) for y, other in b if other == own]  # Eq. 4.1: s is a cosine, without a factor
+            negatives = sum(np.exp(x @ y) for y, other in b if other != own)
+            total += np.mean([-np.log(each / (each + negatives)) for each in positives]) if positives else 0.0
+        return total / len(a)
+
+    with torch.no_grad():
+        found = float(objective(batch)["loss"])
+    assert found == pytest.approx(term(q, t) + 0.5 * term(q, q) + 0.25 * term(t, t) + 0.125 * term(t, q), abs=1e-5)  # Eq. 4.3
+
+
+@pytest.mark.parametrize("variant", ["v3", "v4"])
+@pytest.mark.usefixtures("own_cache")
+def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection, tmp_path, variant):
+    complete = with_special_tokens(base, tmp_path / "complete", "BertTokenizer")
+    method, family = methods.get("sir"), families.get("ranker")
+    given = {"blocks": "6,4,2", "batch": 3, "candidates": 8, "max_length": 64, "training_length": 64, "candidates_from": "bm25"}
+    settings = method.settings({"preset": "paper", "variant": variant, "backbone": str(complete), **given})
+    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
+    model = family.build_model(settings, complete).eval()
+    torch.manual_seed(0)
+    torch.nn.init.normal_(model.head_layers()[-1].weight, std=2.0)  # scores apart from each other
+    inputs, _ = family.prepare(method, DataPart("toy", setup, settings), model, lambda _: None)
+    objective = family.Trainable(method, model, [inputs], settings).eval()
+    batch = objective.batches().draw(0)
+    tokenizer = PieceTokenizer(complete / "tokenizer.json").tokenizer
+
+    def score(question, document):
+        pair = tokenizer.encode(question, document)
+        with torch.no_grad():
+            return float(
+                model.classifier(input_ids=torch.tensor([pair.ids]), token_type_ids=torch.tensor([pair.type_ids])).logits
+            )
+
+    def softmax(values):
+        powers = np.exp(np.array(values) - max(values))
+        return powers / powers.sum()
+
+    def block_loss(p):
+        return -np.log(p[0]) - np.log(1 - p[1:]).sum()  # Eq. 1
+
+    losses = []
+    for row, question in enumerate(batch.questions.tolist()):
+        level = [each for each in batch.documents[row].tolist() if each >= 0]
+        assert level[0] in setup.train.relevant[question]
+        scores = {each: score(setup.train.questions[question], setup.texts[each]) for each in level}
+        chain, own = dict.fromkeys(level, 1.0), []
+        for size in (6, 4, 2):
+            level = [level[0], *sorted(level[1:], key=lambda each: -scores[each])[: size - 1]]  # Eq. 4
+            p = softmax([scores[each] for each in level])  # Eq. 2
+            chain = {each: chain[each] * share for each, share in zip(level, p, strict=True)}
+            own.append(block_loss(p if variant == "v3" else softmax([chain[each] for each in level])))  # Eq. 7, 8
+        losses.append(own[0] + own[-1] if variant == "v3" else sum(own))  # Eq. 5, 9
+    with torch.no_grad():
+        assert float(objective(batch)["loss"]) == pytest.approx(np.mean(losses), abs=1e-4)

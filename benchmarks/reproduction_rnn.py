@@ -1,0 +1,106 @@
+"""Table 1 of the rNN paper: what reranking by reciprocal neighbours adds to vectors and to hybrid search; nothing is trained.
+
+Candidates are those of `fusion.py`, which says how collections are cut. Over vectors s is the inner product, as the paper prints it; over hybrid search it is
+the fused score. lambda is that of the paper's Table 5 (with its k 21), the default (.9, k 10), or chosen as the paper chooses it: on other questions
+of the same collection, here on one half for the other (k 10, N 60).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import fusion
+import numpy as np
+from reproduction_runs import RERANKED, SHARES, chosen_on_halves, digest_of, finished, measured
+
+from termweave.evaluation import randomisation_test
+from termweave.evaluation.gates import interval
+from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.search.ranking.modes import Mode
+from termweave.search.ranking.rnn import ReciprocalNeighbours
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETS = ("nfcorpus", "scifact", "cranfield", "stackfaq", "wikiqa", "trec-dl-2019-2020")
+MODELS = {"all-MiniLM-L6-v2": "shipped", "bge-small-en": "bge-small-en", "e5-small": "e5-small"}
+#: Row -> the row that it reranks.
+ROWS = {
+    "dense": "",
+    "+ rNN, Table 5": "dense",
+    "+ rNN, chosen": "dense",
+    "hybrid": "",
+    "+ rNN, default": "hybrid",
+    "hybrid + rNN, chosen": "hybrid",
+}
+
+
+def show(given: argparse.Namespace) -> None:
+    """Compute what is missing, and print the table, the chosen lambdas and what the figures were made with."""
+    names = given.sets or SETS
+    lines = [f"| | nDCG@10 | {' | '.join(names)} | gain, mean of sets |", "|---" * (len(names) + 3) + "|"]
+    shares = [f"| | chosen over | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    facts: dict[str, Any] = {"commits": set(), "models": {}, "questions": {}, "documents": {}, "digests": {}}
+    for label, model in MODELS.items():
+        if given.backbones and label not in given.backbones:
+            continue
+        found = {}
+        for name in names:
+            file = given.work / "rnn" / "rows" / f"{model}-{name}.json"
+            record = finished(file) if given.finished else measured(file, partial(_figures, given, name, model))
+            if record is not None:
+                found[name] = record
+                facts["commits"].add(record["commit"])
+                facts["models"][label] = record["models"]
+                facts["questions"][name], facts["documents"][name] = record["questions"], record["documents"]
+                facts["digests"][f"{label}, {name}"] = digest_of(record["figures"].values())
+        for row, before in ROWS.items():
+            values = {name: np.array(record["figures"][row]) for name, record in found.items()}
+            others = {name: np.array(record["figures"][before]) for name, record in found.items() if before}
+            cells = [_cell(values[name], others.get(name)) if name in values else "" for name in names]
+            lines.append(f"| {label} | {row} | {' | '.join(cells)} | {_gain(values, others)} |")
+        for over in ("dense", "hybrid"):
+            cells = [", ".join(f"{share:g}" for share in found[name]["shares"][over]) if name in found else "" for name in names]
+            shares.append(f"| {label} | {over} | {' | '.join(cells)} |")
+    print("\n".join(lines), "\n".join(shares), json.dumps({**facts, "commits": sorted(facts["commits"])}), sep="\n\n", flush=True)
+
+
+def _figures(given: argparse.Namespace, name: str, model: str, home: Path) -> dict[str, Any]:
+    """nDCG@10 of each question for each row, and the shares that were chosen."""
+    del home
+    place = argparse.Namespace(work=given.work / "rnn", data=given.data)
+    held, candidates, _ = fusion.candidates_of(place, name, model, fusion.encoded(place, name, "shipped"))
+    ranker = TrialRanker(candidates, [held.judged[question] for question in held.questions], 1, "nDCG@10")
+    dense, hybrid = Mode("dense", {"dense": 1.0}), Mode("hybrid", {"weights": 0.5, "dense": 0.5})
+    inner = ReciprocalNeighbours(candidates=RERANKED, similarity="dense")
+    chosen, shares = {}, {}
+    for mode, rnn in ((dense, inner), (hybrid, ReciprocalNeighbours())):
+        by_share = {share: ranker.values(mode, replace(rnn, weight=share)) for share in SHARES}
+        chosen[mode.name], shares[mode.name] = chosen_on_halves(by_share)
+    figures = {
+        "dense": ranker.values(dense, None),
+        "+ rNN, Table 5": ranker.values(dense, ReciprocalNeighbours(k=21, weight=0.451, similarity="dense")),
+        "+ rNN, chosen": chosen["dense"],
+        "hybrid": ranker.values(hybrid, None),
+        "+ rNN, default": ranker.values(hybrid, ReciprocalNeighbours()),
+        "hybrid + rNN, chosen": chosen["hybrid"],
+    }
+    models = {output: each.hash for output, each in fusion.encoder_of(place, model).models.items()}
+    return {"figures": figures, "shares": shares, "models": models, "questions": len(held.questions), "documents": len(held.ids)}
+
+
+def _cell(values: np.ndarray, others: np.ndarray | None) -> str:
+    mean = f"{values.mean():.3f}".removeprefix("0")
+    return mean if others is None else f"{mean} ({randomisation_test(values, others):.1g})".replace("(0.", "(.")
+
+
+def _gain(values: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> str:
+    if len(others) < 2:
+        return ""
+    means = np.array([float((values[name] - others[name]).mean()) for name in others])
+    low, high = interval(means)
+    return f"{means.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
