@@ -26,7 +26,7 @@ from termweave.search.ranking.rnn import ReciprocalNeighbours
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETS = ("nfcorpus", "scifact", "cranfield", "stackfaq", "wikiqa", "trec-dl-2019-2020")
+SETS = ("stackfaq", "cranfield", "nfcorpus", "wikiqa", "trec-dl-2019-2020", "scifact")
 MODELS = {"all-MiniLM-L6-v2": "shipped", "bge-small-en": "bge-small-en", "e5-small": "e5-small"}
 #: Row -> the row that it reranks.
 ROWS = {
@@ -41,32 +41,37 @@ ROWS = {
 
 def show(given: argparse.Namespace) -> None:
     """Compute what is missing, and print the table, the chosen lambdas and what the figures were made with."""
-    names = given.sets or SETS
-    lines = [f"| | nDCG@10 | {' | '.join(names)} | gain, mean of sets |", "|---" * (len(names) + 3) + "|"]
-    shares = [f"| | chosen over | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
-    facts: dict[str, Any] = {"commits": set(), "models": {}, "questions": {}, "documents": {}, "digests": {}}
-    for label, model in MODELS.items():
-        if given.backbones and label not in given.backbones:
-            continue
-        found = {}
-        for name in names:
-            file = given.work / "rnn" / "rows" / f"{model}-{name}.json"
-            record = finished(file) if given.finished else measured(file, partial(_figures, given, name, model))
-            if record is not None:
-                found[name] = record
-                facts["commits"].add(record["commit"])
-                facts["models"][label] = record["models"]
-                facts["questions"][name], facts["documents"][name] = record["questions"], record["documents"]
-                facts["digests"][f"{label}, {name}"] = digest_of(record["figures"].values())
+    models = [each for each in MODELS if not given.backbones or each in given.backbones]
+    records: dict[str, dict[str, Any]] = {label: {} for label in models}  # label -> set -> record
+    for name in given.sets or SETS:
+        for label in models:
+            file = given.work / "rnn" / "rows" / f"{MODELS[label]}-{name}.json"
+            compute = partial(_figures, given, name, MODELS[label])
+            if record := finished(file) if given.finished else measured(file, compute):
+                records[label][name] = record
+    names = list(dict.fromkeys(name for found in records.values() for name in found))
+    lines = [f"| backbone | nDCG@10 | {' | '.join(names)} | gain, mean of sets |", "|---" * (len(names) + 3) + "|"]
+    shares = [f"| backbone | lambda over | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    for label, found in records.items():
         for row, before in ROWS.items():
             values = {name: np.array(record["figures"][row]) for name, record in found.items()}
             others = {name: np.array(record["figures"][before]) for name, record in found.items() if before}
             cells = [_cell(values[name], others.get(name)) if name in values else "" for name in names]
-            lines.append(f"| {label} | {row} | {' | '.join(cells)} | {_gain(values, others)} |")
+            title = f"{before} {row}" if row.startswith("+") else row
+            lines.append(f"| {label} | {title} | {' | '.join(cells)} | {_gain(values, others)} |")
         for over in ("dense", "hybrid"):
             cells = [", ".join(f"{share:g}" for share in found[name]["shares"][over]) if name in found else "" for name in names]
             shares.append(f"| {label} | {over} | {' | '.join(cells)} |")
-    print("\n".join(lines), "\n".join(shares), json.dumps({**facts, "commits": sorted(facts["commits"])}), sep="\n\n", flush=True)
+    done = [(label, name, record) for label, found in records.items() for name, record in found.items()]
+    facts = {
+        "rows": f"{len(done)} of {len(models) * len(given.sets or SETS)} pairs of backbone and set",
+        "commits": sorted({record["commit"] for *_, record in done}),
+        "models": {label: record["models"] for label, _, record in done},
+        "questions": {name: record["questions"] for _, name, record in done},
+        "documents": {name: record["documents"] for _, name, record in done},
+        "digests": {f"{label}, {name}": digest_of(record["figures"].values()) for label, name, record in done},
+    }
+    print("\n".join(lines), "\n".join(shares), json.dumps(facts), sep="\n\n", flush=True)
 
 
 def _figures(given: argparse.Namespace, name: str, model: str, home: Path) -> dict[str, Any]:

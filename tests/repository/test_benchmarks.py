@@ -77,7 +77,7 @@ TABLES = {
     ),
     "rnn": (
         "--sets squad cranfield --backbones all-MiniLM-L6-v2",
-        ("| all-MiniLM-L6-v2 | + rNN, chosen | ", "| all-MiniLM-L6-v2 | hybrid |"),
+        ("| all-MiniLM-L6-v2 | dense + rNN, chosen | ", "| all-MiniLM-L6-v2 | hybrid |"),
     ),
 }
 TOPICS = ("river", "engine", "garden", "planet", "violin", "castle", "harbour", "desert", "forest", "market", "winter", "copper")
