@@ -104,8 +104,9 @@ def _cell(values: np.ndarray, others: np.ndarray | None) -> str:
 
 
 def _gain(values: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> str:
-    if len(others) < 2:
+    """Mean difference over the sets, from four sets on with its 95 % interval."""
+    if not others:
         return ""
     means = np.array([float((values[name] - others[name]).mean()) for name in others])
-    low, high = interval(means)
-    return f"{means.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
+    bounds = f" [{', '.join(f'{each:+.3f}' for each in interval(means))}]" if len(means) > 3 else ""
+    return f"{means.mean():+.3f}{bounds}".replace("0.", ".")
