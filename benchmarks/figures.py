@@ -128,7 +128,11 @@ def main() -> int:
         chosen = [
             replace(each, command=f"{each.command} --finished") for each in chosen if each.command.startswith("reproduction.py")
         ]
-    failed = [each.name for each in chosen if (given.again or not done(each)) and not made(each, given.data, given.work)]
+    failed = [
+        each.name
+        for each in chosen
+        if (given.again or given.finished or not done(each)) and not made(each, given.data, given.work)
+    ]
     print(f"Failed: {', '.join(failed)}." if failed else f"All is done: {HOME}.")
     return 1 if failed else 0
 

@@ -46,7 +46,7 @@ _GROUP = ("backbone", "trained on", "split", "start")
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainedRow:
     """One model of a table.
 
     Attributes:
@@ -104,12 +104,12 @@ def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
 
     read: dict[tuple[Path, ...], list[TestSet]] = {}
 
-    def tests(row: Row) -> list[TestSet]:
+    def tests(row: TrainedRow) -> list[TestSet]:
         if row.tests not in read:
             read[row.tests] = [TestSet.read(folder, table.questions, table.pool) for folder in row.tests]
         return read[row.tests]
 
-    def train(row: Row, home: Path) -> dict[str, Any]:
+    def train(row: TrainedRow, home: Path) -> dict[str, Any]:
         def say(line: str) -> None:
             print(
                 f"{name}, {', '.join(filter(None, row.group))}, {row.name}, seed {row.seed}: {line}", file=sys.stderr, flush=True
@@ -118,11 +118,11 @@ def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
         settings = (row.method, row.folder, row.settings, tests(row), table.measures, home)
         return train_and_test(*settings, given.work / "vectors", reranked=table.reranked, say=say)
 
-    def search(row: Row, home: Path) -> dict[str, Any]:
+    def search(row: TrainedRow, home: Path) -> dict[str, Any]:
         del home
         return {"figures": {test.name: test.bm25(table.measures) for test in tests(row)}}
 
-    def record(file: Path, compute: Any, row: Row) -> dict[str, Any] | None:
+    def record(file: Path, compute: Any, row: TrainedRow) -> dict[str, Any] | None:
         try:
             return finished(file) if given.finished else measured(file, partial(compute, row))
         except Exception:  # noqa: BLE001 - hours of other rows do not wait for a person
@@ -147,7 +147,7 @@ def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
     return len(done) == len(rows)
 
 
-def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator[Row]:
+def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator[TrainedRow]:
     """The rows of a table in the order in which they are computed: whole groups of the first seed first."""
     from reproduction_runs import fold, key, reduced, skewed
 
@@ -186,15 +186,15 @@ def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator
                         file = work.joinpath(*filter(None, group), f"{label}-{seed}-{key(method, settings)}-{size}.json")
                         bm25 = work / "bm25" / f"{trained}{split}-{size}.json"
                         tested = (folder, *(given.data / each for each in beside))
-                        yield Row(group, label, method, seed, settings, file, bm25, tested, part)
+                        yield TrainedRow(group, label, method, seed, settings, file, bm25, tested, part)
 
 
 def _printed(
-    table: PrintedTable, done: Sequence[tuple[Row, dict[str, Any]]], lexical: dict[tuple[str, ...], dict[str, Any]]
+    table: PrintedTable, done: Sequence[tuple[TrainedRow, dict[str, Any]]], lexical: dict[tuple[str, ...], dict[str, Any]]
 ) -> Iterator[list[str]]:
     """The table of the models, that of each with rNN, and every figure by itself."""
     first, one_start = table.measures[0], table.method != "fectek"
-    groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any]]]]] = {}
+    groups: dict[tuple[str, ...], dict[str, list[tuple[TrainedRow, dict[str, Any]]]]] = {}
     for row, found in done:
         groups.setdefault(row.group, {}).setdefault(row.name, []).append((row, found))
     shown = [place for place in range(4) if len({group[place] for group in groups}) > 1]
@@ -230,7 +230,7 @@ def _printed(
     yield _markdown([[*_GROUP, "row", "tested on", "measure", "seeds", "steps kept", "mean", "digest"], *_every(groups)])
 
 
-def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any]]]]]) -> Iterator[list[str]]:
+def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[TrainedRow, dict[str, Any]]]]]) -> Iterator[list[str]]:
     """Every figure by itself."""
     from reproduction_runs import digest_of
 
@@ -245,7 +245,7 @@ def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[Row, dict[str, Any
                         yield [*group, name, test, measure, str(len(values)), kept, mean, digest_of(figures)]
 
 
-def _values(rows: Sequence[tuple[Row, dict[str, Any]]], which: str) -> Values:
+def _values(rows: Sequence[tuple[TrainedRow, dict[str, Any]]], which: str) -> Values:
     return {row.seed: record[which] for row, record in rows}
 
 
