@@ -173,7 +173,9 @@ async def _rewritten(request: Request, name: str, body: bytes) -> tuple[Response
     outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
     encoder = generation.encoder.only(outputs)
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
-    (encoded,) = await _awaited(request, state.queue.submit((generation.index, name, outputs), encode, [found.words]))
+    (encoded,) = await _awaited(
+        request, state.queue.submit((generation.encoder, generation.index, name, outputs), encode, [found.words])
+    )
     query = await run_in_threadpool(
         client_query.rewritten, state.engine, generation, encoded, asked.signals, found.where, asked.depth
     )

@@ -117,6 +117,20 @@ def test_an_index_that_was_built_with_another_model(termweave, small, search, ml
         assert len(ml_commons.models(ml_engine, f"{small}-query")) == 1
 
 
+def test_a_model_server_that_asks_for_a_token(termweave, small, search, ml_engine, tmp_path):
+    token = tmp_path / "token.txt"
+    token.write_text("a-token-of-more-than-16-characters\n")
+    with serving(ml_engine.url, small, "--token-file", str(token)) as url:
+        text = termweave("connect", small, "--model-server", url, status=1)
+        assert "The cluster cannot use the model server" in text
+        for _ in range(2):
+            termweave("connect", small, "--model-server", url, "--token-file", token)
+            assert next(iter(search(small, "lists of strings"))) == "csv"
+            assert len(ml_commons.models(ml_engine, f"{small}-query")) == 1
+    stored = ml_engine.request("POST", "/_plugins/_ml/models/_search", body={"query": {"match_all": {}}, "size": 100})
+    assert token.read_text().strip() not in json.dumps(stored)
+
+
 def test_what_a_killed_command_left_is_used(termweave, small, ml_engine):
     with serving(ml_engine.url, small) as url:
         planned = connection.plan(ml_engine, small, ConnectOptions(address=url))
