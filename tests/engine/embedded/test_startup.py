@@ -25,7 +25,7 @@ def home(open_tmp, monkeypatch):
     """A home that the server's user may enter, with an unpacked "server" of which only the configuration exists."""
     server = open_tmp / "server"
     (server / "config").mkdir(parents=True)
-    monkeypatch.setattr(artifacts, "distribution", lambda _: server)
+    monkeypatch.setattr(artifacts, "distribution", lambda _, *, ml: server)
     place = open_tmp / "home"
     yield place
     node.stop(place)
@@ -255,3 +255,18 @@ def test_a_process_of_the_cluster_that_dies_while_another_starts_is_named_at_onc
         node.start(home=home, patience=60)
     assert time.monotonic() - began < 30
     running.wait()
+
+
+def test_a_running_node_does_not_get_a_plugin(home):
+    first = process.Layout(folders.run_folder(home), "node-1")
+    running = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)", f"-Dopensearch.path.conf={first.conf}"])
+    home.mkdir()
+    nodes = (NodeProcess("node-1", running.pid, 1, 2),)
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "running", str(folders.run_folder(home))))
+    try:
+        with pytest.raises(UsageError, match="running already, without ml-commons"):
+            node.start(home=home, ml=True)
+        assert node.start(home=home).ml is False
+    finally:
+        running.kill()
+        running.wait()
