@@ -143,7 +143,7 @@ def _surveyed(
         statistics = brought.statistics if "weights" in planned.models else None
         return replace(corpus, statistics=statistics, notes=[], warnings=[]), brought.sample
     texts = [document.content for document in corpus.sample]
-    corpus.warnings.extend(length_warnings(encoder, texts, passages=options.passages is not None))
+    corpus.warnings.extend(length_warnings(encoder, texts, passages=options.passages is not None, cut=not options.keep_mapping))
     return corpus, encoder.encode(texts, kind="document", statistics=corpus.statistics)
 
 

@@ -20,6 +20,7 @@ from termweave.indexer.generations import generations, index_setup, profile_tran
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
+from termweave.indexer.preparation import kept_mapping
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage
@@ -206,7 +207,11 @@ def _fill(engine: Engine, source: Source, planned: BuildPlan, target: BuildTarge
         lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
         target.ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
         raise
-    target.notes += [*noticeable_wait(engine), *build_target.stored_on_average(engine, target.index, target.layout)]
+    target.notes += [
+        *noticeable_wait(engine),
+        *build_target.stored_on_average(engine, target.index, target.layout),
+        *kept_mapping.sizes_of_hits(engine, target.index, target.layout, planned.options),
+    ]
     return sent
 
 

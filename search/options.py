@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -14,12 +14,13 @@ from termweave.errors import UsageError
 from termweave.search.paging import MAX_DEPTH
 
 if TYPE_CHECKING:
+    from termweave.search.ranking.minimum_score import MinimumScore
     from termweave.search.ranking.rerankers import Reranker, Reranking
     from termweave.search.retrieval.filter_grammar import FilterExpression
 
     Milliseconds = float
 else:  # a command reads the annotations to print its help, and must not wait for these modules; no budget is infinity
-    Reranker = Reranking = FilterExpression = Milliseconds = Any
+    MinimumScore = Reranker = Reranking = FilterExpression = Milliseconds = Any
 
 #: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
 Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
@@ -125,6 +126,32 @@ def _texts(name: str, what: str, entry: str, given: object) -> list[str]:
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
     return texts
+
+
+def _facets(given: object) -> list[str]:
+    """Return facets, each with its number of values or its ranges."""
+    from termweave.search.retrieval.metadata_fields import parse_facet  # noqa: PLC0415 - not needed by `--help`
+
+    names = _field_names("facets")(given)
+    for name in names:
+        parse_facet(name)
+    return names
+
+
+def _minimum_score(value: Any) -> Any:
+    from termweave.search.ranking.minimum_score import parse  # noqa: PLC0415 - not needed by `--help`
+
+    return parse(value)
+
+
+def _field_names(name: str) -> Callable[[object], list[str]]:
+    """Return the check of a list of names of fields, which may be separated by commas, too: in Python and the API as on the command line."""
+
+    def names(given: object) -> list[str]:
+        entries = _texts(name, "names", "The name of a field", given)
+        return [part.strip() for entry in entries for part in entry.split(",") if part.strip()]
+
+    return names
 
 
 def _listed(name: str, what: str, given: object) -> list[Any]:
@@ -235,8 +262,14 @@ class SearchOptions(RankingOptions):
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
-        facets: Fields whose values are counted among the candidates (`Answer.facets`).
-        sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first.
+        facets: Fields whose values are counted among the candidates (`Answer.facets`): "kind", "kind:20" for 20 values, "price:10/50"
+            for ranges.
+        sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first. All candidates are
+            sorted, unless `min_score` leaves some out.
+        min_score: Leave out documents below this final score (0.3), or that no signal gives its score ("dense:0.3"): see
+            `termweave.search.ranking.minimum_score`.
+        totals: Count the documents that pass the filters, and those that contain a word of the query (`Answer.totals`); facets and a
+            sorted page always do.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
     """
@@ -275,17 +308,18 @@ class SearchOptions(RankingOptions):
             "Stored fields of each hit, separated by commas; an entry of the metadata is named as in --filter, and '*' in a name stands for "
             "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.",
             "NAMES",
-            convert=lambda names: _texts("fields", "names", "The name of a field", names),
+            convert=_field_names("fields"),
         ),
     ] = FIELDS
     facets: Annotated[
         Sequence[str],
         Setting(
-            "Count the values of this metadata field among the candidates; repeatable.",
+            "Count the values of this metadata field among the candidates; repeatable. FIELD:20 shows 20 values, FIELD:10/50 the ranges "
+            "below 10, from 10 and from 50.",
             "FIELD",
             flag="--facet",
             repeatable=True,
-            convert=lambda names: _texts("facets", "names", "The name of a field", names),
+            convert=_facets,
         ),
     ] = ()
     sort: Annotated[
@@ -296,6 +330,21 @@ class SearchOptions(RankingOptions):
             convert=_order,
         ),
     ] = None
+    min_score: Annotated[
+        str | float | MinimumScore | None,
+        Setting(
+            "Leave out documents below this final score: 0.3. The final score of several signals is relative to the best candidate; "
+            "dense:0.3 leaves out documents that only dense found, with a score below 0.3. Or both: 0.1,dense:0.3.",
+            "SCORE",
+            convert=_minimum_score,
+        ),
+    ] = None
+    totals: Annotated[
+        bool,
+        Setting(
+            "Count the documents that pass the filters, and those that contain a word of the query. --facet and --sort always do."
+        ),
+    ] = False
     server_fusion: Annotated[
         bool,
         Setting(

@@ -14,10 +14,11 @@ from termweave.search import paging
 from termweave.search.catalog import profiles
 from termweave.search.options import FIELDS
 from termweave.search.ranking import modes, rerankers
+from termweave.search.ranking.minimum_score import MinimumScore
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, highlighting, hits, notices
 from termweave.search.results.hit_sequence import Hits
-from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion
+from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
 from termweave.search.retrieval.execution import Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.signals import dialect_of
@@ -81,12 +82,14 @@ class SearchRound:
         places: The new documents, best first.
         before: Number of documents that earlier rounds found.
         cut_short: The rerankers that ran out of time.
+        ranked: How many documents were ranked, before the minimum score left some out.
     """
 
     candidates: Candidates
     places: Sequence[Place]
     before: int
     cut_short: Sequence[CutShort]
+    ranked: int
 
 
 def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
@@ -103,14 +106,16 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
     fields = hits.stored_names(asked.fields, generation.layout)
     rounds = list(_search(prepared, asked))
     page = [hit for each in rounds for hit in _show(prepared, each, asked, fields)]
+    counted = bool(asked.totals or asked.facets or asked.sort)
     first, last = rounds[0].candidates, rounds[-1]
     found = last.before + len(last.places)
     return hits.Answer(
         Hits(page),
         {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
-        notices.collect(engine, generation, last.candidates, page, asked, fields, found),
+        notices.collect(engine, generation, last, page, asked, fields, found),
         tuple(last.cut_short),
         metadata_fields.facets(engine, generation.index, generation.layout, first, asked.facets) if asked.facets else {},
+        totals.totals(engine, generation, first, prepared.retrieval.where) if counted else None,
     )
 
 
@@ -131,7 +136,7 @@ def prepare(
     where, vectors = clauses(asked.where, generation.layout, dialect_of(engine.capabilities)), None
     if like:
         words = encode(generation, [readable(query)])[0] if query.strip() else None
-        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout.signals, words)
+        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout, words)
         encoded, vectors, where = liked.query, liked.vectors, [*where, liked.left_out]
     else:
         (encoded,) = encode(generation, [readable(query)])
@@ -152,20 +157,22 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
         reranking = reranking.for_page(asked.start)
     if asked.server_fusion:
         mode, prepared = server_fusion.answer_mode(), replace(prepared, retrieval=replace(prepared.retrieval, server_fusion=mode))
+    floor = asked.min_score if isinstance(asked.min_score, MinimumScore) else MinimumScore()
+    floor.check(mode.weights)
     seen: set[str] = set()
     for depth in paging.depths(asked.candidates):
         candidates = prepared.candidates(depth)
         cut_short: list[CutShort] = []
-        limit = None if asked.sort else asked.last + len(seen)
-        places = order(candidates, mode, reranking, limit, cut_short.append)
+        limit = None if asked.sort or asked.min_score is not None else asked.last + len(seen)
+        ranked = order(candidates, mode, reranking, limit, cut_short.append)
+        places = ranked if asked.min_score is None else [place for place in ranked if floor.keeps(place)]
         if asked.sort:
             generation = prepared.generation
             places = metadata_fields.ordered(prepared.engine, generation.index, generation.layout, places, asked.sort)
         new = [place for place in places if place.id not in seen]
-        yield SearchRound(candidates, new, len(seen), cut_short)
+        yield SearchRound(candidates, new, len(seen), cut_short, len(ranked))
         seen.update(place.id for place in new)
-        exhausted = all(len(ranked.scores) < depth for ranked in candidates.lists.values())
-        if asked.sort or len(seen) >= asked.last or exhausted:
+        if asked.sort or len(seen) >= asked.last or floor.exhausts(ranked, candidates, depth):
             return
 
 
@@ -179,7 +186,7 @@ def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, 
         page = explanation.with_word_effects(page, places)
     if asked.highlight:
         signals = generation.signals(prepared.retrieval.signals)
-        page = highlighting.with_highlights(engine, generation.index, generation.encoder, signals, prepared.query, page)
+        page = highlighting.with_highlights(engine, generation, signals, prepared.query, page)
     return page
 
 

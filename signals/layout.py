@@ -8,6 +8,7 @@ from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
+from termweave.engine.index_source.entries import text_at
 from termweave.errors import EngineError
 from termweave.records import Document, Passage
 from termweave.signals import typed_fields
@@ -86,6 +87,36 @@ def source_digest(document: Document) -> int:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A field of the server that filters, counts and sorts the values of an entry.
+
+    Attributes:
+        field: Name of the field on the server.
+        kind: Its type (`termweave.signals.typed_fields.TYPES`); "text" for analysed text, which cannot be compared, counted or sorted.
+    """
+
+    field: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class ApplicationFields:
+    """The fields of an application's own index that termweave reads after `enrich`.
+
+    Attributes:
+        columns: Name of a field -> what filters, counts and sorts it.
+        title: The field of the title.
+        text: The fields of the text.
+        joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
+    """
+
+    columns: Mapping[str, Column]
+    title: str
+    text: Sequence[str]
+    joined: bool
+
+
+@dataclass(frozen=True)
 class DocumentLayout:
     """The fields of the documents of one index.
 
@@ -93,11 +124,13 @@ class DocumentLayout:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.signals.typed_fields`).
+        application: The fields of the application in an enriched index; None for an index that termweave built.
     """
 
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    application: ApplicationFields | None = None
 
     @classmethod
     def from_meta(
@@ -131,6 +164,34 @@ class DocumentLayout:
     def names(self) -> frozenset[str]:
         """Names of the fields that documents can have."""
         return frozenset((*self.mapping({})["properties"], *self.extra))
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """The stored fields that title and text are read from."""
+        return ("title", "text") if self.application is None else (self.application.title, *self.application.text)
+
+    def with_text(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """A `_source` with the entries `title` and `text`, which an application may store under other names."""
+        if (own := self.application) is None:
+            return dict(stored)
+        texts = [text for name in own.text if (text := text_at(stored, name))]
+        return {**stored, "title": text_at(stored, own.title), "text": "\n".join(texts if own.joined else texts[:1])}
+
+    def column(self, name: str) -> Column | None:
+        """What filters, counts and sorts an entry of the metadata; None if there is no such field."""
+        if self.application is not None:
+            columns = self.application.columns
+            return columns.get(name) or columns.get(f"metadata.{name}")
+        if name == "id" or name in self.extra:
+            return Column(name, self.types.get(name, "keyword"))
+        return Column(f"{typed_fields.FIELD}.{name}", self.types[name]) if name in self.types else None
+
+    @property
+    def sortable(self) -> list[str]:
+        """The names of entries that can be compared, counted and sorted."""
+        if self.application is None:
+            return sorted(self.types)
+        return sorted(name for name, column in self.application.columns.items() if column.kind != "text")
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""

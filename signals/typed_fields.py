@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FIELD = "typed"
 #: The types, with the words that messages use.
 TYPES = {"long": "whole numbers", "double": "numbers", "date": "dates", "boolean": "true or false", "keyword": "texts"}
+#: The format in which a server reads `date_interval`, whatever format a field of an application has.
+INSTANT = "strict_date_optional_time"
 #: Longest text that is counted and sorted by, in characters.
 LONGEST_KEYWORD = 256
 #: Deepest entry that becomes a typed field; OpenSearch allows 20 levels in all.

@@ -36,11 +36,13 @@ HitAnswer = TypedDict("HitAnswer", {
     "id": str, "score": float, "rank": int, "fields": Mapping[str, Any], "signals": Mapping[str, Signal], "reranked": float,
     "explanation": Explanation | None, "passage": NotRequired[Passage], "highlights": NotRequired[Sequence[Highlight]],
 })
-Facet = TypedDict("Facet", {"value": str, "count": int})
+Facet = TypedDict("Facet", {"value": str, "count": int, "filter": str})
+Totals = TypedDict("Totals", {"candidates": int, "passing": int, "matching": int | None})
 CutShort = TypedDict("CutShort", {"name": str, "scored": int, "candidates": int})
 Search = TypedDict("Search", {
     "schema": str, "query": str, "took_ms": float, "hits": Sequence[HitAnswer], "dropped": NotRequired[Mapping[str, Sequence[str]]],
     "facets": NotRequired[Mapping[str, Sequence[Facet]]], "cut_short": NotRequired[Sequence[CutShort]],
+    "warnings": NotRequired[Sequence[str]], "totals": NotRequired[Totals],
 })
 Explain = TypedDict("Explain", {"schema": str, "query": str, "hit": HitAnswer})
 Request = TypedDict("Request", {

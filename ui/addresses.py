@@ -59,9 +59,3 @@ def see_other(path: str, **given: object) -> Response:
     """Send the browser to a page with these parameters, as the answer to a form does."""
     pairs = [(name, str(value)) for name, value in given.items()]
     return RedirectResponse(page_address(path, pairs), status_code=HTTPStatus.SEE_OTHER)
-
-
-def equals(field: str, value: str) -> str:
-    """The filter for one value of a field, in the grammar of `--filter`."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{field}="{escaped}"'

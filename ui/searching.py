@@ -84,9 +84,17 @@ def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **
 
 def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The options of `Index.answer` that say what is shown, as far as a request has them."""
-    names = {"k": "k", "from": "start", "fields": "fields", "facet": "facets", "sort": "sort", "like": "like"}
+    names = {
+        "k": "k",
+        "from": "start",
+        "fields": "fields",
+        "facet": "facets",
+        "sort": "sort",
+        "like": "like",
+        "min_score": "min_score",
+    }
     options = {option: values[name] for name, option in names.items() if name in known and values[name] not in (None, ())}
-    return options | {name: values[name] for name in ("explain", "highlight") if name in known}
+    return options | {name: values[name] for name in ("explain", "highlight", "totals") if name in known}
 
 
 def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:
@@ -110,15 +118,23 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
     """The titles of documents, for those that have one."""
     if not ids:
         return {}
-    body = {"size": len(ids), "query": {"terms": {"id": list(ids)}}, "collapse": {"field": "id"}, "_source": ["id", "title"]}
+    layout = index.layout
+    body = {
+        "size": len(ids),
+        "query": {"terms": {"id": list(ids)}},
+        "collapse": {"field": "id"},
+        "_source": ["id", *layout.text_fields[:1]],
+    }
     hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
-    return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(hit["_source"], "title"))}
+    return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 
 
 def text_of(index: Index, document: str) -> tuple[str, str]:
     """Title and text of a document, its passages joined; both "" if the index does not hold it."""
-    kept = ["passage", "passage_start", "passage_end", "title", "text"]
+    kept = ["passage", "passage_start", "passage_end", *index.layout.text_fields]
     body = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
     hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
-    stored = sorted((as_written(hit["_source"]) for hit in hits), key=lambda source: source.get("passage") or 0)
+    stored = sorted(
+        (index.layout.with_text(as_written(hit["_source"])) for hit in hits), key=lambda source: source.get("passage") or 0
+    )
     return stored_text(stored[0], "title") if stored else "", " ".join(stored_text(source, "text") for source in stored)

@@ -9,14 +9,14 @@ from termweave.cli.common import shaded_texts
 from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
     from rich.text import Text
 
     from termweave.cli.common.output import Output
     from termweave.records import Highlight, Hit
-    from termweave.search.retrieval.metadata_fields import FacetValue
+    from termweave.search.results.hits import Answer
 
 #: The most characters of a text or a field that are printed below a hit.
 _SNIPPET = 200
@@ -63,14 +63,16 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             _below(console, Text(line, "dim"))
 
 
-def show_facets(facets: Mapping[str, Sequence[FacetValue]], out: Output) -> None:
-    """Print how many candidates have each value of a field."""
+def show_counts(answer: Answer, out: Output) -> None:
+    """Print how many candidates have each value of a field, and the totals."""
     from rich.text import Text
 
     console = out.console()
-    for name, values in facets.items():
+    for name, values in answer.facets.items():
         counts = ", ".join(f"{printable(clipped(each.value, _VALUE))} {each.count:,}" for each in values) or "no values"
-        console.print(Text(f"{name}: {counts}", "dim"))
+        console.print(Text(f"{name}, among the candidates: {counts}", "dim"))
+    if answer.totals:
+        console.print(Text(str(answer.totals), "dim"))
 
 
 def _below(console: Console, text: Text) -> None:

@@ -11,7 +11,7 @@ import click
 
 from termweave.cli.common import shaded_texts
 from termweave.cli.common.batch_search import answer_all
-from termweave.cli.common.hit_list import show, show_facets
+from termweave.cli.common.hit_list import show, show_counts
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
@@ -81,14 +81,17 @@ def command(
     from termweave.search.results import json
 
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
-    not_sent = bool(given.keys() & {"facets", "sort", "explain", "explain_words", "like"} or html)
+    not_sent = bool(given.keys() & {"facets", "sort", "min_score", "totals", "explain", "explain_words", "like"} or html)
     check_together(
         (
             "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,
         ),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
-        ("--show-query sends no search: leave out --facet, --sort, --explain, --html and --like", show_query and not_sent),
+        (
+            "--show-query sends no search: leave out --facet, --sort, --min-score, --totals, --explain, --html and --like",
+            show_query and not_sent,
+        ),
     )
     if queries_file is not None and run_file is not None:
         many = RunOptions(**given, **sending)
@@ -133,7 +136,7 @@ def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, 
         if not answer.hits:
             return "No hits on this page." if options.start else "Nothing found."
         show(answer.hits, out, others=others)
-        show_facets(answer.facets, out)
+        show_counts(answer, out)
         return None
 
     out.emit(json.search(text, answer, took), show_answer)

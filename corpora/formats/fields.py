@@ -175,7 +175,7 @@ def json_value(value: Any) -> Any:
     records objects, NumPy's numbers and arrays Python's, and all others (UUIDs, intervals) the result of `str`.
 
     Raises:
-        BadLine: Bytes are not UTF-8.
+        BadLine: Bytes are not UTF-8, or an object has no text of its own (`str` would write where it lies in memory).
     """
     if value is None or isinstance(value, str | int):
         return value
@@ -183,7 +183,12 @@ def json_value(value: Any) -> Any:
         return None
     if hasattr(value, "tolist"):
         return json_value(value.tolist())
-    return next((convert(value) for kind, convert in _CONVERTED if isinstance(value, kind)), str(value))
+    for kind, convert in _CONVERTED:
+        if isinstance(value, kind):
+            return convert(value)
+    if not any("__str__" in vars(kind) for kind in type(value).__mro__[:-1]):
+        raise BadLine(f"a value of the type {type(value).__name__} has no text")
+    return str(value)
 
 
 def _text(value: bytes) -> str:

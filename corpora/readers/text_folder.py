@@ -79,6 +79,8 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
     root = folder.resolve()
 
     def failed(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError) and folder.is_dir():
+            return  # a folder below was deleted after it was listed, as a file may be
         raise InputError(
             f"{error.filename} cannot be listed: {error.strerror}.", "Name a folder that you have permission to read."
         ) from error
@@ -185,6 +187,8 @@ class TextFolder(FileSource):
                 try:
                     title, text = _read(path, id_, extractor)
                 except BadLine as bad:
+                    if not path.exists():
+                        continue
                     bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
                     yield bad.line, bad
                 else:

@@ -117,6 +117,14 @@ def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     return entry
 
 
+def text_at(source: Mapping[str, Any], path: str) -> str:
+    """The text of a field, which may lie in objects, of a `_source`; "" if there is none."""
+    try:
+        return _text(_taken(dict(source), path), path) or ""
+    except BadLine:
+        return ""
+
+
 def _taken(entry: dict[str, Any], path: str) -> Any:
     """Remove a field from an entry and return its value; objects on the way are copied, lists of objects give a list."""
     if path in entry:

@@ -87,13 +87,14 @@ def unreadable(source: Source) -> list[str]:
     return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]
 
 
-def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool) -> list[str]:
+def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool, cut: bool = True) -> list[str]:
     """Warn about a sample of texts, if half a per cent or more of them are longer than the model reads.
 
     Args:
         encoder: The models.
         texts: The sample.
         passages: Whether the texts are passages of documents.
+        cut: Whether the build can cut documents into passages; with --keep-mapping it cannot.
     """
     longest = min((model.max_length for output, model in encoder.models.items() if output != "dense_query"), default=0)
     long = _share([length > longest for length in encoder.lengths(texts)]) if longest else ""
@@ -102,7 +103,12 @@ def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: boo
     noun, advice = ("passages", "a smaller --passage-size") if passages else ("documents", "--passage-size 160")
     cost = ", and ".join(cost for output, cost in _COSTS.items() if output in encoder.models)
     return [
-        f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}. Use {advice} to cover the whole text."
+        f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}."
+        + (
+            f" Use {advice} to cover the whole text."
+            if cut
+            else " A build without --keep-mapping can cut documents into passages."
+        )
     ]
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.corpora.sources import underlying
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
@@ -21,13 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.corpora import Source
+    from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
+    from termweave.signals import DocumentLayout
 
 #: Settings that decide what an index finds, with which scores, and what it accepts.
 _KEPT = (
     "analysis.", "similarity.", "mapping.", "query.", "sort.", "number_of_shards", "number_of_routing_shards", "max_ngram_diff",
     "max_shingle_diff", "max_result_window", "max_inner_result_window", "max_terms_count", "max_regex_length", "highlight.", "refresh_interval",
 )  # fmt: skip
+#: Documents whose size is measured.
+_SAMPLE = 100
 #: Parts of a mapping that are taken over.
 _PARTS = ("properties", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
 #: Names of termweave's own fields, whatever the signals are.
@@ -115,6 +121,27 @@ def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
     if fields.id and fields.id != "_id":
         wrong.append("--id-field gives the documents other ids")
     return wrong
+
+
+def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: BuildOptions) -> list[str]:
+    """Say how much larger the hits of an application's query are, and how it leaves termweave's fields out.
+
+    They stay in the stored `_source`: a partial update and `_reindex` make documents of it, and verification reads them there.
+    """
+    if not options.keep_mapping:
+        return []
+    ours = sorted(set(layout.mapping({})["properties"]) - set(options.mapping["properties"]))
+    hits = engine.request("POST", f"/{index}/_search", body={"size": _SAMPLE, "query": {"match_all": {}}})["hits"]["hits"]
+    sources = [hit["_source"] for hit in hits if hit.get("_source")]
+    if not sources:
+        return []
+    whole = sum(len(orjson.dumps(source)) for source in sources) / len(sources)
+    own = sum(len(orjson.dumps({k: v for k, v in source.items() if k not in ours})) for source in sources) / len(sources)
+    said = (
+        f"A hit of the application's own queries has {whole:,.0f} bytes on average, with termweave's fields, and {own:,.0f} without: "
+        f"add _source_excludes={','.join(ours)} to their address."
+    )
+    return [said]
 
 
 def _mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from termweave.search.catalog import lineage, statistics_store
+from termweave.search.catalog import application_fields, lineage, statistics_store
 from termweave.search.catalog.models import encoder_of
 
 if TYPE_CHECKING:
@@ -53,4 +53,5 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
     index = lineage.resolve(engine, name)
     made = lineage.read(engine, index)
     encoder = encoder_of(made, name, models)
-    return OpenGeneration(index, made, made.layout, statistics_store.load(engine, index, made), encoder)
+    layout = application_fields.with_fields(engine, index, made)
+    return OpenGeneration(index, made, layout, statistics_store.load(engine, index, made), encoder)

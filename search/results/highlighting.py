@@ -19,9 +19,9 @@ from termweave.signals import dialect_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
+    from termweave.search.catalog.opening import OpenGeneration
     from termweave.signals import Clause, Signal
 
 #: The fields that are highlighted.
@@ -40,14 +40,13 @@ Spans = list[tuple[int, int]]
 
 
 def with_highlights(
-    engine: Engine, index: str, encoder: TextEncoder, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]
+    engine: Engine, opened: OpenGeneration, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]
 ) -> list[Hit]:
     """Add highlights to hits: at most one passage per field, and none for a field without a word of the query.
 
     Args:
         engine: The server.
-        index: The concrete index.
-        encoder: The encoder of the index.
+        opened: The generation that answered.
         signals: The signals of the mode; dense has no words to highlight.
         query: The encoded query.
         hits: The hits, with the fields `title` and `text` if these are to be highlighted.
@@ -60,14 +59,14 @@ def with_highlights(
         if clause is not None and clause.terms:
             terms |= clause.terms.keys()
         elif clause is not None and signal.text_field and hits:
-            marked |= _marked(engine, index, clause, hits)
+            marked |= _marked(engine, opened, clause, hits)
     highlighted = []
     for hit in hits:
         highlights = []
         for name in FIELDS:
             text = hit.fields.get(name)
             if isinstance(text, str) and text:
-                spans = _matches(text, marked) + (encoder.spans(text[:_MOST], terms) if terms else [])
+                spans = _matches(text, marked) + (opened.encoder.spans(text[:_MOST], terms) if terms else [])
                 highlights += [passage(name, text, spans)] if spans else []
         highlighted.append(replace(hit, highlights=tuple(highlights)))
     return highlighted
@@ -111,7 +110,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
     return merged
 
 
-def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
+def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
     """Text of a field -> the spans in which the server found words of the query."""
     body: dict[str, Any] = {
         # A document may have several passages. The text of a hit tells which of them it shows.
@@ -126,11 +125,11 @@ def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> 
             "number_of_fragments": 0,
             "require_field_match": False,  # the query searches `content`; `title` and `text` are highlighted
             dialect_of(engine.capabilities).highlight_limit: _MOST,
-            "fields": {name: {} for name in FIELDS},
+            "fields": {name: {} for name in opened.layout.text_fields},
         },
     }
     by_text: dict[str, Spans] = {}
-    for hit in engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]:
+    for hit in engine.request("POST", f"/{opened.index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             by_text[text] = spans

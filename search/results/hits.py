@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
+    from termweave.search.retrieval.totals import Totals
     from termweave.signals import DocumentLayout
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
@@ -54,6 +55,7 @@ class Answer:
         remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
         cut_short: The rerankers whose time budget ended before they had scored their candidates.
         facets: Field -> how many candidates have each of its most frequent values.
+        totals: How many documents are ranked, pass the filters, and contain a word of the query; None if nobody asked.
     """
 
     hits: Hits
@@ -61,6 +63,7 @@ class Answer:
     remarks: tuple[str, ...] = ()
     cut_short: tuple[CutShort, ...] = ()
     facets: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
+    totals: Totals | None = None
 
     def __repr__(self) -> str:
         return "\n".join([repr(self.hits), *self._below()])
@@ -77,7 +80,8 @@ class Answer:
         }
         dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
         return [
-            *(f"{name}: {values}" for name, values in counts.items()),
+            *(f"{name}, among the candidates: {values}" for name, values in counts.items()),
+            *([str(self.totals)] if self.totals else []),
             *self.remarks,
             *dropped,
             *(f"{cut}." for cut in self.cut_short),
@@ -147,6 +151,8 @@ def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str
     the source: numbers of the signals and digests are read only if they are named.
     """
     fields = stored_names(fields, opened.layout)
+    if opened.layout.application is not None and not {*fields}.isdisjoint(_SHADED):
+        fields = (*fields, *opened.layout.text_fields)
     long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
     parameters = {"_source_includes": ",".join(sorted({*fields, *long, *_ALWAYS}))}
     if any("*" in name for name in fields) and (left := _hidden(opened) - {name.partition(".")[0] for name in fields}):
@@ -187,6 +193,7 @@ def _stored(
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
+    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
     # Not in real time, so that the fields are from the same refresh as the search.
     params = {**source_parameters(fields, opened), "realtime": False}
 
@@ -197,7 +204,7 @@ def _stored(
         return entries
 
     stored = {
-        document: as_written(entry["_source"])
+        document: with_text(as_written(entry["_source"]))
         for document, entry in zip(keys.values(), engine.repeat(read), strict=True)
         if entry.get("found") and entry["_source"].get("id") == document  # the key of a passage is not the id of a document
     }

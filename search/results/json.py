@@ -26,10 +26,14 @@ def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
         "took_ms": round(took, 3),
         "hits": [hit.as_dict() for hit in answer.hits],
     }
+    if answer.remarks:
+        result["warnings"] = list(answer.remarks)
     if answer.dropped:
         result["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
     if answer.facets:
         result["facets"] = {name: [asdict(value) for value in values] for name, values in answer.facets.items()}
+    if answer.totals:
+        result["totals"] = asdict(answer.totals)
     if answer.cut_short:
         result["cut_short"] = [asdict(each) for each in answer.cut_short]
     return result

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from termweave.records import Hit
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.options import SearchOptions
-    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.single_query import SearchRound
     from termweave.signals import DocumentLayout
 
 #: What looks like an operator of another search engine: words in quotes, +word, -word; not the inches of a 5" or 27" screen.
@@ -33,7 +33,7 @@ _LONG = 40
 def collect(
     engine: Engine,
     opened: OpenGeneration,
-    candidates: Candidates,
+    searched: SearchRound,
     shown: Sequence[Hit],
     asked: SearchOptions,
     fields: Sequence[str],
@@ -44,13 +44,21 @@ def collect(
     Args:
         engine: The server. A request is sent only if the search found nothing.
         opened: The generation that answered.
-        candidates: The candidates.
+        searched: The last search, with its candidates and ranked documents.
         shown: The hits of the page.
         asked: The options of the search.
         fields: The requested stored fields, as `hits.stored_names`.
         found: How many documents the search ranked, on all pages.
     """
-    remarks = []
+    candidates, remarks = searched.candidates, []
+    if not found and searched.ranked:
+        remarks.append(f"The minimum score leaves out all {counted(searched.ranked, 'candidate')} of the query.")
+    if asked.sort and found and asked.min_score is None:
+        scores = [place.score for place in searched.places]
+        remarks.append(
+            f"All {counted(found, 'candidate')} of the query are sorted, weak ones, too: their scores go from {max(scores):.4g} down to "
+            f"{min(scores):.4g}. A minimum score leaves weak ones out."
+        )
     if found and not shown:
         ranked = counted(found, "document")
         remarks.append(f"The search ranks {ranked}, and this page begins after {asked.start:,} of them.")
@@ -73,10 +81,11 @@ def collect(
         )
     if shown and (unknown := _unknown(opened, shown, fields)):
         remarks.append(
-            f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
-            "The source's other fields are in metadata: metadata.NAME requests one of them."
+            f"Neither these hits nor the index's mapping have {_listed(unknown)}."
+            + " The source's other fields are in metadata: metadata.NAME requests one of them."
+            * (opened.layout.application is None)
         )
-    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found))
+    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not searched.ranked))
 
 
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
@@ -85,13 +94,7 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
     expressions = [each for each in where if isinstance(each, filter_grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(engine, index, layout, expressions)
-    columns = _of_the_index(engine, index, list(unknown.values()))
-    if columns:
-        yield (
-            f"Filter expressions read metadata, and this index has {few([repr(name) for name in columns])} as {'a field' if len(columns) == 1 else 'fields'} "
-            'beside it: write a clause of the query DSL, such as {"match": {FIELD: VALUE}} or {"range": {FIELD: {"gte": 1}}}.'
-        )
-    yield from (_nowhere(name, layout) for name in unknown.values() if name not in columns)
+    yield from (_nowhere(name, layout) for name in unknown.values())
     missing = list(unknown)
     if empty and where:
         nowhere, unmatched = filters.unmet(engine, index, clauses)
@@ -123,6 +126,8 @@ def _unknown_to_filters(
     engine: Engine, index: str, layout: DocumentLayout, expressions: Sequence[filter_grammar.FilterExpression]
 ) -> dict[str, str]:
     """The fields of filter expressions that no document has: stored name -> name as written. Typed fields need no request."""
+    if layout.application is not None:  # its mapping was asked already
+        return {}
     doubtful = {
         stored: name
         for expression in expressions
@@ -130,12 +135,6 @@ def _unknown_to_filters(
         if _short(stored) not in layout.types and name != "id" and name not in layout.extra
     }
     return {stored: doubtful[stored] for stored in filters.absent(engine, index, list(doubtful))} if doubtful else {}
-
-
-def _of_the_index(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
-    """The names among these that are fields of the index itself, as in an enriched index."""
-    missing = filters.absent(engine, index, names) if names else []
-    return [name for name in names if name not in missing]
 
 
 def _nowhere(name: str, layout: DocumentLayout) -> str:
@@ -182,7 +181,8 @@ def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
 
 def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
     """The requested fields that neither a hit nor the mapping has."""
-    unknown = [field for field in fields if field not in opened.layout.names]
+    known = opened.layout.names | (opened.layout.application.columns.keys() if opened.layout.application else set())
+    unknown = [field for field in fields if field not in known]
     if not unknown:
         return []
     names = {name for hit in shown for name, _ in flat(hit.fields)}

@@ -14,7 +14,7 @@ from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
 from termweave.signals import typed_fields
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
-from termweave.signals.layout import stored_text
+from termweave.signals.layout import DocumentLayout, stored_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _NO_FIELDS: dict[str, Any] = {}
 #: Before the name of a typed metadata entry on the server.
 _TYPED = f"{typed_fields.FIELD}."
+#: The layout of an index that termweave built, as far as title and text go.
+_LAYOUT = DocumentLayout(())
 #: Part of the server's reason if a shard has no living copy -> what to do.
 _MISSING = "Search rejected due to missing shards"
 MISSING_HINT = "Start the nodes that are down; 'GET /_cluster/health?level=indices' shows which indices are red."
@@ -117,6 +119,7 @@ def gather(
     prepared: Sequence[SignalRequests],
     signals: Sequence[Signal | FusedList],
     window: int | None = None,
+    layout: DocumentLayout = _LAYOUT,
 ) -> tuple[list[Candidates], set[str]]:
     """Send the searches of several queries as one `_msearch`.
 
@@ -126,6 +129,7 @@ def gather(
         prepared: The searches of each query.
         signals: The signals that the searches were built from.
         window: How many documents of each list count in the fusion; None: all.
+        layout: Says which stored fields are title and text.
 
     Returns:
         The candidates of each query, and the concrete indices that answered.
@@ -146,7 +150,7 @@ def gather(
     gathered = []
     for requests in prepared:
         answered = [(name, clause, next(remaining)) for name, clause in requests.clauses.items()]
-        gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen))
+        gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen, layout))
     return gathered, seen
 
 
@@ -175,6 +179,7 @@ def _candidates(
     signals: Mapping[str, Signal | FusedList],
     window: int | None,
     seen: set[str],
+    layout: DocumentLayout,
 ) -> Candidates:
     """The candidates of one query.
 
@@ -184,6 +189,7 @@ def _candidates(
         signals: Name -> signal.
         window: How many documents of each list count in the fusion; None: all.
         seen: The function adds the concrete indices that answered.
+        layout: Says which stored fields are title and text.
     """
     lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
@@ -209,7 +215,7 @@ def _candidates(
             if identity not in metadata and (typed := [name for name in fields if name.startswith(_TYPED)]):
                 metadata[identity] = {name.removeprefix(_TYPED): fields[name] for name in typed}
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
-                texts[identity] = rank, _content(hit["_source"])
+                texts[identity] = rank, _content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     contents = {document: text for document, (_, text) in texts.items()}

@@ -77,7 +77,7 @@ def retrieve(
     while True:
         prepared = prepare(engine, generation, queries, what, reach)
         try:
-            gathered, seen = gather(engine, target, prepared, answering, what.window or what.depth)
+            gathered, seen = gather(engine, target, prepared, answering, what.window or what.depth, generation.layout)
         except EngineError as error:
             filters.advise(error, what.where)
             raise
@@ -148,7 +148,14 @@ def prepare(
     for query in queries:
         fitting, left_out = clause_limit.fit(engine, generation, query, signals, what.where, capabilities)
         requests = signal_requests(
-            fitting, signals, capabilities, depth=what.depth, where=what.where, needs=what.needs, reach=reach
+            fitting,
+            signals,
+            capabilities,
+            depth=what.depth,
+            where=what.where,
+            needs=what.needs,
+            reach=reach,
+            texts=generation.layout.text_fields,
         )
         if fitting is not query:
             requests = clause_limit.restored(requests, query, left_out, signals)

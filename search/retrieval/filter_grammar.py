@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.signals import typed_fields
 from termweave.signals.dialect import OPENSEARCH
+from termweave.signals.layout import Column
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from termweave.signals import DocumentLayout
@@ -60,8 +63,8 @@ class Exists:
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
-        del layout
-        return {"exists": {"field": _stored(self.name)}}
+        column = _own(self.name, layout)
+        return {"exists": {"field": column.field if column else _stored(self.name)}}
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,17 @@ class _Reader:
         return match is not None
 
 
+def quoted(value: str) -> str:
+    r"""A value in quotes, so that it may contain anything.
+
+    Example:
+        >>> quoted('27" AND more')
+        '"27\\" AND more"'
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
@@ -243,12 +257,51 @@ def _entry(name: str) -> str:
     return name.removeprefix("metadata.")
 
 
+def _own(name: str, layout: DocumentLayout) -> Column | None:
+    """The field of an application that an entry names; None for an index that termweave built.
+
+    Raises:
+        UsageError: The mapping of the application has no such field.
+    """
+    if layout.application is None:
+        return None
+    if (column := layout.column(name)) is None:
+        near = get_close_matches(name, layout.sortable, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {few(layout.sortable, 10) or 'none'}."
+        raise UsageError(f"The mapping of the index has no field {name!r} that filters can use.", hint)
+    return column
+
+
+def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
+    """Compare a field of an application with a value.
+
+    Raises:
+        UsageError: The field cannot be compared, or the value does not have its type.
+    """
+    if column.kind == "text":
+        raise UsageError(
+            f"The field {name!r} is analysed text without a keyword among its subfields, so that filters cannot compare it.",
+            f'Write a clause of the query DSL: {{"match": {{"{name}": VALUE}}}}.',
+        )
+    if operator != "=" or column.kind == "date":
+        clause = _bounded(name, operator, value, column)
+        # An application may store dates in a format of its own, in which the bounds are not written.
+        ((_, bounds),) = clause["range"].items()
+        return {"range": {column.field: bounds | {"format": typed_fields.INSTANT}}} if column.kind == "date" else clause
+    converted = typed_fields.convert(column.kind, value)
+    if converted is None:
+        raise UsageError(f"The field {name!r} holds {typed_fields.TYPES[column.kind]}, and {value!r} is not one of these.")
+    return {"term": {column.field: converted}}
+
+
 def _none_of(clause: Clause) -> Clause:
     return {"bool": {"must_not": [clause]}}
 
 
 def _equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     """An entry equals a value. A value of another type than the field's is compared as text."""
+    if (column := _own(name, layout)) is not None:
+        return _compared(name, "=", value, column)
     kind = layout.types.get(_entry(name), "keyword")
     if name == "id" or kind == "keyword":
         return {"term": {_stored(name): value}}
@@ -267,11 +320,25 @@ def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clau
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
+    if (column := _own(name, layout)) is not None:
+        return _compared(name, operator, value, column)
     kind = layout.types.get(_entry(name))
     if name in layout.extra:
         return {"range": {name: {_BOUNDS[operator]: value}}}
     if name == "id" or kind in {None, "keyword"}:
         return {"range": {_stored(name): {_BOUNDS[operator]: value}}}
+    return _bounded(name, operator, value, Column(_typed(name), kind))
+
+
+def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
+    """A field is below, above or (dates) at a value.
+
+    Raises:
+        UsageError: The value does not have the type of the field, or the type has no order.
+    """
+    kind = column.kind
+    if kind == "keyword":
+        return {"range": {column.field: {_BOUNDS[operator]: value}}}
     if kind == "boolean":
         raise UsageError(f"The field {name!r} is true or false, which has no order.", f"Write {name}=true or {name}=false.")
     if kind == "date":
@@ -282,15 +349,15 @@ def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clau
                 f"Write {name}{operator}2024, 2024-05 or 2024-05-31.",
             )
         # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
-        bound = {">": ("gte", interval[1]), "<=": ("lt", interval[1])}.get(operator, (_BOUNDS[operator], interval[0]))
-        return {"range": {_typed(name): {bound[0]: bound[1]}}}
+        bounds = {"=": {"gte": interval[0], "lt": interval[1]}, ">": {"gte": interval[1]}, "<=": {"lt": interval[1]}}
+        return {"range": {column.field: bounds.get(operator) or {_BOUNDS[operator]: interval[0]}}}
     number = typed_fields.convert("double", value)
     if number is None:
         raise UsageError(
             f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
         )
     whole = typed_fields.convert("long", value)
-    return {"range": {_typed(name): {_BOUNDS[operator]: number if whole is None else whole}}}
+    return {"range": {column.field: {_BOUNDS[operator]: number if whole is None else whole}}}
 
 
 def _typed(name: str) -> str:

@@ -77,7 +77,7 @@ def absent(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
 def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
     """Find the fields and values of filters that no document has, with one request.
 
-    It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses on metadata.
+    It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses.
 
     Returns:
         The fields that no document has, and the values that no document has in an existing field.
@@ -160,10 +160,10 @@ def _fields(clause: Mapping[str, Any]) -> list[str]:
 
 
 def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Metadata field and value of each "term" clause that must match."""
+    """Field and value of each "term" clause that must match."""
     body = clause.get("term")
     for name, value in body.items() if isinstance(body, dict) else ():
-        if name.startswith(("metadata.", f"{typed_fields.FIELD}.")):
+        if name != "id":
             yield name, value["value"] if isinstance(value, dict) else value
     for part in _parts(clause):
         yield from _terms(part)

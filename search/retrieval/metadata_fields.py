@@ -1,14 +1,19 @@
-"""Count and sort candidates by a metadata field: `--facet FIELD` and `--sort FIELD`."""
+"""Count and sort candidates by a metadata field: `--facet FIELD` and `--sort FIELD`.
+
+`--facet kind:20` counts the 20 most frequent values, and `--facet price:10/50` three ranges: below 10, from 10 to below 50, from 50 on.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.search.paging import MAX_DEPTH
-from termweave.signals import typed_fields
+from termweave.search.retrieval.filter_grammar import quoted
+from termweave.signals.typed_fields import INSTANT, TYPES, convert, date_interval
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -18,23 +23,49 @@ if TYPE_CHECKING:
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
+    from termweave.signals.layout import Column
 
-#: Values that a facet shows, most frequent first, and values that each shard counts.
-VALUES, _OF_SHARD = 10, 10_000
+#: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
+VALUES, _MOST_VALUES, _OF_SHARD = 10, 1_000, 10_000
+#: The clause for whole documents, and for the first passage of those that are cut into passages.
+FIRST_PASSAGE: Mapping[str, Any] = {
+    "bool": {
+        "should": [{"term": {"passage": 1}}, {"bool": {"must_not": [{"exists": {"field": "passage"}}]}}],
+        "minimum_should_match": 1,
+    }
+}
+_SIZE = re.compile(r"\d{1,9}", re.ASCII)
 _MIDNIGHT = re.compile(r"T00:00:00(\.000)?Z$")
 
 
 @dataclass(frozen=True)
 class FacetValue:
-    """One value of a facet.
+    """One value, or one range of values, of a facet.
 
     Attributes:
-        value: The value, as text.
+        value: The value, as text; of a range "below 10", "10 to 50" or "from 50".
         count: How many candidates have it.
+        filter: The filter expression for it.
     """
 
     value: str
     count: int
+    filter: str
+
+
+@dataclass(frozen=True)
+class Facet:
+    """What is counted.
+
+    Attributes:
+        name: The entry of the metadata.
+        size: How many of its values, the most frequent first.
+        bounds: Where its ranges begin, lowest first; (): single values are counted.
+    """
+
+    name: str
+    size: int = VALUES
+    bounds: tuple[str, ...] = ()
 
 
 def check_order(text: str) -> tuple[str, str]:
@@ -51,6 +82,25 @@ def check_order(text: str) -> tuple[str, str]:
     return name.removeprefix("metadata."), direction
 
 
+def parse_facet(text: str) -> Facet:
+    """Read what `--facet` names: "kind", "kind:20" or "price:10/50"; "price:10/" has one bound.
+
+    Raises:
+        UsageError: The text does not name a field, or too many values.
+    """
+    name, colon, rest = text.strip().removeprefix("metadata.").rpartition(":")
+    if not colon or not (_SIZE.fullmatch(rest) or "/" in rest):
+        name, rest = text.strip().removeprefix("metadata."), ""
+    bounds = tuple(each.strip() for each in rest.split("/") if each.strip()) if "/" in rest else ()
+    size = int(rest) if rest and not bounds else VALUES
+    if not name or not 1 <= size <= _MOST_VALUES:
+        raise UsageError(
+            f"{text!r} does not say what to count.",
+            f"Write kind, kind:20 for up to {_MOST_VALUES:,} values, or price:10/50 for ranges.",
+        )
+    return Facet(name, size, bounds)
+
+
 def facets(
     engine: Engine, index: str, layout: DocumentLayout, candidates: Candidates, names: Sequence[str]
 ) -> dict[str, tuple[FacetValue, ...]]:
@@ -61,21 +111,20 @@ def facets(
         index: The generation that answered.
         layout: Its layout.
         candidates: The candidates.
-        names: The fields.
+        names: The fields, as `parse_facet`.
 
     Returns:
-        Field -> its most frequent values. A document with several values counts for each.
+        Each of `names` -> its values. A document with several values counts for each.
     """
-    fields = {name: _column(name.removeprefix("metadata."), layout) for name in names}
+    parsed = {name: parse_facet(name) for name in names}
+    asked = {name: (facet, _aggregation(facet, _column(facet.name, layout))) for name, facet in parsed.items()}
     documents = sorted({document for ranked in candidates.lists.values() for document in ranked.scores})
     if not documents:
         return dict.fromkeys(names, ())
-    aggregations = {
-        str(at): {"terms": {"field": field, "size": VALUES, "shard_size": _OF_SHARD}} for at, field in enumerate(fields.values())
-    }
+    aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
     body = {"size": 0, "query": _among(documents), "aggs": aggregations}
     answer = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]
-    return {name: tuple(_value(bucket) for bucket in answer[str(at)]["buckets"]) for at, name in enumerate(fields)}
+    return {name: _values(facet, answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())}
 
 
 def ordered(engine: Engine, index: str, layout: DocumentLayout, places: Sequence[Place], order: str) -> list[Place]:
@@ -89,7 +138,7 @@ def ordered(engine: Engine, index: str, layout: DocumentLayout, places: Sequence
         order: As `check_order`.
     """
     name, direction = check_order(order)
-    field = _column(name, layout)
+    field = _column(name, layout).field
     kept = list(places[:MAX_DEPTH])
     if not kept:
         return []
@@ -112,17 +161,18 @@ def ordered(engine: Engine, index: str, layout: DocumentLayout, places: Sequence
     return sorted(kept, key=lambda place: steps.get(place.id, len(hits) + 1))
 
 
-def _column(name: str, layout: DocumentLayout) -> str:
+def _column(name: str, layout: DocumentLayout) -> Column:
     """The field of the server that counts and sorts an entry.
 
     Raises:
         UsageError: The index has no such typed field.
     """
-    if name == "id" or name in layout.extra:
-        return name
-    if name in layout.types:
-        return f"{typed_fields.FIELD}.{name}"
-    if layout.types:
+    column = layout.column(name)
+    if column is not None and column.kind != "text":
+        return column
+    if layout.application is not None:
+        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword."
+    elif layout.types:
         hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."
     else:
         hint = (
@@ -133,10 +183,55 @@ def _column(name: str, layout: DocumentLayout) -> str:
 
 def _among(documents: Sequence[str]) -> dict[str, Any]:
     """The query for documents; a document in passages counts once, with its first passage."""
-    first = [{"term": {"passage": 1}}, {"bool": {"must_not": [{"exists": {"field": "passage"}}]}}]
-    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, {"bool": {"should": first, "minimum_should_match": 1}}]}}
+    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, FIRST_PASSAGE]}}
 
 
-def _value(bucket: Mapping[str, Any]) -> FacetValue:
-    text = str(bucket.get("key_as_string", bucket["key"]))
-    return FacetValue(_MIDNIGHT.sub("", text), bucket["doc_count"])
+def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
+    """The aggregation of a facet.
+
+    Raises:
+        UsageError: The field has no order, or a bound does not have its type.
+    """
+    if not facet.bounds:
+        return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD}}
+    if column.kind not in {"long", "double", "date"}:
+        raise UsageError(
+            f"The field {facet.name!r} holds {TYPES[column.kind]}, which have no ranges.",
+            f"Count its values: --facet {facet.name}.",
+        )
+    bounds = [_bound(each, column.kind) for each in facet.bounds]
+    if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before
+        raise UsageError(
+            f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {TYPES[column.kind]}, lowest first.",
+            f"Write {facet.name}:{'2020/2024-05' if column.kind == 'date' else '10/50'}.",
+        )
+    edges = [None, *bounds, None]
+    ranges = [{"from": low, "to": high} for low, high in pairwise(edges)]
+    ranges = [{name: edge for name, edge in each.items() if edge is not None} for each in ranges]
+    if column.kind == "date":
+        return {"date_range": {"field": column.field, "format": INSTANT, "ranges": ranges}}
+    return {"range": {"field": column.field, "ranges": ranges}}
+
+
+def _bound(text: str, kind: str) -> str | float | None:
+    """A bound as the server takes it; None if it does not have the type of the field."""
+    if kind != "date":
+        number: float | None = convert("double", text)
+        return number
+    interval = date_interval(text)
+    return interval[0] if interval else None
+
+
+def _values(facet: Facet, buckets: Sequence[Mapping[str, Any]]) -> tuple[FacetValue, ...]:
+    if not facet.bounds:
+        texts = [_MIDNIGHT.sub("", str(bucket.get("key_as_string", bucket["key"]))) for bucket in buckets]
+        return tuple(
+            FacetValue(text, bucket["doc_count"], f"{facet.name}={quoted(text)}")
+            for text, bucket in zip(texts, buckets, strict=True)
+        )
+    name, values = facet.name, []
+    for (low, high), bucket in zip(pairwise(["", *facet.bounds, ""]), buckets, strict=True):
+        edges = [f"{name}>={low}"] * bool(low) + [f"{name}<{high}"] * bool(high)
+        text = f"{low} to {high}" if low and high else f"from {low}" if low else f"below {high}"
+        values.append(FacetValue(text, bucket["doc_count"], " AND ".join(edges)))
+    return tuple(values)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.engine import Engine
-    from termweave.signals import Signal
+    from termweave.signals import DocumentLayout
 
 #: Number of terms in the query, the heaviest of the documents' terms. The lighter ones occur in all texts of the corpus.
 TERMS = 64
@@ -57,14 +57,14 @@ class Liked:
         return {"bool": {"must_not": [{"terms": {"id": list(self.ids)}}]}}
 
 
-def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signal], query: Encoding | None = None) -> Liked:
+def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout, query: Encoding | None = None) -> Liked:
     """Make a query of stored documents.
 
     Args:
         engine: The server.
         index: The concrete index.
         ids: Ids of the documents, at least one.
-        signals: The signals of the index.
+        layout: The signals and fields of the index.
         query: An encoded query of words to combine with the documents; None: only the documents.
 
     Raises:
@@ -72,14 +72,14 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     """
     if len(ids) > _MOST:
         raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-    weighted = next((signal for signal in signals if isinstance(signal, WeightedTerms) and not signal.text_field), None)
+    weighted = next((signal for signal in layout.signals if isinstance(signal, WeightedTerms) and not signal.text_field), None)
     body = {
         "size": _MOST,
         "query": {"terms": {"id": list(ids)}},
         # The first passages of all documents come before any second passage.
-        "sort": [{"passage": {"order": "asc", "missing": "_first"}}, {"id": "asc"}],
-        "_source": dialect_of(engine.capabilities).source(["title", "text", *(weighted.properties() if weighted else ())]),
-        "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
+        "sort": [{"passage": {"order": "asc", "missing": "_first", "unmapped_type": "integer"}}, {"id": "asc"}],
+        "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *(weighted.properties() if weighted else ())]),
+        "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in layout.signals) else ["id"],
     }
     hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     stored_ids = {hit["fields"]["id"][0] for hit in hits}
@@ -88,7 +88,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
             f"The index has no document {missing[0]!r} to search with.",
             "Give an id of the source, as 'termweave search' shows it.",
         )
-    sources = [hit["_source"] for hit in hits]
+    sources = [layout.with_text(hit["_source"]) for hit in hits]
     texts = [Document("", stored_text(source, "text"), stored_text(source, "title")).content for source in sources]
     halves = [hit["fields"][VECTOR_FIELD][0] for hit in hits if VECTOR_FIELD in hit["fields"]]
     vectors = _stacked(halves)

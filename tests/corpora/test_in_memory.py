@@ -107,6 +107,11 @@ def test_a_bad_document_is_named_by_its_number():
     assert [each[0] for each in read(open_documents([{"id": "a", "text": "x"}, {"id": "b"}], skip_bad=True))] == ["a"]
 
 
+def test_an_object_without_a_text_is_refused():
+    with pytest.raises(InputError, match="Item 2 of documents cannot be written as JSON: a value of the type object has no text"):
+        open_documents([{"id": "a", "text": "x"}, {"id": "b", "text": "x", "tags": [{"deep": object()}]}])
+
+
 def test_bytes_that_are_no_text_are_refused_by_number():
     with pytest.raises(InputError, match="Item 1 of notes"):
         open_documents([{"id": "a", "text": b"\xff"}], name="notes")

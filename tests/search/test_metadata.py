@@ -71,9 +71,61 @@ def test_filters_facets_and_order(index, capsys):
     assert run([*command, "--json"]) == 0
     answered = json.loads(capsys.readouterr().out)
     jsonschema.validate(answered, json.loads(SCHEMA.read_text()))
-    assert answered["facets"] == {"kind": [{"value": "a", "count": 2}]}
+    assert answered["facets"] == {"kind": [{"value": "a", "count": 2, "filter": 'kind="a"'}]}
+    assert answered["totals"] == {"candidates": 2, "passing": 2, "matching": 2}
     assert run(command) == 0
-    assert "kind: a 2" in capsys.readouterr().out
+    assert "kind, among the candidates: a 2" in capsys.readouterr().out
+
+
+def test_facets_have_a_size_and_ranges_whose_filters_find_what_was_counted(index):
+    answer = index.answer("json", facets=["year:2", "price:2/4.5", "day:2024-03/2024-05-15", "metadata.kind"])
+    assert [len(values) for values in answer.facets.values()] == [2, 3, 3, 2]
+    assert [(each.value, each.count) for each in answer.facets["price:2/4.5"]] == [
+        ("below 2", 2),
+        ("2 to 4.5", 2),
+        ("from 4.5", 2),
+    ]
+    assert [each.count for each in answer.facets["day:2024-03/2024-05-15"]] == [2, 2, 2]
+    for values in answer.facets.values():
+        for each in values:
+            assert len(index.search("json", where=each.filter)) == each.count
+    for wrong, sentence in (
+        ("kind:1/2", "which have no ranges"), ("price:5/2", "lowest first"), ("price:a/b", "are not numbers"), ("kind:0", "does not say"),
+        (":5", "does not say what to count"), ("kind:1001", "up to 1,000 values"), ("nope:5", "no field 'nope'"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError) as refused:
+            index.search("json", facets=[wrong])
+        assert sentence in f"{refused.value.message} {refused.value.hint}"
+
+
+def test_totals_count_documents_and_not_passages(opensearch_engine, name):
+    long = [{"id": f"d{number}", "text": f"{'river ' * 30}{'json ' * (number % 2)}"} for number in range(6)]
+    tw.index(long, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",), passages=10)
+    totals = tw.connect(opensearch_engine.url).index(name).answer("json", totals=True, candidates=2).totals
+    assert (totals.candidates, totals.passing, totals.matching) == (2, 6, 3)
+
+
+def test_a_minimum_score_leaves_documents_out_on_every_page(index):
+    plain = index.search("json", k=6)
+    scores = [hit.score for hit in plain]
+    assert [hit.id for hit in index.search("json", min_score=scores[2])] == [hit.id for hit in plain[:3]]
+    assert [hit.id for hit in index.search("json", min_score=f"lexical:{scores[3]}", k=2, start=2, candidates=1)] == [
+        hit.id for hit in plain[2:4]
+    ]
+    answer = index.answer("json", min_score=99)
+    assert (len(answer.hits), answer.remarks) == (0, ("The minimum score leaves out all 6 candidates of the query.",))
+    answer = index.answer("json", sort="year", min_score=scores[1])
+    assert ([hit.id for hit in answer.hits], answer.remarks) == (sorted(hit.id for hit in plain[:2]), ())
+    (said,) = index.answer("json", sort="year").remarks
+    assert said.startswith(
+        f"All 6 candidates of the query are sorted, weak ones, too: their scores go from {scores[0]:.4g} down to"
+    )
+    for wrong, sentence in (
+        ("dense:0.3", "the search asks lexical"), ("lots", "is not a minimum score"), ("0.1,0.2", "is not a minimum score"),
+        ("lexical:", "is not a minimum score"), ("nan", "is not a minimum score"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=sentence):
+            index.search("json", min_score=wrong)
 
 
 def test_a_filter_that_leaves_nothing_is_named(index):

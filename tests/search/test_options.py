@@ -59,6 +59,8 @@ def test_what_can_be_read_only_once_is_kept_as_a_list():
     assert SearchOptions(where={"term": {"id": "a"}}).where == [{"term": {"id": "a"}}]  # one filter needs no list
     kept = SearchOptions(where=iter([{"term": {"id": "a"}}]), like=iter(["a"]), fields=iter(["title"]))
     assert (kept.where, kept.like, kept.fields) == ([{"term": {"id": "a"}}], ["a"], ["title"])
+    several = SearchOptions(fields=["title, kind", "year"], facets=["kind,year"])  # as the command line and the API give them
+    assert (several.fields, several.facets) == (["title", "kind", "year"], ["kind", "year"])
     assert SearchOptions(**vars(kept)) == kept
 
 

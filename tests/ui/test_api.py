@@ -78,6 +78,17 @@ def test_a_search_gives_what_the_library_gives(client, attacked):
 
 
 @pytest.mark.engine
+def test_fields_are_separated_by_commas_and_warnings_are_data(client):
+    data = valid(client.get("/api/search", params={"q": "zyzzyva", "k": 1, "fields": "title, nope"}), "search")
+    assert set(data["hits"][0]["fields"]) == {"title"}
+    assert [each.partition(".")[0] for each in data["warnings"]] == [
+        "No document contains a word of the query",
+        "Neither these hits nor the index's mapping have a field 'nope'",
+    ]
+    assert "warnings" not in valid(client.get("/api/search", params={"q": "json"}), "search")
+
+
+@pytest.mark.engine
 def test_encoded_queries_are_those_of_the_library(client, attacked):
     index = client.app._app.state.workspace.index(attacked)
     (given,) = client.get("/api/encode", params={"q": "parse json"}).json()["encodings"]

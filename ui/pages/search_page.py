@@ -10,7 +10,7 @@ from termweave.search.ranking.fusion import METHODS
 from termweave.search.render import pictures
 from termweave.search.results import explanation
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import PageAddress, equals
+from termweave.ui.addresses import PageAddress
 from termweave.ui.pages import score_bars
 from termweave.ui.rendering import page, status_of
 from termweave.ui.workspace import workspace_of
@@ -81,7 +81,6 @@ def show(request: Request) -> Response:
         "error": None,
         "json": address.at("/api/search", _API),
         "sliders": address.at("/sliders", _SLIDERS),
-        "equals": equals,
         "typing": _Suggestions(workspace),
         "names": (),
         "index": "",
@@ -192,7 +191,7 @@ class _Suggestions:
     def facets(self) -> list[str]:
         """Fields that can be counted."""
         index = self._index
-        return [] if index is None else sorted(index.lineage.types)[:12]
+        return [] if index is None else index.layout.sortable[:12]
 
     def places(self) -> list[str]:
         """Indices, and the generations of this one."""

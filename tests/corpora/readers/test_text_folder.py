@@ -2,12 +2,14 @@
 
 import gzip
 import os
+import shutil
 import sys
 
 import pytest
 
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression, lines, markup
+from termweave.corpora.readers import text_folder
 from termweave.errors import InputError, UsageError
 
 
@@ -215,6 +217,24 @@ def test_links_out_of_the_folder_are_named_and_not_read(tmp_path):
     assert "--follow-links" in refused.value.hint
     with pytest.raises(UsageError, match="for links in a folder"):
         open_source(tmp_path / "private" / "secret.txt", follow_links=True)
+
+
+def test_what_is_deleted_while_the_folder_is_read_is_left_out(tmp_path, monkeypatch):
+    make(tmp_path, {f"d{a}/t{b}.txt": "some text" for a in (1, 2, 3) for b in (1, 2)})
+    source, read = open_source(tmp_path), text_folder._read
+
+    def deleting(path, id_, extractor):
+        if id_ == "d1/t1.txt":
+            shutil.rmtree(tmp_path / "d2")
+        if id_ == "d3/t2.txt":
+            path.unlink()  # after it was listed
+        return read(path, id_, extractor)
+
+    monkeypatch.setattr(text_folder, "_read", deleting)
+    assert [each.id for each in source.documents()] == ["d1/t1.txt", "d1/t2.txt", "d3/t1.txt"]
+    shutil.rmtree(tmp_path)
+    with pytest.raises(InputError, match="cannot be listed"):
+        list(source.documents())
 
 
 @pytest.mark.parametrize("line", ["# a{}b", "# {}", "{}# a", "# a{}#{}b"])

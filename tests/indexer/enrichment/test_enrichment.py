@@ -10,9 +10,11 @@ import orjson
 import pytest
 
 from termweave.cli import run
+from termweave.errors import UsageError
 from termweave.indexer.enrichment import conditional_writes
 from termweave.indexer.generations import audit
 from termweave.search import Index
+from termweave.search.ranking.rerankers import RerankResult
 from termweave.signals import dialect_of
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "enrich.1.json"
@@ -117,8 +119,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
         "stock": 1,
         "bucket": 2,
     }  # the application's fields, and none of the signals
-    (remark,) = found.answer("umbrella", where="stock>=1").remarks
-    assert remark.startswith("Filter expressions read metadata, and this index has 'stock' as a field beside it: write a clause")
+    assert found.search("umbrella", where="stock>=900")[0].id == "p3"
     assert found.search("umbrella", where={"range": {"stock": {"gte": 900}}})[0].id == "p3"
     assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
 
@@ -146,6 +147,78 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     ]
     assert "was not enriched" in enrich(index, "--remove", status=2)
     assert enrich(index, "--dense", "none")["signals"] == ["weights"]
+
+
+def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(shop, enrich, opensearch_engine):
+    index = shop(
+        {
+            "headline": {"type": "text", "fields": {"raw": {"type": "keyword"}}},
+            "made": {"type": "date", "format": "dd.MM.yyyy"},
+            "maker": {"properties": {"town": {"type": "keyword"}, "active": {"type": "boolean"}}},
+            "place": {"type": "alias", "path": "maker.town"},
+            "parts": {"type": "nested", "properties": {"size": {"type": "long"}}},
+        }
+    )
+    lines = [
+        line
+        for number in range(30)
+        for line in (
+            {"update": {"_id": f"p{number}"}},
+            {
+                "doc": {
+                    "headline": f"Shop {number % 3}",
+                    "made": f"{number % 28 + 1:02}.02.2024",
+                    "maker": {"town": "Ulm" if number % 2 else "Bonn", "active": number < 10},
+                }
+            },
+        )
+    ]
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
+    enrich(index, fields=("--title-field", "headline", "--text-field", "name"))
+    found = Index.open(opensearch_engine, index)
+
+    def ids(where):
+        return {int(hit.id[1:]) for hit in found.search("sofa chair lamp towels kettle", k=30, where=where)}
+
+    assert ids("place=Ulm AND stock<10") == {1, 3, 5, 7, 9}
+    assert ids('headline="Shop 2" AND stock>20') == {23, 26, 29}
+    assert ids("made<=2024-02-03") == {0, 1, 2, 28, 29} == ids("made=2024-02-01 OR made=2024-02-02 OR made=2024-02-03")
+    assert ids("maker.active=true AND NOT maker.town=Bonn") == {1, 3, 5, 7, 9}
+    assert ids("exists(headline) AND stock=7") == {7}
+    answer = found.answer("warm light", k=3, facets=["place", "maker.active"], sort="stock:desc", highlight=True)
+    assert [hit.id for hit in answer.hits] == ["p29", "p28", "p27"]
+    assert {each.value: each.count for each in answer.facets["place"]} == {"Bonn": 15, "Ulm": 15}
+    assert {each.value: each.count for each in answer.facets["maker.active"]} == {"false": 20, "true": 10}
+    hit = found.search("warm light", highlight=True, explain=True)[0]
+    assert hit.fields["title"].startswith("Shop ")
+    assert hit.fields["text"].startswith("a lamp that gives warm light")
+    assert [each.text[a:b] for each in hit.highlights for a, b in each.matches] == ["warm", "light"]
+    assert hit.explanation["text"].startswith(f"{hit.fields['title']}. a lamp")
+    assert found.search("", like=[hit.id])[0].fields["text"].startswith("a lamp")
+
+    class Longest:
+        name, candidates, needs = "longest", 30, frozenset({"texts"})
+
+        def rerank(self, request):
+            assert all(text.startswith("Shop ") for text in request.texts)
+            return RerankResult([float(len(text)) for text in request.texts])
+
+    assert len(found.search("sofa", rerank=Longest())) == 10
+    for where, sentence in (
+        ("name=x", "'name' is analysed text"), ("stock>many", "not a number"), ("stock=many", "'stock' holds whole numbers"),
+        ("mdae=2024", "Did you mean 'made'?"), ("parts.size=1", "no field 'parts.size'"), ("made=soon", "is not a date"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError) as refused:
+            found.search("sofa", where=where)
+        assert sentence in f"{refused.value} {refused.value.hint}"
+    with pytest.raises(UsageError, match="no field 'name' that can be counted or sorted"):
+        found.search("sofa", sort="name")
+    (remark,) = found.answer("sofa", where="place=Köln").remarks
+    assert (
+        remark
+        == "No document has 'Köln' in 'maker.town'; other documents have 'Bonn', 'Ulm'. Filters match only the exact value."
+    )
 
 
 def test_an_index_whose_vectors_would_end_the_embedded_node_is_refused_before_a_write(opensearch_engine, shop, enrich):

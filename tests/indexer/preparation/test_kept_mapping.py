@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import orjson
 import pytest
 
@@ -90,7 +92,14 @@ def build(opensearch_engine, name, capsys):
 
 def test_the_applications_queries_find_the_same(shop, build, opensearch_engine, name, capsys):
     index = shop(PROPERTIES)
-    build(index, "--keep-mapping")
+    said = build(index, "--keep-mapping")
+    whole, own, left_out = re.search(
+        r"has ([\d,]+) bytes .* and ([\d,]+) without: add _source_excludes=(\S+) to", said.err
+    ).groups()
+    for params, size in (({}, whole), ({"_source_excludes": left_out}, own)):
+        hits = opensearch_engine.request("POST", f"/{name}/_search", params=params, body={"size": 100})["hits"]["hits"]
+        assert f"{sum(len(orjson.dumps(hit['_source'])) for hit in hits) / len(hits):,.0f}" == size
+    assert {name for hit in hits for name in hit["_source"]} == next(goods()).keys() - {"unmapped"}  # which is in metadata alone
     assert clean(opensearch_engine, name) == 60
     for query in QUERIES:
         body = {"query": query, "size": 100, "sort": ["_score", {"made.year": "asc"}], "stored_fields": ["all"], "_source": True}

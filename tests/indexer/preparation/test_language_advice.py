@@ -15,6 +15,7 @@ from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
+from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Capabilities
 from termweave.search import Index
@@ -196,5 +197,7 @@ def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensea
     assert "reads: words further on get no learned weight. Use" in without_vectors
     (without_weights,) = build(opensearch_engine, source(texts), name, BuildOptions(weights="none")).warnings
     assert "reads: their vectors stand for the beginning alone. Use" in without_weights
+    (kept,) = length_warnings(plan(source(texts), SERVER, BuildOptions()).encoder, texts, passages=False, cut=False)
+    assert kept.endswith("no learned weight. A build without --keep-mapping can cut documents into passages.")
     cut = BuildOptions(passages=Window(100, 80))
     assert build(opensearch_engine, source(texts), name, cut).warnings == ()

@@ -1,0 +1,64 @@
+"""The fields of an application's index that `termweave enrich` added signals to: its mapping says what can be filtered, counted and sorted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY
+from termweave.engine.client.connection import quote
+from termweave.signals.layout import ApplicationFields, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from termweave.engine import Engine
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.signals import DocumentLayout
+
+#: Type of a field in a mapping -> the type by which filters convert values.
+_KINDS = {
+    **dict.fromkeys(("keyword", "constant_keyword", "wildcard", "ip", "version"), "keyword"),
+    **dict.fromkeys(("byte", "short", "integer", "long", "unsigned_long"), "long"),
+    **dict.fromkeys(("half_float", "float", "double", "scaled_float"), "double"),
+    **dict.fromkeys(("date", "date_nanos"), "date"),
+    "boolean": "boolean",
+    **dict.fromkeys(("text", "match_only_text", "search_as_you_type"), "text"),
+}
+
+
+def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
+    """The layout of a generation; for an enriched index with the fields of its application, which may have changed since."""
+    if "enriched" not in made.source:
+        return made.layout
+    properties = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")[index]["mappings"].get("properties") or {}
+    ours = set(made.source["enriched"].split()) - {"id"}
+    columns = dict(_columns({name: field for name, field in properties.items() if name not in ours}))
+    aliases = {name: columns[path] for name, path in _aliases(properties) if path in columns}
+    named = orjson.loads(made.source.get("fields") or "{}")
+    text = named.get("text") or [key for key in TEXT_KEYS if key != named.get("title")]
+    fields = ApplicationFields(columns | aliases, named.get("title") or TITLE_KEY, text, joined=bool(named.get("text")))
+    return replace(made.layout, application=fields)
+
+
+def _columns(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Column]]:
+    """Name and column of each field; a text with a keyword among its subfields is compared by that one. Nested objects have none."""
+    for name, field in properties.items():
+        path, kind = f"{prefix}{name}", _KINDS.get(field.get("type", ""))
+        if kind == "text":
+            exact = next((inner for inner, each in (field.get("fields") or {}).items() if each.get("type") == "keyword"), None)
+            yield path, Column(f"{path}.{exact}", "keyword") if exact else Column(path, "text")
+        elif kind:
+            yield path, Column(path, kind)
+        elif field.get("type", "object") == "object":
+            yield from _columns(field.get("properties") or {}, f"{path}.")
+
+
+def _aliases(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Name and path of each field that stands for another one."""
+    for name, field in properties.items():
+        if field.get("type") == "alias":
+            yield f"{prefix}{name}", field["path"]
+        yield from _aliases(field.get("properties") or {}, f"{prefix}{name}.")
