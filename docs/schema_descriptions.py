@@ -20,6 +20,8 @@ DESCRIPTIONS = {
     "Totals.matching": "Those of them that contain a word of the query; null without the signal lexical.",
     "Search.cut_short": "The rerankers whose time budget ended before they had scored their candidates.",
     "Search.warnings": "Sentences, for example that the hits were found by vectors alone, or that no hit has a requested field.",
+    "Precisions.shipped": "The figure of the model that comes with termweave, unless it cuts words otherwise.",
+    "Precisions.shipped_p": "p-value of the int8 graph against it.",
     "Encode.generation": "The generation whose models and statistics encoded the queries.",
     "Encoded.weights": "Term -> weight, heaviest first; null without a weights model.",
     "Encoded.vector": "Vector of unit length; null without a dense model.",

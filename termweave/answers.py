@@ -157,7 +157,9 @@ KnownModel = TypedDict("KnownModel", {
 Models = TypedDict("Models", {"schema": str, "models": Sequence[KnownModel]})
 BackboneFolders = TypedDict("BackboneFolders", {"schema": str, "folders": Mapping[str, str], "licences": Mapping[str, str]})
 Graph = TypedDict("Graph", {"file": str, "bytes": int})
-Precisions = TypedDict("Precisions", {"fp32": float, "int8": float, "change": float})
+Precisions = TypedDict("Precisions", {
+    "fp32": float, "int8": float, "change": float, "shipped": NotRequired[float], "shipped_p": NotRequired[float],
+})
 Cost = TypedDict("Cost", {
     "questions": NotRequired[int], "documents": NotRequired[int], "weights": NotRequired[Precisions], "dense": NotRequired[Precisions],
     "scores": NotRequired[Precisions],
@@ -221,6 +223,8 @@ Node = TypedDict("Node", {
 NodeLogs = TypedDict("NodeLogs", {"schema": str, "node": str, "lines": Sequence[str]})
 NodeWipe = TypedDict("NodeWipe", {"schema": str, "folder": str, "bytes": int})
 Serve = TypedDict("Serve", {"schema": str, "url": str, "read_only": bool})
+Progress = TypedDict("Progress", {"schema": str, "stage": str, "done": int, "total": int | None, "detail": str})
+Remark = TypedDict("Remark", {"schema": str, "text": str, "warning": bool})
 Error = TypedDict("Error", {"schema": str, "error": str, "hint": str})
 
 #: Name of a schema -> its shape.
@@ -230,7 +234,8 @@ ANSWERS: Mapping[str, Any] = {
     "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
     "jobs": Jobs, "models": Models, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
     "train": Train, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,
-    "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error,
+    "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error, "progress": Progress,
+    "remark": Remark,
 }
 #: Shapes that may have further keys.
 OPEN = {"Finding", "Doctor", "Node"}

@@ -125,7 +125,8 @@ def train(
             data = parts(spec, settings, out, say)
             trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
         except BaseException:  # also Ctrl-C, which the user may press to correct a setting
-            _release(out, new=new)
+            if _release(out, new=new):
+                say(f"Stopped before the first checkpoint: {out} holds nothing of this run, and the same command begins it anew.")
             raise
         return _finish(method, data, settings, out, trained, say)
 
@@ -191,20 +192,21 @@ def is_finished(out: Path) -> bool:
     return (out / MANIFEST).is_file() and "train" in read_folder(out, check=False).manifest.metrics
 
 
-def _release(out: Path, *, new: bool) -> None:
-    """Remove the files of a run that failed before its first checkpoint, so that the corrected command can use the folder.
+def _release(out: Path, *, new: bool) -> bool:
+    """Remove the files of a run that failed before its first checkpoint, so that the corrected command can use the folder; whether it did.
 
     Args:
         out: The output folder.
         new: Whether this run created the folder.
     """
     if any((out / CHECKPOINTS).rglob(HISTORY)):
-        return
+        return False
     for name in (CHECKPOINTS, SCRATCH):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / RUN).unlink(missing_ok=True)
     if new and not any(out.iterdir()):
         out.rmdir()
+    return True
 
 
 def _absolute(spec: str) -> str:

@@ -135,7 +135,13 @@ def int8_cost(figures: Mapping[str, Any]) -> str:
     """What int8 costs in nDCG, as training measured it (`training.model_folder.quantisation_check`), in words."""
     parts = [
         f"{name} {figures[output]['fp32']:.4f} in fp32, {figures[output]['int8']:.4f} in int8 ({figures[output]['change']:+.4f})"
+        + _shipped(figures[output])
         for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker"))
         if output in figures
     ]
     return f"nDCG@10 of {figures['questions']} held-out questions in {figures['documents']} documents: {'; '.join(parts)}"
+
+
+def _shipped(measured: Mapping[str, float]) -> str:
+    """The figure of the shipped model, where it was measured."""
+    return f", the shipped model {measured['shipped']:.4f} (p {measured['shipped_p']:.2g})" if "shipped" in measured else ""

@@ -154,6 +154,7 @@ def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(capsys
     assert not (tmp_path / "out").exists()
     said = train(capsys, folder, base, tmp_path / "out", "--resume", settings=(*SMALL, "steps=3"), status=130)
     assert "holds no run to resume: a new one begins." in said
+    assert "Stopped before the first checkpoint:" in said
 
 
 def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):

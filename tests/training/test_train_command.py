@@ -23,6 +23,7 @@ from termweave.training.model_folder import precision
 from termweave.training.model_folder.retrieval_figures import Pool, measure
 from termweave.training.recipes import shipped_model
 from termweave.training.recipes.shipped_model import RecipeData, ship
+from termweave.training.term_weights import hidden_states
 from tests.training.conftest import SMALL, train, with_special_tokens
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -30,11 +31,16 @@ pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
-def test_the_whole_way(capsys, folder, base, tmp_path):
+def test_the_whole_way(capsys, folder, base, tmp_path, monkeypatch):
     sets = (*SMALL, "steps=60", "fcm=true", "tkgm=true", "teacher=dense", "teacher_weight=0.01", "anchor=idf")
     plan = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)
     jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
     assert (plan["documents"], plan["questions"], plan["dev"]) == (160, 72, 8)
+    with monkeypatch.context() as patch:  # a frozen backbone reads each text once, with the graph that is measured
+        patch.setattr(hidden_states, "seconds_of", lambda _, pieces: 60.0 * len(pieces))
+        slow = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)
+    assert slow["minutes"] == pytest.approx(160 + 72 + 8, rel=0.05)
+    assert plan["minutes"] < 5
     assert not (tmp_path / "out").exists()
 
     data = train(capsys, folder, base, tmp_path / "out", settings=sets)
@@ -59,6 +65,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert (data["ndcg"]["questions"], set(data["ndcg"])) == (8, {"questions", "documents", "weights", "dense"})
     assert data["ndcg"]["documents"] <= 6 * 8
     assert data["ndcg"]["weights"]["fp32"] > data["bm25"] + 0.2
+    assert data["ndcg"]["weights"]["int8"] > data["ndcg"]["weights"]["shipped"] + 0.2
     assert f"weights {data['ndcg']['weights']['fp32']:.4f} in fp32" in card
     assert "fcm=True" in card
     assert not (tmp_path / "out" / "checkpoints").exists()

@@ -1,4 +1,4 @@
-"""Measure the loss by int8: search held-out questions with the exported fp32 and int8 graphs, in a pool that takes only seconds."""
+"""Measure the loss by int8, and the shipped model: search held-out questions with the exported graphs, in a pool that takes only seconds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders import load
+from termweave.encoders.model_lookup import DEFAULT, resolve
+from termweave.evaluation.significance import randomisation_test
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,31 +43,42 @@ def cost(
 
     Returns:
         ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" likewise; impacts are rounded as stored.
+        "shipped" is the model that comes with termweave, and "shipped_p" the p-value of the int8 graph against it, unless it cuts words otherwise.
     """
     numbers = range(0, len(development.pairs), -(-len(development.pairs) // QUESTIONS))
     pool = _pool(development, numbers)
     position = {place: index for index, place in enumerate(pool)}
     pairs = development.pairs.part(numbers).within(position)
     gains = [dict.fromkeys(each, 1) for each in pairs.relevant]
-    figures: dict[str, dict[str, float]] = {output: {} for output in outputs}
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
-    for precision in precisions:
-        encoder = load(folder if "weights" in outputs else "", folder if "dense" in outputs else "", precision=precision)
+    measured: dict[str, dict[str, NDArray[np.float64]]] = {output: {} for output in outputs}
+    models: dict[str, tuple[Path, Precision | None]] = {"fp32": (folder, "fp32"), "int8": (folder, "int8")}
+    models["shipped"] = (resolve(DEFAULT), None)
+    for name, (model, precision) in models.items():
+        encoder = load(model if "weights" in outputs else "", model if "dense" in outputs else "", precision=precision)
+        if encoder.analysis is not None and encoder.analysis != statistics.analysis:
+            continue  # the shipped model is not for this language
         documents = encoder.encode([texts[place] for place in pool], kind="document", statistics=statistics)
         questions = encoder.encode(pairs.questions, kind="query", statistics=statistics)
         if "weights" in outputs:
             impacts = stored([each.weights for each in documents if each.weights is not None], development.bits)
             factors = [each.weights for each in questions if each.weights is not None]
-            figures["weights"][precision] = float(search_measure(impacts, factors, gains, pairs.spared).mean())
+            measured["weights"][name] = search_measure(impacts, factors, gains, pairs.spared)
         if "dense" in outputs:
             scores = _vectors(questions) @ _vectors(documents).T
             for row, spared in zip(scores, pairs.spared, strict=True):
                 row[list(spared)] = -np.inf
             best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
             rankings = [(places, row[places]) for places, row in zip(best, scores, strict=True)]
-            figures["dense"][precision] = float(ranking_measure(rankings, gains).mean())
-    changes = {output: {**each, "change": each["int8"] - each["fp32"]} for output, each in figures.items()}
-    return {"questions": len(numbers), "documents": len(pool), **changes}
+            measured["dense"][name] = ranking_measure(rankings, gains)
+    return {"questions": len(numbers), "documents": len(pool), **{output: _figures(each) for output, each in measured.items()}}
+
+
+def _figures(measured: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    """The means, what int8 changes, and whether it differs from the shipped model by chance."""
+    figures = {name: float(values.mean()) for name, values in measured.items()}
+    if "shipped" in measured:
+        figures["shipped_p"] = float(randomisation_test(measured["int8"], measured["shipped"]))
+    return {**figures, "change": figures["int8"] - figures["fp32"]}
 
 
 def _pool(development: DevelopmentSet, questions: Sequence[int]) -> list[int]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
 from termweave.training.families import RunEstimate
+from termweave.training.term_weights import evaluation, hidden_states, inputs
 from termweave.training.trainer.pass_cost import pass_cost
 
 if TYPE_CHECKING:
@@ -19,10 +23,8 @@ if TYPE_CHECKING:
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.declaration import TermWeightParameters
 
-#: Number of texts that are computed to measure one.
-_SAMPLE = 8
-#: Seconds of a step on cached hidden states, measured with the default settings.
-_CACHED_STEP = 0.05
+#: Number of texts that are computed to measure one, with gradients and without.
+_SAMPLE, _READ = 8, 32
 
 
 def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> RunEstimate:
@@ -31,21 +33,42 @@ def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup)
     A frozen backbone reads each text once, and nothing of what the cache holds; layers that are trained read the texts of each step, and all
     texts that are searched at each evaluation. Memory is that of parameters, gradients, the optimiser's moments and the activations of a batch.
     """
-    question_seconds, question_bytes = _one_text(model, setup.train.questions, "query", settings, setup)
-    document_seconds, document_bytes = _one_text(model, setup.texts, "document", settings, setup)
     questions, documents = settings.texts()
     looks, steps = settings.steps // settings.every + 1, settings.steps
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     fixed = sum(each.numel() for each in model.parameters()) - trained
     if settings.top_layers == 0:
-        states = len(setup.texts) * document_seconds + (len(setup.train) + len(setup.dev)) * question_seconds
-        return RunEstimate(minutes=(states + _CACHED_STEP * steps) / 60, memory_bytes=4 * (4 * trained + fixed))
+        read_document, weigh_document = _one_cached_text(model, setup.texts, "document", settings, setup)
+        read_question, weigh_question = _one_cached_text(model, setup.train.questions, "query", settings, setup)
+        states = len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question
+        step = 3 * (questions * weigh_question + documents * weigh_document)  # forwards, and twice that backwards
+        look = len(setup.dev) * weigh_question + len(setup.texts) * weigh_document
+        return RunEstimate(minutes=(states + steps * step + looks * look) / 60, memory_bytes=4 * (4 * trained + fixed))
+    question_seconds, question_bytes = _one_text(model, setup.train.questions, "query", settings, setup)
+    document_seconds, document_bytes = _one_text(model, setup.texts, "document", settings, setup)
     step = questions * question_seconds + documents * document_seconds
     look = (len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3  # forwards alone
     return RunEstimate(
         minutes=(steps * step + looks * look) / 60,
         memory_bytes=round(4 * (4 * trained + fixed) + questions * question_bytes + documents * document_bytes),
     )
+
+
+def _one_cached_text(
+    model: JointModel, texts: Sequence[str], kind: Kind, settings: TermWeightParameters, setup: RunSetup
+) -> tuple[float, float]:
+    """Seconds in which the frozen backbone reads a text, with the graph of the run, and in which the heads weigh it from cached states."""
+    drawn, prompt = texts[:: max(1, len(texts) // _READ)][:_READ], reading_of(setup.backbone, settings).prompt(kind)
+    length = loading.length(model.backbone, settings.training_length)
+    common = (setup.analysis, setup.tokenizer, setup.statistics, BM25())
+    prepared = inputs.prepare(drawn, *common, kind, length, settings.form(), prompt)
+    starts = np.cumsum([0, *(len(each.ids) for each in prepared.pieces)])
+    width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)
+    states = hidden_states.States(np.zeros((int(starts[-1]), width), dtype=np.float16), starts)
+    begun = time.monotonic()
+    evaluation.weigh(model, prepared, states, kind)
+    weighing = time.monotonic() - begun
+    return hidden_states.seconds_of(model, prepared.pieces) / len(drawn), weighing / len(drawn)
 
 
 def _one_text(

@@ -52,7 +52,7 @@ def test_a_run_ends_as_a_dense_model(capsys, folder, base, tmp_path, method, set
     assert data["history"]["losses"][-1] < data["history"]["losses"][1]
     read = read_folder(tmp_path / "out")  # digests hold
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("dense", data["hash"], ("dense",))
-    assert data["ndcg"]["dense"].keys() == {"fp32", "int8", "change"}
+    assert data["ndcg"]["dense"].keys() == {"fp32", "int8", "change", "shipped", "shipped_p"}
     assert data["passages"] == []
     groups = ET.parse(tmp_path / "out" / "curves.svg").getroot().findall(".//{*}g")
     (development,) = [group for group in groups if group.get("id") == "curves-development"]
