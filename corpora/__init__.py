@@ -68,6 +68,7 @@ def open_source(
     include: Sequence[str] = (),
     index: IndexReading | None = None,
     follow_links: bool = False,
+    list_separator: str = "",
 ) -> OpenedSource:
     """Open the corpus that a SOURCE argument names.
 
@@ -81,6 +82,7 @@ def open_source(
         include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types.
         index: How an index is read; None: all documents, with the credentials of the settings.
         follow_links: Read files in a folder that are links to files outside it, too.
+        list_separator: In a table: a cell of the metadata that contains this text is a list; "": none is.
 
     Raises:
         UsageError: The source does not exist, its format is unknown, or it has no such field.
@@ -98,7 +100,8 @@ def open_source(
     try:
         if index_address.is_address(spec):
             try:
-                return _opened_index(spec, Reading(None, skip_bad, fields, (), index or IndexReading()))
+                opened = _opened_index(spec, Reading(None, skip_bad, fields, (), index or IndexReading()))
+                return _without_cells(opened, spec, list_separator)
             except NotAnIndex:
                 copy = download.downloaded(spec)
         else:
@@ -112,13 +115,26 @@ def open_source(
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        reading = Reading(name, skip_bad, fields, tuple(include), index or IndexReading(), follow_links)
+        if not getattr(reader, "SEPARATES", False):
+            _without_cells(None, shown, list_separator)
+        reading = Reading(name, skip_bad, fields, tuple(include), index or IndexReading(), follow_links, list_separator)
         source: OpenedSource = reader.open(path, reading)
     except BaseException:
         _remove(copies)
         raise
     if copies:
         weakref.finalize(source, _remove, copies)
+    return source
+
+
+def _without_cells(source: Any, shown: str, list_separator: str) -> Any:
+    """Return a source that is not a table.
+
+    Raises:
+        UsageError: There is a separator of lists, which only cells of a table need.
+    """
+    if list_separator:
+        raise UsageError(f"--list-separator is for cells of a table, and {shown} is not a table.", "Remove it.")
     return source
 
 

@@ -85,6 +85,7 @@ class Reading:
         include: Patterns of the files to read in a folder of texts; (): the files of known types.
         index: Options for reading an index.
         follow_links: Read files in a folder that are links to files outside it.
+        list_separator: In a table: a cell of the metadata that contains this text is a list; "": none is.
     """
 
     name: str | None = None
@@ -93,6 +94,7 @@ class Reading:
     include: tuple[str, ...] = ()
     index: IndexReading = field(default_factory=IndexReading)
     follow_links: bool = False
+    list_separator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

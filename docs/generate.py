@@ -25,6 +25,7 @@ from termweave import answers
 from termweave.cli import VERBS, cli
 from termweave.evaluation.book.store import BookGrade
 from termweave.evaluation.tuning.pruning import PruningReport
+from termweave.indexer.enrichment.enrichment import EnrichmentPlan
 from termweave.indexer.generations.audit import AuditLine
 from termweave.indexer.generations.generations import Generation
 from termweave.indexer.preparation.estimate import BuildEstimate
@@ -48,6 +49,7 @@ OPENAPI = Path(__file__).parents[1] / "ui" / "static" / "openapi.json"
 RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
     "plan": ({"name": str}, BuildEstimate, ""),
     "update-plan": ({}, UpdatePlan, ""),
+    "enrich-plan": ({}, EnrichmentPlan, ""),
     "batch": ({}, BatchSummary, ""),
     "train-plan": ({}, TrainingPlan, ""),
     "learn": ({}, Learned, ""),

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
 
 
+_IN_PLACE = "The live generation itself was changed, which 'termweave rollback' does not undo. With --new a copy is changed, and rollback undoes it."
+
+
 @dataclass(frozen=True)
 class Updated:
     """The result of an update.
@@ -164,7 +167,11 @@ def update(
                 outdated=changes.outdated,
                 seconds=time.monotonic() - started,
                 signals=tuple(live.lineage.signals),
-                notes=(*target.notes, *noticeable_wait(engine)),
+                notes=(
+                    *target.notes,
+                    *([] if mode.new or not (changes.sent or changes.deleted) else [_IN_PLACE]),
+                    *noticeable_wait(engine),
+                ),
                 warnings=tuple(target.warnings),
             )
             if gate is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.search.index import Index
@@ -9,7 +10,9 @@ from termweave.search.index import Index
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from termweave.answers import ListedIndex
     from termweave.engine import Engine
+    from termweave.indexer.generations.generations import Generation
 
 
 class Connection:
@@ -56,6 +59,58 @@ class Connection:
             ModelError: The models found are not those the index was made with.
         """
         return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
+
+    def indices(self) -> list[ListedIndex]:
+        """The indices that termweave made on this server, as `termweave list --json` has them."""
+        listed: list[ListedIndex] = _generations("names").summaries(self.engine)
+        return listed
+
+    def generations(self, name: str) -> list[Generation]:
+        """The generations of an index, the newest first.
+
+        Raises:
+            UsageError: There is no index of this name that termweave built.
+        """
+        listed: list[Generation] = _generations("generations").list_generations(self.engine, name)
+        return listed
+
+    def promote(self, name: str, generation: str) -> None:
+        """Make a generation live: point the alias at it, in one atomic step.
+
+        Raises:
+            UsageError: The index has no such generation, or it is not whole.
+        """
+        _generations("publication").promote(self.engine, name, generation)
+
+    def rollback(self, name: str) -> str:
+        """Make the newest finished generation live that is older than the live one; returns it.
+
+        Raises:
+            UsageError: There is none.
+        """
+        publication = _generations("publication")
+        generation: str = publication.previous(self.engine, name)
+        publication.promote(self.engine, name, generation, "rollback")
+        return generation
+
+    def delete(self, name: str) -> list[str]:
+        """Delete an index: the alias, all generations, their statistics and ledgers. This cannot be undone.
+
+        Returns:
+            The generations that were deleted.
+
+        Raises:
+            UsageError: There is no index of this name that termweave built.
+            EngineError: Another process builds it.
+        """
+        listed = self.generations(name)
+        _generations("deletion").remove_all(self.engine, name, listed)
+        return [each.index for each in listed]
+
+
+def _generations(module: str) -> Any:
+    """A module of `indexer.generations`, by its name: the indexer builds on search, and nothing below a layer imports it."""
+    return import_module(f"termweave.indexer.generations.{module}")
 
 
 def connect(url: str | None = None, **options: Any) -> Connection:

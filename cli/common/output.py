@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: A terminal with at least this many columns shows details beside the progress bar.
 _WIDE = 110
+#: Seconds between two lines of progress.
+_BETWEEN_LINES = 1.0
 
 
 def nobody_reads() -> None:
@@ -37,11 +40,13 @@ class Output:
         json: Print the result as one JSON object on stdout.
         quiet: Print nothing on stderr but warnings and errors.
         verbose: Print details on stderr, and tracebacks of faults in termweave itself.
+        lines: Print progress, remarks and the result on stdout, each as one line of JSON.
     """
 
     json: bool = False
     quiet: bool = False
     verbose: bool = False
+    lines: bool = False
 
     def emit(self, data: Mapping[str, Any], text: str | Callable[[], Any]) -> None:
         """Print a result: `data` as JSON, otherwise `text`: a string, or a function that prints or returns something to print.
@@ -57,7 +62,7 @@ class Output:
         if self.json:
             import orjson
 
-            options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+            options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if self.lines else orjson.OPT_INDENT_2)
             click.echo(escaped(orjson.dumps(data, option=options).decode()))
             return
         shown = text() if callable(text) else text
@@ -77,7 +82,9 @@ class Output:
 
     def say(self, message: str) -> None:
         """Print a remark, unless --quiet is given."""
-        if not self.quiet:
+        if self.lines and not self.quiet:
+            self.emit({"schema": "termweave.remark/1", "text": message, "warning": False}, "")
+        elif not self.quiet:
             click.echo(printable(message), err=True)
 
     def detail(self, message: str) -> None:
@@ -87,7 +94,10 @@ class Output:
 
     def warn(self, message: str) -> None:
         """Print a warning, even if --quiet is given."""
-        click.secho(printable(f"Warning: {message}"), err=True, fg="yellow")
+        if self.lines:
+            self.emit({"schema": "termweave.remark/1", "text": message, "warning": True}, "")
+        else:
+            click.secho(printable(f"Warning: {message}"), err=True, fg="yellow")
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Callable[..., None]]:
@@ -97,6 +107,9 @@ class Output:
             The function ``update(done, total=None, stage="", detail="")``; a new stage starts a new bar. It does nothing if there is no
             terminal.
         """
+        if self.lines and not self.quiet:
+            yield self._progress_lines(label)
+            return
         if self.quiet or not sys.stderr.isatty():
             yield lambda done, total=None, stage="", detail="": None  # noqa: ARG005
             return
@@ -125,6 +138,20 @@ class Output:
                 bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "", detail=detail)
 
             yield update
+
+    def _progress_lines(self, label: str) -> Callable[..., None]:
+        """Return the function of `progress` that prints lines: at most one a second, and each change of stage."""
+        printed, current = -_BETWEEN_LINES, label
+
+        def update(done: int, total: int | None = None, stage: str = "", detail: str = "") -> None:
+            nonlocal printed, current
+            now = time.monotonic()
+            if now - printed >= _BETWEEN_LINES or done == total or (stage and stage != current):
+                printed, current = now, stage or current
+                values = {"stage": current, "done": done, "total": total, "detail": detail}
+                self.emit({"schema": "termweave.progress/1", **values}, "")
+
+        return update
 
     @contextmanager
     def stages(self, label: str) -> Iterator[Callable[..., None]]:

@@ -44,7 +44,12 @@ def check_rerankers(_context: click.Context, _option: click.Parameter, names: tu
 
 
 def verb(
-    name: str, group: click.Group | None = None, *, connects: bool = False, cls: type[click.Command] = GroupedCommand
+    name: str,
+    group: click.Group | None = None,
+    *,
+    connects: bool = False,
+    long: bool = False,
+    cls: type[click.Command] = GroupedCommand,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command of a function: the decorator of every verb.
 
@@ -52,6 +57,7 @@ def verb(
         name: Name of the verb.
         group: The group that it belongs to; None: termweave itself.
         connects: Whether it talks to a server: the function receives `settings`, too.
+        long: Whether it may run for long: it has --json-lines.
         cls: The class of the command.
 
     Returns:
@@ -63,11 +69,13 @@ def verb(
         def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> Any:
             if connects:
                 kwargs["settings"] = _settings({name: kwargs.pop(name) for name in _CONNECTION})
-            return function(*args, out=Output(as_json, quiet, verbose), **kwargs)
+            lines = kwargs.pop("json_lines", False)
+            return function(*args, out=Output(as_json or lines, quiet, verbose, lines), **kwargs)
 
         decorated = option_group(
             OUTPUT,
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+            *([click.option("--json-lines", is_flag=True, help=_LINES)] if long else []),
             click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints."),
             click.option("-v", "--verbose", is_flag=True, help="Print more details on standard error."),
         )(wrapped)
@@ -88,6 +96,7 @@ def _only_asked(_context: click.Context, _option: click.Parameter, value: str | 
     )
 
 
+_LINES = "Print progress, remarks and at last the result on standard output, each as one line of JSON with a schema."
 #: The options that name a server and how to reach it: setting -> option.
 _CONNECTION = {
     "url": click.option("--url", help="Address of OpenSearch.  [default: $OPENSEARCH_URL, else the running embedded node]"),

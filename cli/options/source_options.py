@@ -47,6 +47,12 @@ _FOLDERS = option_group(
         "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
     ),
     click.option("--follow-links", is_flag=True, help="In a folder, read links to files outside it, too."),
+    click.option(
+        "--list-separator",
+        default="",
+        metavar="TEXT",
+        help="In a table, a cell with this text is a list: with ';' the cell 'red;blue' has two values.",
+    ),
 )
 _INDEX = option_group(
     "Reading an index (SOURCE is opensearch:INDEX or https://HOST:9200/INDEX)",
@@ -72,14 +78,19 @@ def source_options(*, folders: bool = False, index: bool = False) -> Callable[[C
     The function receives `skip_bad`, and the rest as `reading`: keyword arguments of `corpora.open_source`.
 
     Args:
-        folders: Whether to add those of a folder: --include and --follow-links.
+        folders: Whether to add those of a folder and of a table: --include, --follow-links and --list-separator.
         index: Whether to add those of an index: --source-query and --source-rate. The verb has `source` and `settings`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            names = ("id_field", "title_field", "text_fields", *(("include", "follow_links") if folders else ()))
+            names = (
+                "id_field",
+                "title_field",
+                "text_fields",
+                *(("include", "follow_links", "list_separator") if folders else ()),
+            )
             reading = {name: kwargs.pop(name) for name in names}
             if index:
                 reading |= _index_reading(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.encode-shards/1"
 
 
-@verb("encode")
+@verb("encode", long=True)
 @click.argument("source")
 @click.option(
     "--out", "folder", required=True, metavar="FOLDER", help="Folder of the shards: a path, or an fsspec URL (s3://...)."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,12 +14,14 @@ from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
+    from termweave.indexer.enrichment.enrichment import EnrichmentPlan
     from termweave.settings import Settings
 
 
-@verb("enrich", connects=True)
+@verb("enrich", connects=True, long=True)
 @click.argument("source", metavar="INDEX")
 @click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
+@click.option("--plan", "only_plan", is_flag=True, help="Check everything and say what would be written, without writing.")
 @click.option("--yes", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
 @click_options(BuildOptions, "build", ("model", "weights", "dense", "signals"))
 @source_options()
@@ -26,6 +29,7 @@ def command(
     *,
     source: str,
     remove: bool,
+    only_plan: bool,
     yes: bool,
     build: dict[str, Any],
     skip_bad: bool,
@@ -45,7 +49,8 @@ def command(
       termweave enrich products --title-field name --text-field description
       termweave enrich products --text-field description --signals weights
       termweave enrich products --text-field description --signals learned --yes
-      termweave enrich products --remove --text-field description
+      termweave enrich products --title-field name --text-field description --plan
+      termweave enrich products --remove
     """
     from termweave import engine
     from termweave.corpora.formats.index_address import PREFIX
@@ -53,6 +58,8 @@ def command(
     from termweave.errors import UsageError
     from termweave.indexer.enrichment import enrichment
 
+    if remove and only_plan:
+        raise UsageError("--remove and --plan exclude each other.", "Leave one of them out.")
     if is_index(source):
         raise UsageError(
             f"{source} is an address.", "Give the name of an index on the server of --url: termweave enrich products."
@@ -68,6 +75,9 @@ def command(
                 count = enrichment.remove(server, opened, progress)
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
                 out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
+                return
+            if only_plan:
+                _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress), out)
                 return
             done = enrichment.enrich(server, opened, options, progress, close=yes)
     finally:
@@ -86,6 +96,18 @@ def command(
         },
         f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
         f"{done.conflicts:,} changed by the application meanwhile and enriched again)",
+    )
+
+
+def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:
+    for note in planned.notes:
+        out.say(note)
+    models = ", ".join(f"{output} of {model}" for output, model in planned.models.items())
+    took = f", about {planned.seconds:,.0f} s to encode on this machine" if planned.seconds is not None else ""
+    out.emit(
+        {"schema": "termweave.enrich-plan/1", **asdict(planned)},
+        f"{name}: {planned.to_write:,} of {planned.documents:,} documents get the fields of {', '.join(planned.signals)} ({models}){took}. "
+        "Nothing was written.",
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("evaluate", connects=True)
+@verb("evaluate", connects=True, long=True)
 @click.argument("name")
 @click.argument("dataset")
 @click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")

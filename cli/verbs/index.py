@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("index", connects=True)
+@verb("index", connects=True, long=True)
 @click.argument("source")
 @click.argument("name")
 @click.option(

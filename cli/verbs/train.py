@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.train/1"
 
 
-@verb("train")
+@verb("train", long=True)
 @click.argument("method")
 @click.argument("dataset")
 @click.option(

@@ -32,7 +32,7 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
     return value
 
 
-@verb("tune", connects=True)
+@verb("tune", connects=True, long=True)
 @click.argument("name")
 @click.argument("dataset")
 @click.option(

@@ -37,7 +37,7 @@ class _Command(GroupedCommand):
         return super().parse_args(ctx, args)
 
 
-@verb("verify", cls=_Command, connects=True)
+@verb("verify", long=True, cls=_Command, connects=True)
 @click.argument("name")
 @click.argument("source", required=False)
 @click.option(

@@ -12,7 +12,7 @@ import csv
 from collections import deque
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import csv_dialect
@@ -73,6 +73,7 @@ class Table(FileSource):
 
     LABEL: ClassVar[str] = "a CSV or TSV table"
     MAPPED: ClassVar[bool] = True
+    SEPARATES: ClassVar[bool] = True
     KIND: ClassVar[str] = "table/3"
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
@@ -84,6 +85,11 @@ class Table(FileSource):
         """Whether the first lines of a file have the same number of cells, or the first line names an id, a title or a text."""
         path = Path(spec)
         return path.is_file() and find_dialect(path) is not None
+
+    @property
+    def kind(self) -> str:
+        """What the fingerprint depends on besides the bytes."""
+        return f"{super().kind} {self.reading.list_separator!r}" if self.reading.list_separator else super().kind
 
     @cached_property
     def _dialect(self) -> Dialect:
@@ -113,8 +119,14 @@ class Table(FileSource):
         names = self._columns.names
         if len(row) != len(names):
             return BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
+        cells: dict[str, Any] = dict(zip(names, row, strict=True))
+        if separator := self.reading.list_separator:
+            kept = {self._columns.fields.id, self._columns.fields.title, *self._columns.fields.text}
+            for name, cell in cells.items():
+                if name not in kept and separator in cell:
+                    cells[name] = [part.strip() for part in cell.split(separator) if part.strip()]
         try:
-            return mapper.document(dict(zip(names, row, strict=True)), line)
+            return mapper.document(cells, line)
         except BadLine as bad:
             return bad
 

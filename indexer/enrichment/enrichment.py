@@ -27,6 +27,7 @@ from termweave.indexer.generations import audit, generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.estimate import estimate_build
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
@@ -34,7 +35,7 @@ from termweave.signals import DocumentLayout, dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from termweave.encoders import TextEncoder
@@ -72,6 +73,29 @@ class Enriched:
     conflicts: int
     signals: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EnrichmentPlan:
+    """What an enrichment would do.
+
+    Attributes:
+        index: The concrete index.
+        documents: Documents in it.
+        to_write: Documents whose fields are missing or do not agree with their content.
+        signals: Names of the signals.
+        models: Output -> name of the model.
+        seconds: Time to encode them on this machine under its present load; None where an earlier enrichment goes on.
+        notes: What a user should know.
+    """
+
+    index: str
+    documents: int
+    to_write: int
+    signals: tuple[str, ...]
+    models: Mapping[str, str]
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -137,6 +161,38 @@ def enrich(
     if total.written:
         audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
     return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
+
+
+def plan_enrichment(
+    engine: Engine, source: IndexSource, options: BuildOptions, progress: BuildProgress = lambda *_: None
+) -> EnrichmentPlan:
+    """Check everything that `enrich` checks, and say what it would do. Nothing is written.
+
+    Raises:
+        UsageError: Server, mapping or settings do not allow it; the message says what to do.
+    """
+    index = enriched_mapping.one_index(source)
+    before = enriched_mapping.lineage_of(source)
+    if before is not None:
+        counts = _pass(engine, source, index, partial(_stale, source, before.layout), progress, write=False)
+        models = {output: model.name for output, model in before.models.items()}
+        return EnrichmentPlan(index, counts.documents, counts.stale, tuple(before.signals), models)
+    signals = options.signals or enriched_mapping.signals(options)
+    options = replace(options, signals=signals)
+    planned = plan(source, engine.capabilities, options)
+    enriched_mapping.check(engine, source, index, planned.signals)
+    estimate = estimate_build(source, engine.capabilities, options, progress=progress)
+    closes = "learned" in planned.signals
+    closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
+    return EnrichmentPlan(
+        index,
+        source.total,
+        source.total,
+        planned.signals,
+        estimate.models,
+        estimate.encode_seconds,
+        (*estimate.warnings, *planned.notes, *closing),
+    )
 
 
 def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda *_: None) -> int:
@@ -211,19 +267,26 @@ def _stale_writes(
     source: IndexSource, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None, hits: Sequence[Hit]
 ) -> Iterator[Write]:
     """The writes of the documents whose fields are missing or do not agree with their content."""
-    ours, stale = enriched_mapping.names(layout), []
-    for hit in hits:
-        stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
-        own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
-        document = _document(source, hit["_id"], own)
-        if document is not None and not enriched_mapping.agrees(layout, document, stored):
-            stale.append((hit, own, document, stored))
+    stale = list(_stale(source, layout, hits))
     contents = [document.content for _, _, document, _ in stale]
     encodings = encoder.encode(contents, kind="document", statistics=statistics) if stale else []
     for (hit, own, document, stored), encoding in zip(stale, encodings, strict=True):
         body = enriched_mapping.body(layout, document, encoding, statistics)
         # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
         yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
+
+
+def _stale(
+    source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit]
+) -> Iterator[tuple[Hit, dict[str, Any], Document, dict[str, Any]]]:
+    """The documents that need a write: the hit, the application's fields, title and text, and the fields of the signals."""
+    ours = enriched_mapping.names(layout)
+    for hit in hits:
+        stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
+        own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
+        document = _document(source, hit["_id"], own)
+        if document is not None and not enriched_mapping.agrees(layout, document, stored):
+            yield hit, own, document, stored
 
 
 def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
@@ -252,10 +315,12 @@ def _pass(
     engine: Engine,
     source: IndexSource,
     index: str,
-    writes_of: Callable[[Sequence[Hit]], Iterator[Write]],
+    writes_of: Callable[[Sequence[Hit]], Iterator[Any]],
     progress: BuildProgress,
+    *,
+    write: bool = True,
 ) -> _Counts:
-    """Read all documents from a point in time, and send the writes that `writes_of` makes of each page of them."""
+    """Read all documents from a point in time, and send the writes that `writes_of` makes of each page of them; else only count them."""
     engine.request("POST", f"/{quote(index)}/_refresh")
     counts = _Counts()
     point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query))
@@ -265,6 +330,8 @@ def _pass(
             counts.documents += len(hits)
             writes = list(writes_of(hits))
             counts.stale += len(writes)
+            if not write:
+                continue
             written = conditional_writes.send(engine, index, writes)
             counts.written += written
             counts.conflicts += len(writes) - written

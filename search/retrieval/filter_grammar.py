@@ -2,11 +2,12 @@ r"""Filters as a user writes them: ``year>=2020 AND (kind=class OR kind=function
 
     filter     = all { "OR" all }
     all        = one { "AND" one }
-    one        = "NOT" one | "(" filter ")" | "exists(" FIELD ")" | FIELD operator VALUE
+    one        = "NOT" one | "(" filter ")" | "exists(" FIELD ")" | FIELD operator VALUE | FIELD "IN (" VALUE { "," VALUE } ")"
     operator   = "=" | "!=" | "<" | "<=" | ">" | ">="
 
 FIELD is an entry of the metadata, or ``id``. VALUE ends before ``AND``, ``OR`` or a closing bracket; in double quotes it may contain
-anything (``\"`` is a quote). The types of the index decide how values are compared: numbers as numbers, dates as dates.
+anything (``\"`` is a quote). Outside of quotes ``*`` stands for any characters, and a date may be relative to now: ``day>=now-7d``. The
+types of the index decide how values are compared: numbers as numbers, dates as dates.
 """
 
 from __future__ import annotations
@@ -28,11 +29,17 @@ if TYPE_CHECKING:
 
     Clause = dict[str, Any]
 
-HELP = "Write FIELD=VALUE, for example 'kind=function'; compare with = != < <= > >=, and join with AND, OR, NOT, exists(FIELD) and brackets."
+HELP = "Write FIELD=VALUE, for example 'kind=function'; compare with = != < <= > >=, and join with AND, OR, NOT, exists(FIELD), FIELD IN (A, B) and brackets."
 _OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
 _JOINT = re.compile(r"\s+(?:AND|OR)(?=[\s(]|\Z)|\s*\Z")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _EXISTS = re.compile(r"exists\s*\(([^()]*)\)", re.IGNORECASE)
+_IN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^"=!<>()]+?))\s+IN\s*\(')
+_LISTED = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,()"]*?))\s*([,)])')
+#: A joining word in small letters before what looks like another comparison, inside a value or before a name.
+_SMALL = re.compile(r"\s(and|or)\s+(?:not\s+)?(?:exists\s*\(|[^\s=<>!]+\s*(?:=|!=|<|>|\sIN\s))", re.ASCII)
+#: A time relative to now, as servers read it: now-7d, now-1M/M.
+_RELATIVE = re.compile(r"now(?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?")
 _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 #: Brackets and NOTs inside one another.
 _DEEPEST = 50
@@ -40,14 +47,25 @@ _DEEPEST = 50
 
 @dataclass(frozen=True)
 class Comparison:
-    """FIELD operator VALUE."""
+    """FIELD operator VALUE.
+
+    Attributes:
+        name: The field.
+        operator: The operator.
+        value: The value.
+        pattern: Whether ``*`` in the value stands for any characters.
+    """
 
     name: str
     operator: str
     value: str
+    pattern: bool = False
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
+        if self.pattern and self.operator in {"=", "!="}:
+            found = _matching(self.name, self.value, layout)
+            return found if self.operator == "=" else _none_of(found)
         if self.operator == "=":
             return _equal(self.name, self.value, layout)
         if self.operator == "!=":
@@ -186,7 +204,24 @@ class _Reader:
         if match := _EXISTS.match(self._text, self._at):
             self._at = match.end()
             return Exists(self._field(match[1]))
+        if match := _IN.match(self._text, self._at):
+            self._at = match.end()
+            return self._listed(self._field(_unquoted(match[1]) if match[1] is not None else match[2]))
         return self._comparison()
+
+    def _listed(self, name: str) -> Node:
+        """The values of an IN, up to its closing bracket."""
+        parts: list[Node] = []
+        while True:
+            match = _LISTED.match(self._text, self._at)
+            if match is None or not (match[1] or match[2]):
+                raise self.error("after IN there are values, separated by commas, and a closing bracket")
+            self._at = match.end()
+            quoted = match[1] is not None
+            value = _unquoted(match[1]) if quoted else match[2]
+            parts.append(Comparison(name, "=", value, pattern=not quoted and "*" in value))
+            if match[3] == ")":
+                return parts[0] if len(parts) == 1 else Junction("OR", tuple(parts))
 
     def _comparison(self) -> Comparison:
         if quoted := _QUOTED.match(self._text, self._at):
@@ -198,7 +233,14 @@ class _Reader:
         if operator is None:
             raise self.error(f"{self._text[self._at :].strip()!r} is not FIELD=VALUE" if self.rest else "a part is missing")
         self._at = operator.end()
-        return Comparison(self._field(name), operator[0], self._value())
+        field = self._field(name)
+        value, quoted = self._value()
+        if not quoted and (small := _SMALL.search(value)):
+            raise UsageError(
+                f"The filter {self._text!r} has {small[1]!r} in small letters, so that it is part of the value {value!r}.",
+                f"Write {small[1].upper()}, or put the value in double quotes.",
+            )
+        return Comparison(field, operator[0], value, pattern=not quoted and "*" in value)
 
     def _field(self, text: str) -> str:
         name = text.strip()
@@ -206,15 +248,20 @@ class _Reader:
             name = name.removeprefix("metadata.")
         if not name or re.search(r"\s(AND|OR)\s", name):
             raise self.error(f"{text.strip()!r} is not the name of a field" if name else "the name of a field is missing")
+        if name.startswith("not "):
+            raise UsageError(
+                f"The filter {self._text!r} has 'not' in small letters.", "Write NOT, or put the name in double quotes."
+            )
         return name
 
-    def _value(self) -> str:
+    def _value(self) -> tuple[str, bool]:
+        """The value that comes next, and whether it stands in quotes."""
         self._take("")
         if quoted := _QUOTED.match(self._text, self._at):
             end = quoted.end()
             if _JOINT.match(self._text, end) or self._text[end:].lstrip().startswith(")"):
                 self._at = end
-                return _unquoted(quoted[1])
+                return _unquoted(quoted[1]), True
         begin, open_brackets = self._at, 0
         while not _JOINT.match(self._text, self._at):
             character = self._text[self._at]
@@ -222,7 +269,7 @@ class _Reader:
             if open_brackets < 0:  # it closes a bracket of the filter
                 break
             self._at += 1
-        return self._text[begin : self._at].strip()
+        return self._text[begin : self._at].strip(), False
 
     def _take(self, pattern: str) -> bool:
         """Skip white space, and the pattern if it comes next; whether it does."""
@@ -298,11 +345,46 @@ def _none_of(clause: Clause) -> Clause:
     return {"bool": {"must_not": [clause]}}
 
 
+def _matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
+    """An entry matches a pattern with ``*``.
+
+    Raises:
+        UsageError: The entry is not a short text, which alone has patterns.
+    """
+    column = _own(name, layout) or layout.column(name)
+    if column is None or column.kind != "keyword":
+        holds = (
+            f"holds {typed_fields.TYPES[column.kind]}"
+            if column and column.kind in typed_fields.TYPES
+            else "is not a field of short texts"
+        )
+        raise UsageError(
+            f"The field {name!r} {holds}, and {pattern!r} is a pattern.", f'For the character itself: {name}="{pattern}".'
+        )
+    escaped = re.sub(r"([?\\])", r"\\\1", pattern)
+    return {"wildcard": {column.field: {"value": escaped}}}
+
+
+def _relative(name: str, operator: str, value: str, column: Column) -> Clause | None:
+    """The clause for a date relative to now; None for another value.
+
+    Raises:
+        UsageError: The operator asks for one instant.
+    """
+    if column.kind != "date" or not _RELATIVE.fullmatch(value):
+        return None
+    if operator == "=":
+        raise UsageError(f"{name}={value} asks for one instant.", f"Write {name}>={value}.")
+    return {"range": {column.field: {_BOUNDS[operator]: value}}}
+
+
 def _equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     """An entry equals a value. A value of another type than the field's is compared as text."""
     if (column := _own(name, layout)) is not None:
         return _compared(name, "=", value, column)
     kind = layout.types.get(_entry(name), "keyword")
+    if (relative := _relative(name, "=", value, Column("", kind))) is not None:
+        return relative
     if name == "id" or kind == "keyword":
         return {"term": {_stored(name): value}}
     if kind == "date":
@@ -337,6 +419,8 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
     kind = column.kind
+    if (relative := _relative(name, operator, value, column)) is not None:
+        return relative
     if kind == "keyword":
         return {"range": {column.field: {_BOUNDS[operator]: value}}}
     if kind == "boolean":
@@ -346,7 +430,7 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         if interval is None:
             raise UsageError(
                 f"The field {name!r} holds dates, and {value!r} is not a date.",
-                f"Write {name}{operator}2024, 2024-05 or 2024-05-31.",
+                f"Write {name}{operator}2024, 2024-05 or 2024-05-31; with < and > also now-7d.",
             )
         # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
         bounds = {"=": {"gte": interval[0], "lt": interval[1]}, ">": {"gte": interval[1]}, "<=": {"lt": interval[1]}}

@@ -119,3 +119,21 @@ def test_messages_name_items_and_not_lines(connection, name):
     long = {"id": "y" * 40_000, "text": "an id that no field can hold"}
     with pytest.raises(RefusedDocuments, match=r"\(item 3\)"):
         tw.index([*NOTES, long], name, **own)
+
+
+def test_indices_are_listed_promoted_rolled_back_and_deleted(connection, name):
+    built = [tw.index(NOTES[:count], name, connection=connection, weights="none", dense="none") for count in (1, 2)]
+    first, second = (each.index for each in built)
+    (listed,) = [each for each in connection.indices() if each["name"] == name]
+    assert (listed["generation"], listed["documents"], listed["generations"]) == (second, 2, 2)
+    assert [(each.index, each.live) for each in connection.generations(name)] == [(second, True), (first, False)]
+    index = connection.index(name)
+    assert connection.rollback(name) == first
+    assert [hit.id for hit in index.search("green tea")] == []
+    connection.promote(name, second)
+    assert [hit.id for hit in index.search("green tea")] == ["green"]
+    with pytest.raises(UsageError):
+        connection.promote(name, f"{name}-20260101000000-00000000")
+    assert sorted(connection.delete(name)) == sorted([first, second])
+    with pytest.raises(UsageError):
+        connection.generations(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import jsonschema
 import orjson
 import pytest
 
@@ -13,6 +16,8 @@ from termweave.indexer.ledger import storage
 from termweave.search.catalog import statistics_store
 
 from .builds import numbered
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 def documents(engine, name):
@@ -254,3 +259,23 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     assert (closed.live, closed.documents) == (True, None)
     assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert live(opensearch_engine, name) is None
+
+
+@pytest.mark.engine
+def test_a_long_run_prints_lines_of_json(opensearch_engine, name, tmp_path, capsys):
+    file = tmp_path / "docs.jsonl"
+    file.write_text("".join(f'{{"id": "{number}", "text": "a river {number}"}}\n' for number in range(40)))
+    assert run(["index", str(file), name, "--signals", "lexical", "--json-lines", "--url", opensearch_engine.url]) == 0
+    shown = capsys.readouterr()
+    lines = [orjson.loads(line) for line in shown.out.splitlines()]
+    assert shown.err == ""
+    for line in lines:
+        schema = SCHEMAS / f"{line['schema'].removeprefix('termweave.').replace('/', '.')}.json"
+        jsonschema.validate(line, orjson.loads(schema.read_bytes()))
+    progress = [line for line in lines if line["schema"] == "termweave.progress/1"]
+    assert {line["stage"] for line in progress} >= {"Reading", "Indexing"}
+    assert (progress[-1]["done"], progress[-1]["total"]) == (40, 40)
+    assert {line["schema"] for line in lines} == {"termweave.progress/1", "termweave.remark/1", "termweave.index/1"}
+    assert (lines[-1]["schema"], lines[-1]["documents"]) == ("termweave.index/1", 40)
+    assert run(["index", str(file), name, "--signals", "lexical", "--json-lines", "-q", "--url", opensearch_engine.url]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1

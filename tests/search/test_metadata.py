@@ -47,6 +47,9 @@ def test_filters_facets_and_order(index, capsys):
     assert sorted(ids(where="year>=2018 AND price<5")) == ["d3", "d4"]
     assert sorted(ids(where=["day>2024-03", "NOT kind=b"])) == ["d4"]
     assert sorted(ids(where="pages=unknown OR year=2016")) == ["d0", "d1"]
+    assert sorted(ids(where="kind IN (a, c) AND id=d*")) == ["d0", "d2", "d4"] == sorted(ids(where="kind=a*"))
+    assert sorted(ids(where="day<now-1y AND year IN (2016, 2017)")) == ["d1", "d2"]
+    assert ids(where="day>now-1d") == []
     assert ids(sort="year:desc") == ["d5", "d4", "d3", "d2", "d1", "d0"]
     assert ids(sort="day", k=2, start=1) == ["d1", "d2"]
     answer = index.answer("json", where="year>2015", facets=["kind", "day"], sort="year")

@@ -249,3 +249,19 @@ def test_other_columns_make_other_fingerprints(tmp_path):
     path = write(tmp_path, "id,text,more\n1,a,b\n")
     plain, mapped = open_source(path), open_source(path, text_fields=["more"])
     assert plain.fingerprint == open_source(path).fingerprint != mapped.fingerprint
+
+
+def test_cells_with_the_separator_are_lists(tmp_path):
+    file = tmp_path / "goods.csv"
+    file.write_text("id,text,colours,size\n1,red; or blue,red;blue ;,10\n2,green,green,20;\n")
+    source = open_source(file, list_separator=";")
+    assert [(each.text, dict(each.metadata)) for each in source.documents()] == [
+        ("red; or blue", {"colours": ["red", "blue"], "size": "10"}),
+        ("green", {"colours": "green", "size": ["20"]}),
+    ]
+    assert source.fingerprint != open_source(file).fingerprint
+    (tmp_path / "a.txt").write_text("x")
+    for other in (tmp_path, tmp_path / "goods.jsonl"):
+        (tmp_path / "goods.jsonl").write_text('{"id": "1", "text": "x"}\n')
+        with pytest.raises(UsageError, match="is for cells of a table"):
+            open_source(other, list_separator=";")

@@ -17,7 +17,7 @@ from termweave.search import Index
 from termweave.search.ranking.rerankers import RerankResult
 from termweave.signals import dialect_of
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "enrich.1.json"
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
     "a red sofa for two people",
     "a wooden chair",
@@ -65,7 +65,8 @@ def enrich(opensearch_engine, capsys):
         if status:
             return said.err
         data = json.loads(said.out)
-        jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        schema = SCHEMAS / f"{data['schema'].removeprefix('termweave.').replace('/', '.')}.json"
+        jsonschema.validate(data, json.loads(schema.read_text(encoding="utf-8")))
         return data
 
     return call
@@ -147,6 +148,24 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     ]
     assert "was not enriched" in enrich(index, "--remove", status=2)
     assert enrich(index, "--dense", "none")["signals"] == ["weights"]
+
+
+def test_a_plan_writes_nothing(shop, enrich, opensearch_engine):
+    index = shop()
+    before = sources(opensearch_engine, index)
+    plan = enrich(index, "--plan")
+    assert (plan["documents"], plan["to_write"], plan["signals"]) == (30, 30, ["weights", "dense"])
+    assert plan["seconds"] > 0
+    mapping = opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
+    assert (sources(opensearch_engine, index), mapping["_meta"]) == (before, {"owner": "shop"})
+    assert not mapping["properties"].keys() & {"weights", "vector"}
+    assert "add --yes" in " ".join(enrich(index, "--plan", "--signals", "learned")["notes"])
+    enrich(index, "--dense", "none")
+    opensearch_engine.request("POST", f"/{index}/_update/p6", params={"refresh": True}, body={"doc": {"name": "a trampoline"}})
+    after = enrich(index, "--plan", fields=())
+    assert (after["documents"], after["to_write"], after["seconds"]) == (30, 1, None)
+    assert enrich(index, fields=())["written"] == 1
+    assert "exclude each other" in enrich(index, "--plan", "--remove", status=2)
 
 
 def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(shop, enrich, opensearch_engine):

@@ -6,7 +6,9 @@ from termweave.errors import UsageError
 from termweave.search.retrieval.filter_grammar import parse
 from termweave.signals import DocumentLayout
 
-LAYOUT = DocumentLayout((), ("own",), {"year": "long", "price": "double", "day": "date", "open": "boolean", "kind": "keyword"})
+LAYOUT = DocumentLayout(
+    (), ("own",), {"year": "long", "price": "double", "day": "date", "open": "boolean", "tag": "keyword", "kind": "keyword"}
+)
 
 
 def term(name, value):
@@ -36,6 +38,31 @@ def within(name, **bounds):
         ("day<=2024-02", within("typed.day", lt="2024-03-01T00:00:00+00:00")),
         ("day=2024-02-29", within("typed.day", gte="2024-02-29T00:00:00+00:00", lt="2024-03-01T00:00:00+00:00")),
         ("exists(kind)", {"exists": {"field": "metadata.kind"}}),
+        ("kind IN (a)", term("metadata.kind", "a")),
+        (
+            'year IN (2020, twenty) AND "a kind" IN ("b, c")',
+            {
+                "bool": {
+                    "filter": [
+                        {
+                            "bool": {
+                                "should": [term("typed.year", 2020), term("metadata.year", "twenty")],
+                                "minimum_should_match": 1,
+                            }
+                        },
+                        term("metadata.a kind", "b, c"),
+                    ]
+                }
+            },
+        ),
+        ("kind=what is IN (x)", term("metadata.kind", "what is IN (x)")),
+        ("tag=b?l*e", {"wildcard": {"typed.tag": {"value": "b\\?l*e"}}}),
+        ("tag!=b*", {"bool": {"must_not": [{"wildcard": {"typed.tag": {"value": "b*"}}}]}}),
+        ('kind="b*"', term("metadata.kind", "b*")),
+        ("id=d*", {"wildcard": {"id": {"value": "d*"}}}),
+        ("day>=now-7d/d", within("typed.day", gte="now-7d/d")),
+        ("kind=salt and pepper", term("metadata.kind", "salt and pepper")),
+        ('kind="a and b=c"', term("metadata.kind", "a and b=c")),
         ("NOT kind=a", {"bool": {"must_not": [term("metadata.kind", "a")]}}),
         ("kind!=a", {"bool": {"must_not": [term("metadata.kind", "a")]}}),
         (
@@ -84,6 +111,27 @@ def test_what_is_no_filter_is_refused_with_the_grammar(text, said):
     with pytest.raises(UsageError, match=said) as refused:
         parse(text)
     assert "AND, OR, NOT, exists(FIELD)" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind=a and year>2", "Write AND, or"),
+        ("kind=a or exists(year)", "Write OR, or"),
+        ("not kind=a", "Write NOT, or"),
+        ("kind=a or not year=2", "Write OR, or"),
+        ("kind IN (a", "after IN there are values"),
+        ("kind IN ()", "after IN there are values"),
+        ("kind in (a, b)", "FIELD IN (A, B)"),
+        ("untyped=b*", "is not a field of short texts, and "),
+        ("year=20*", "holds whole numbers"),
+        ("day=now-7d", "Write day>=now-7d."),
+    ],
+)
+def test_a_likely_mistake_gets_a_hint(text, said):
+    with pytest.raises(UsageError) as refused:
+        parse(text).clause(LAYOUT)
+    assert said in f"{refused.value.message} {refused.value.hint}"
 
 
 @pytest.mark.parametrize(
