@@ -101,9 +101,11 @@ def open_source(
         if index_address.is_address(spec):
             try:
                 opened = _opened_index(spec, Reading(None, skip_bad, fields, (), index or IndexReading()))
-                return _without_cells(opened, spec, list_separator)
             except NotAnIndex:
                 copy = download.downloaded(spec)
+            else:
+                _check_separator(opened, spec, list_separator)
+                return opened
         else:
             copy = download.downloaded(spec) if download.is_address(spec) else spooled(spec)
         if copy:
@@ -115,8 +117,7 @@ def open_source(
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        if not getattr(reader, "SEPARATES", False):
-            _without_cells(None, shown, list_separator)
+        _check_separator(reader, shown, list_separator)
         reading = Reading(name, skip_bad, fields, tuple(include), index or IndexReading(), follow_links, list_separator)
         source: OpenedSource = reader.open(path, reading)
     except BaseException:
@@ -127,15 +128,14 @@ def open_source(
     return source
 
 
-def _without_cells(source: Any, shown: str, list_separator: str) -> Any:
-    """Return a source that is not a table.
+def _check_separator(reader: object, shown: str, list_separator: str) -> None:
+    """Refuse a separator of lists, which only cells of a table need.
 
     Raises:
-        UsageError: There is a separator of lists, which only cells of a table need.
+        UsageError: There is one, and the reader does not read tables.
     """
-    if list_separator:
+    if list_separator and not getattr(reader, "SEPARATES", False):
         raise UsageError(f"--list-separator is for cells of a table, and {shown} is not a table.", "Remove it.")
-    return source
 
 
 def _opened_index(spec: str, reading: Reading) -> OpenedSource:

@@ -183,15 +183,14 @@ class Index:
         return learned
 
     def adopt(self, profile: Profile, *, use: bool = True) -> None:
-        """Store a profile with the generation.
+        """Store a profile with the generation; one of the same name stays as NAME-1 (`profiles.adopted`).
 
         Args:
             profile: The profile.
             use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
         """
         made = lineage.read(self.engine, self.generation)
-        stored = profiles.adopted(made, profile)
-        lineage.write(self.engine, self.generation, stored if use else replace(stored, profile=made.profile))
+        lineage.write(self.engine, self.generation, profiles.adopted(made, profile, use=use))
         self._now = self._open()
 
     def encode(self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None) -> list[Encoding]:

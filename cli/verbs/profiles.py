@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def command(*, name: str, use: str | None, drop: str | None, settings: Settings, out: Output) -> None:
     """List the profiles that 'termweave tune' stored with NAME, and what they gained; choose one, or delete one.
 
+    A profile that is tuned again stays under a number (tuned-1, tuned-2 ...), the last five of them; 'termweave audit NAME' says when each came
+    into force.
+
     \b
     Examples:
       termweave profiles docs
@@ -81,6 +84,7 @@ def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
         ],
         "reranking": [profile.rerank.name if profile.rerank else "none" for profile in stored],
         "fitted on": [f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}" for profile in stored],
+        "at": [str(profile.fitted.get("at", ""))[:16].replace("T", " ") for profile in stored],
         "held out: tuned": held_out("tuned"),
         "default": held_out("default"),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -178,7 +179,13 @@ def tune(
     figures = {system: float(values.mean()) for system, values in {**untuned, **in_force, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
     source = f"{dataset.name}:{dataset.split}"
-    fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
+    fitted = {
+        "dataset": source,
+        "measure": measure,
+        "queries": half,
+        "held_out": figures,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     return TuningReport(
         dataset=source,
         measure=measure,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.ranking.rerankers import Reranker
+
+#: Profiles of one name that are kept besides the newest.
+EARLIER = 5
 
 
 @dataclass(frozen=True)
@@ -127,10 +131,29 @@ def check_name(name: str, signals: Collection[str]) -> None:
         )
 
 
-def adopted(lineage: Lineage, profile: Profile) -> Lineage:
-    """The lineage with a profile added and adopted: searches use it by default."""
+def adopted(lineage: Lineage, profile: Profile, *, use: bool = True) -> Lineage:
+    """The lineage with a profile added.
+
+    A profile of the same name that says something else stays as NAME-1, NAME-2 and so on, the newest `EARLIER` of them. If searches use
+    that one, they go on to use it unless the new profile is adopted.
+
+    Args:
+        lineage: The lineage.
+        profile: The profile.
+        use: Whether it is adopted: searches use it by default.
+    """
     check_name(profile.name, lineage.signals)
-    return replace(lineage, profiles={**lineage.profiles, profile.name: profile.as_meta()}, profile=profile.name)
+    kept, in_force = dict(lineage.profiles), lineage.profile
+    former = kept.get(profile.name)
+    if former is not None and former != profile.as_meta():
+        numbers = sorted(int(each[1]) for name in kept if (each := re.fullmatch(rf"{re.escape(profile.name)}-(\d{{1,9}})", name)))
+        moved = f"{profile.name}-{numbers[-1] + 1 if numbers else 1}"
+        kept[moved] = former
+        in_force = moved if in_force == profile.name else in_force
+        for number in numbers[: len(numbers) + 1 - EARLIER]:
+            if (old := f"{profile.name}-{number}") != in_force:
+                del kept[old]
+    return replace(lineage, profiles={**kept, profile.name: profile.as_meta()}, profile=profile.name if use else in_force)
 
 
 def using(lineage: Lineage, name: str | None) -> Lineage:

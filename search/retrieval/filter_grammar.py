@@ -234,13 +234,13 @@ class _Reader:
             raise self.error(f"{self._text[self._at :].strip()!r} is not FIELD=VALUE" if self.rest else "a part is missing")
         self._at = operator.end()
         field = self._field(name)
-        value, quoted = self._value()
-        if not quoted and (small := _SMALL.search(value)):
+        value, in_quotes = self._value()
+        if not in_quotes and (small := _SMALL.search(value)):
             raise UsageError(
                 f"The filter {self._text!r} has {small[1]!r} in small letters, so that it is part of the value {value!r}.",
                 f"Write {small[1].upper()}, or put the value in double quotes.",
             )
-        return Comparison(field, operator[0], value, pattern=not quoted and "*" in value)
+        return Comparison(field, operator[0], value, pattern=not in_quotes and "*" in value)
 
     def _field(self, text: str) -> str:
         name = text.strip()
