@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from termweave.search.results.hits import flat
+from termweave.ui.pages import search_page
 from tests.ui.conftest import ATTACKS, DOCUMENTS
 
 pytestmark = pytest.mark.engine
@@ -158,3 +159,9 @@ def test_fields_of_hits_are_listed(client, attacked):
         if name.startswith("metadata."):
             assert f"<dt>{name.removeprefix('metadata.')}</dt>" in page
             assert str(value) in unescape(page)
+
+
+def test_metadata_are_written_as_people_write_them():
+    assert [search_page._shown(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
+        "false", "net, math, 3", '{"a":[1]}', "text", "null",
+    ]  # fmt: skip

@@ -97,6 +97,8 @@ def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked,
         answer = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=wrong)
         assert answer.status_code == 400
         assert said in unescape(answer.text)
+        assert f">{wrong.strip()}" in unescape(answer.text)  # the form is as it was filled in
+        assert f"<option selected>book:{attacked}</option>" in answer.text
 
 
 def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, attacked, judged):

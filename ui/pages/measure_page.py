@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from termweave.errors import UsageError
+from termweave.errors import TermweaveError, UsageError
 from termweave.ui import parameters
 from termweave.ui.addresses import page_address, see_other
 from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import INDEX, Parameter
-from termweave.ui.rendering import page
+from termweave.ui.rendering import page, status_of
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
@@ -50,18 +51,28 @@ def routes() -> list[Route]:
         Route("/evaluate", lambda request: _show(request, "evaluate"), methods=["GET"]),
         Route("/tune", lambda request: _show(request, "tune"), methods=["GET"]),
         Route("/progress", _progress, methods=["GET"]),
-        form_route("/evaluate/start", _evaluate, changes=False),
-        form_route("/tune/start", _tune, changes=False),
+        form_route("/evaluate/start", lambda request, form: _begun(request, form, "evaluate"), changes=False),
+        form_route("/tune/start", lambda request, form: _begun(request, form, "tune"), changes=False),
         form_route("/tune/adopt", _adopt),
     ]
 
 
 def _show(request: Request, kind: str) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = workspace_of(request)
-    name = workspace.alias(values["index"])
-    jobs = request.app.state.jobs
-    job = jobs.shown(values["job"], kind, name)
+    name = workspace_of(request).alias(values["index"])
+    return _page(request, kind, name, request.app.state.jobs.shown(values["job"], kind, name))
+
+
+def _page(
+    request: Request,
+    kind: str,
+    name: str,
+    job: BackgroundJob | None = None,
+    form: FormData | None = None,
+    error: TermweaveError | None = None,
+) -> Response:
+    """The page with a job; or, where what was sent cannot be begun, with the form as it was filled in and what is wrong with it."""
+    jobs, workspace = request.app.state.jobs, workspace_of(request)
     context: dict[str, Any] = {
         "index": name,
         "kind": kind,
@@ -73,8 +84,9 @@ def _show(request: Request, kind: str) -> Response:
     }
     if job is not None and job.result is not None:
         context |= _table(job.result, name) if kind == "evaluate" else {"report": job.result}
-    context["gates"] = job.about.get("gates", "") if job is not None else ""
-    return page(request, f"{kind}.html", context)
+    sent = {field: text_of(form, field) if form is not None else "" for field in ("gates", "dataset", "measure")}
+    context |= {"gates": sent["gates"] or (job.about.get("gates", "") if job is not None else ""), "sent": sent, "error": error}
+    return page(request, f"{kind}.html", context, status_of(error) if error else HTTPStatus.OK)
 
 
 def _table(result: GatedExperiment, name: str) -> dict[str, Any]:
@@ -113,6 +125,15 @@ def _progress(request: Request) -> Response:
     if not job.running:
         answer.headers["hx-refresh"] = "true"
     return answer
+
+
+def _begun(request: Request, form: FormData, kind: str) -> Response:
+    """Begin what a form asks; a mistake in it leaves the form filled in."""
+    name = workspace_of(request).alias(text_of(form, "index"))
+    try:
+        return {"evaluate": _evaluate, "tune": _tune}[kind](request, form)
+    except UsageError as error:
+        return _page(request, kind, name, form=form, error=error)
 
 
 def _evaluate(request: Request, form: FormData) -> Response:

@@ -9,6 +9,7 @@ from termweave.errors import TermweaveError
 from termweave.search.ranking.fusion import METHODS
 from termweave.search.render import pictures
 from termweave.search.results import explanation
+from termweave.signals.typed_fields import as_text
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import PageAddress
 from termweave.ui.pages import score_bars
@@ -156,11 +157,18 @@ def _cards(index: Index, hits: Sequence[Hit], best: float, width: int, other: Ma
             bars=bars[place],
             place=explanation.place(hit),
             moved="" if other is None else other.get(hit.id),
-            metadata=[(name, str(value)) for name, value in (hit.fields.get("metadata") or {}).items()],
+            metadata=[(name, _shown(value)) for name, value in (hit.fields.get("metadata") or {}).items()],
             neighbours=[(document, named.get(document, document)) for document in near[place]],
         )
         for place, hit in enumerate(hits)
     ]
+
+
+def _shown(value: Any) -> str:
+    """A value of the metadata as people write it: a list with commas, and everything else that is not a text as JSON."""
+    if isinstance(value, list) and not any(isinstance(each, list | dict) for each in value):
+        return ", ".join(map(as_text, value))
+    return as_text(value)
 
 
 class _Suggestions:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -22,6 +24,7 @@ from termweave.search import Index
 from termweave.signals import Pruning
 from tests.corpora.languages import CORPORA, QUERIES
 
+ROOT = Path(__file__).parents[3]
 SERVER = Capabilities("3.6.0", knn=True, neural_sparse=True)
 CHINESE = ["重庆是中国西南部的一个直辖市。", "上海是中国东部的一个城市。", "研究生命起源的科学家。"]
 ENGLISH = ["The cat sat on the mat.", "A dog barked at the cat.", "Photosynthesis happens in the chloroplasts of plant cells."]
@@ -173,6 +176,24 @@ def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, n
     assert terms.keys() == {"0", "1"}
     pruned = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=signals, prune=Pruning(share=0.6)))
     assert "weights: 2.0 impacts a document on average." in pruned.notes
+
+
+@pytest.mark.engine
+def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(opensearch_engine, name, source):
+    (listed,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "terms.md").read_text(encoding="utf-8"), re.DOTALL)
+    texts = [
+        "Eine alte Mühle für Kaffee steht im Laden.",
+        "Neue Kaffeemühlen mit Papierfilter.",
+        "Der Laden hat am Montag geschlossen.",
+    ]
+    found = {}
+    for analyzer, settings in (("german", {}), ("parts", orjson.loads(listed))):
+        index = f"{name}-{analyzer}"
+        build(opensearch_engine, source(texts), index, BuildOptions(signals=("lexical",), analyzer=analyzer, settings=settings))
+        opened = Index.open(opensearch_engine, index)
+        found[analyzer] = {query: {hit.id for hit in opened.search(query)} for query in ("Kaffeemühlen", "Mühle", "Filter")}
+    assert found["german"] == {"Kaffeemühlen": {"1"}, "Mühle": {"0"}, "Filter": set()}
+    assert found["parts"] == {"Kaffeemühlen": {"0", "1"}, "Mühle": {"0", "1"}, "Filter": {"1"}}
 
 
 def test_too_few_words_for_a_verdict_are_said(source):
