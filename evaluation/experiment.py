@@ -100,7 +100,7 @@ def evaluate(
     systems: Sequence[System] | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     depth: int = 100,
-    baseline: str | None = None,
+    baseline: str | Run | None = None,
     required: Sequence[Gate] = (),
 ) -> Experiment:
     """Evaluate systems on an index.
@@ -111,7 +111,7 @@ def evaluate(
         systems: The systems to compare; None compares everything that the index can do.
         progress: Called with (queries done, total).
         depth: Number of candidates from each signal, and length of the runs.
-        baseline: A system, a mode or the path of a saved run that the others are compared with; None means BM25, else the first.
+        baseline: A system, a mode, a run or the path of a saved one that the others are compared with; None means BM25, else the first.
         required: Gates to check later; their systems and saved runs are checked before the first query.
 
     Raises:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.evaluation import runs
 from termweave.evaluation.report.wording import BM25, label
+from termweave.records import Run
 from termweave.search.catalog import profiles
 from termweave.search.ranking import modes, rerankers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from termweave.records import Run
     from termweave.search import Index
     from termweave.search.ranking.rerankers import Reranking
 
@@ -101,18 +101,20 @@ def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[
     return systems
 
 
-def with_baseline(systems: Sequence[System], asked: str | None, index: Index) -> tuple[list[System], str | Run]:
+def with_baseline(systems: Sequence[System], asked: str | Run | None, index: Index) -> tuple[list[System], str | Run]:
     """Return the systems of the table, and the baseline: one of these systems or a saved run.
 
     Args:
         systems: The systems that the user named.
-        asked: Name or mode of the baseline, which is added to the systems if necessary, or the path of a TREC run. None means
+        asked: Name or mode of the baseline, which is added to the systems if necessary, a run, or the path of a TREC run. None means
             BM25 if it is in the table, else the first system.
         index: The index that is evaluated.
 
     Raises:
         UsageError: The baseline is neither a system nor a run.
     """
+    if isinstance(asked, Run):
+        return list(systems), asked
     if asked is None:
         names = [system.name for system in systems]
         return list(systems), BM25 if BM25 in names else names[0]

@@ -11,7 +11,7 @@ import click
 from termweave.cli.common.output_files import writable
 from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_rerankers, model_options, models_to_open, verb
+from termweave.cli.options.shared_options import check_rerankers, check_together, model_options, models_to_open, verb
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     "--baseline",
     metavar="MODE|RUN",
     help="Compare the others with this mode or saved TREC run.  [default: BM25 if it is in the table, else the first system]",
+)
+@click.option(
+    "--against",
+    metavar="INDEX",
+    help="Compare with the default search of another index that holds the same documents, and say which to take.",
 )
 @click.option(
     "--require",
@@ -80,6 +85,7 @@ def command(
     chosen: tuple[str, ...],
     rerankers: tuple[str, ...],
     baseline: str | None,
+    against: str | None,
     required: tuple[str, ...],
     timed: int,
     folder: Path | None,
@@ -94,6 +100,7 @@ def command(
     about hybrid. DATASET is a BEIR folder, 'demo', the book of an index ('book:NAME', see 'termweave serve'), or a log of user
     behaviour (ubi:FOLDER, ubi:opensearch); PATH:SPLIT names the split (default: test). p-values come from a paired randomisation
     test against the baseline, corrected for the number of systems (Holm).
+    With --against the default searches of two indices are compared.
     However many systems are compared, each query is encoded once and each signal is searched once.
 
     \b
@@ -102,12 +109,13 @@ def command(
       termweave evaluate docs ./nfcorpus:dev --save runs/
       termweave evaluate docs ./nfcorpus --mode dense --mode hybrid --rerank none --rerank rnn --baseline dense
       termweave evaluate products ubi:opensearch
+      termweave evaluate docs book:docs --against docs-small
       termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates, systems
+    from termweave.evaluation import evaluate, gates, index_comparison, systems
     from termweave.evaluation.report import json, plots, table
     from termweave.search import Index
 
@@ -116,13 +124,21 @@ def command(
     parsed = [gates.parse(text) for text in required]
     opened = corpora.open_dataset(dataset)
     writable(folder, [html])
-    index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
-    rows = systems.grid(chosen, rerankers, index)
+    check_together(("--against and --baseline both name what to compare with", against is not None and baseline is not None))
+    server = engine.connect(settings)
+    index = Index.pinned(server, name, **models_to_open(models, settings))
+    plain = against is not None and not chosen and not rerankers
+    rows = [systems.default_system(index)] if plain else systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
-        experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
+        compared = (
+            baseline if against is None else index_comparison.default_run(Index.pinned(server, against), against, opened, bar)
+        )
+        experiment = evaluate(index, opened, rows, progress=bar, baseline=compared, required=parsed)
+    if against is not None:
+        experiment = replace(experiment, notes=(*experiment.notes, index_comparison.verdict(experiment, name)))
     try:
         if timed:
-            experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
+            experiment = _timed(index, experiment, systems.with_baseline(rows, compared, index)[0], timed, out)
         verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:

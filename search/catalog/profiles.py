@@ -150,7 +150,7 @@ def adopted(lineage: Lineage, profile: Profile, *, use: bool = True) -> Lineage:
         moved = f"{profile.name}-{numbers[-1] + 1 if numbers else 1}"
         kept[moved] = former
         in_force = moved if in_force == profile.name else in_force
-        for number in numbers[: len(numbers) + 1 - EARLIER]:
+        for number in numbers[: max(0, len(numbers) + 1 - EARLIER)]:
             if (old := f"{profile.name}-{number}") != in_force:
                 del kept[old]
     return replace(lineage, profiles={**kept, profile.name: profile.as_meta()}, profile=profile.name if use else in_force)

@@ -280,3 +280,27 @@ def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):
     assert "hybrid is below dense alone: nDCG@10 0.5000 against 1.0000 (p = 0.0002). Search with --mode dense" in remark
     values["dense"] = {LEADING: np.append(half[:-2], [1.0, 1.0])}  # one query more may be chance
     assert _beaten_by_one_signal(rows, values, index) == []
+
+
+def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folder, capsys):
+    other = f"{index.name}-blank"
+    blank = [{"id": f"{subject}-{number}", "text": "nothing"} for subject in SUBJECTS for number in range(5)]
+    tw.index(blank, other, connection=tw.connect(index.engine.url), signals=("lexical",))
+
+    def evaluated(*words, status=0):
+        assert run(["evaluate", *words, "--json", "--url", index.engine.url]) == status
+        said = capsys.readouterr()
+        return json.loads(said.out) if status == 0 else said.err
+
+    ours = evaluated(index.name, str(folder), "--against", other)
+    assert {(row["system"], row["mode"]) for row in ours["rows"]} == {(other, "run"), ("hybrid", "hybrid")}
+    assert ours["notes"][-1].startswith(f"Take {index.name}: the difference is more than chance (nDCG@10 ")
+    assert f"0.0000 of {other}, p = 0.0" in ours["notes"][-1]
+    assert evaluated(other, str(folder), "--against", index.name)["notes"][-1].startswith(f"Take {index.name}: ")
+    same = evaluated(index.name, str(folder), "--against", index.name)["notes"][-1]
+    assert same.startswith(f"{index.name} and {index.name} may differ by chance")
+    shown = evaluated(index.name, str(folder), "--against", other, "--mode", "dense", "--mode", "weights")["notes"][-1]
+    assert "leave --mode and --rerank out" in shown
+    assert "both name what to compare with" in evaluated(
+        index.name, str(folder), "--against", other, "--baseline", "dense", status=2
+    )
