@@ -25,7 +25,9 @@ _OPEN = 8
 #: Seconds for which the list of names is kept.
 _NAMES_FOR = 5.0
 #: Rerankers that need no place; what others need is decided where the server is started.
-_PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr")
+_PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
+#: Rerankers whose option is a rule of numbers, and no place.
+_RULES = ("boost@", "decay@", "diverse")
 #: Characters of a query; longer ones are not questions.
 _LONGEST = 10_000
 
@@ -127,7 +129,7 @@ class Workspace:
         """
         if name is None or name in self.options.rerankers:
             return
-        if not all(stage in _PLAIN or stage in self.options.rerankers for stage in split_chain(name)):
+        if not all(_is_plain(stage) or stage in self.options.rerankers for stage in split_chain(name)):
             raise UsageError(
                 f"Pages may not use the reranker {name!r}.",
                 f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",
@@ -149,3 +151,7 @@ def check_query(query: str) -> str:
     if len(query) > _LONGEST:
         raise UsageError(f"The query has more than {_LONGEST:,} characters.", "Ask a shorter one.")
     return query
+
+
+def _is_plain(stage: str) -> bool:
+    return stage in _PLAIN or stage.startswith(_RULES)

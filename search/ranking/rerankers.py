@@ -36,6 +36,8 @@ NEEDS = ("vectors", "texts")
 METADATA, SIGNAL = "metadata.", "signal."
 #: Between the names of a chain: the order of the left one goes to the right one.
 CHAIN = ">"
+#: What stands for the rerankers of the profile at the beginning of a chain.
+PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
 MOST_STAGES = 4
 
@@ -197,7 +199,8 @@ def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None =
 
     Args:
         asked: Names, as `--rerank` takes them ("none", "rnn", "rnn@dense", "rnn>mine"), or a reranker; None: those of the profile.
-            A folder or ``hf:OWNER/NAME`` is short for ``ranker@FOLDER``, ``ranker@hf:OWNER/NAME``.
+            A folder or ``hf:OWNER/NAME`` is short for ``ranker@FOLDER``, ``ranker@hf:OWNER/NAME``. "profile" stands for those of the
+            profile, so that "profile>boost@votes" goes on behind them.
         profile: The rerankers of the profile in use. A stage with the same name takes its parameters from there.
 
     Raises:
@@ -216,7 +219,9 @@ def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None =
         return Reranking((asked,))
     if asked.strip() == "none":
         return None
-    return Reranking(tuple(_stage(name, profile) for name in split_chain(asked)))
+    stages = [_stage(name, profile) for name in split_chain(asked) if name != PROFILE]
+    own = profile.stages if profile and PROFILE in split_chain(asked) else ()
+    return Reranking((*own, *stages)) if own or stages else None
 
 
 def split_chain(asked: str) -> list[str]:
@@ -225,9 +230,11 @@ def split_chain(asked: str) -> list[str]:
     Raises:
         UsageError: There are too many.
     """
-    names = asked.split(CHAIN)
+    names = [name.strip() for name in asked.split(CHAIN)]
     _check_length(len(names))
-    return [name.strip() for name in names]
+    if PROFILE in names[1:]:
+        raise UsageError("The rerankers of the profile come first in a chain.", f"Write {PROFILE}{CHAIN}{names[0]}.")
+    return names
 
 
 def _check_length(stages: int) -> None:

@@ -12,7 +12,7 @@ from termweave.signals import dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
@@ -166,27 +166,9 @@ def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[flo
 
 def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     """One line about a part of a score."""
-    if "jaccard" in part:
-        neighbours = part["neighbours"]
-        names = ", ".join(neighbours[:4]) + (f" and {len(neighbours) - 4} more" if len(neighbours) > 4 else "")
-        return (
-            f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; "
-            f"shares {f'neighbours {names}' if neighbours else 'no neighbours'}"
-        )
-    if "logit" in part:
-        effects = "  ".join(f"{each['word']} {each['effect']:+.2f}" for each in part.get("effects", ())[:terms])
-        return f"logit {part['logit']:.4f}, weight {part['weight']}{f'; depends on {effects}' if effects else ''}"
-    if "features" in part:
-        shown = "  ".join(f"{each['feature']} {_short(each['value'])} {each['share']:+.2f}" for each in part["features"][:terms])
-        rest = part["features"][terms:]
-        more = f"  and {len(rest)} more {sum(each['share'] for each in rest):+.2f}" if rest else ""
-        return f"{shown}{more}  base {part['base']:+.2f}"
-    if part.get("scored") is False:
-        return "not scored: it has no text, or the time budget ended"
-    if "rank" not in part:  # another reranker
-        details = [(key, value) for key, value in part.items() if key not in {"name", "share"}]
-        line = ", ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}" for key, value in details)
-        return line or "beyond the candidates that it reranks"
+    if "rank" not in part:
+        described = next((describe for key, describe in _RERANKERS.items() if key in part), _any_reranker)
+        return described(part, terms)
     place = f"rank {part['rank']}"
     if excluded:
         place = "excluded by the filter"
@@ -200,6 +182,52 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     left_out = len(part.get("dropped", ()))
     more += f"; {counted(left_out, 'term')} left out, more than the server allows" if left_out else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"
+
+
+def _neighbours(part: Mapping[str, Any], _: int) -> str:
+    names = ", ".join(part["neighbours"][:4]) + (
+        f" and {len(part['neighbours']) - 4} more" if len(part["neighbours"]) > 4 else ""
+    )
+    shared = f"shares neighbours {names}" if names else "shares no neighbours"
+    return f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; {shared}"
+
+
+def _logit(part: Mapping[str, Any], terms: int) -> str:
+    effects = "  ".join(f"{each['word']} {each['effect']:+.2f}" for each in part.get("effects", ())[:terms])
+    return f"logit {part['logit']:.4f}, weight {part['weight']}{f'; depends on {effects}' if effects else ''}"
+
+
+def _features(part: Mapping[str, Any], terms: int) -> str:
+    shown = "  ".join(f"{each['feature']} {_short(each['value'])} {each['share']:+.2f}" for each in part["features"][:terms])
+    rest = part["features"][terms:]
+    more = f"  and {len(rest)} more {sum(each['share'] for each in rest):+.2f}" if rest else ""
+    return f"{shown}{more}  base {part['base']:+.2f}"
+
+
+def _worth(part: Mapping[str, Any], _: int) -> str:
+    held = "no value" if part["value"] is None else f"{part['field']} {part['value']}"
+    return f"{held} is worth {part['worth']:.4f}, weight {part['weight']}"
+
+
+def _repeated(part: Mapping[str, Any], _: int) -> str:
+    return f"cosine {part['cosine']:.4f} with {part['of']}, which stands above" if part["of"] else "nothing like it stands above"
+
+
+def _any_reranker(part: Mapping[str, Any], _: int) -> str:
+    details = [(key, value) for key, value in part.items() if key not in {"name", "share"}]
+    line = ", ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}" for key, value in details)
+    return line or "beyond the candidates that it reranks"
+
+
+#: A key that only the details of one reranker have -> what describes them.
+_RERANKERS: Mapping[str, Callable[[Mapping[str, Any], int], str]] = {
+    "jaccard": _neighbours,
+    "logit": _logit,
+    "features": _features,
+    "worth": _worth,
+    "of": _repeated,
+    "scored": lambda *_: "not scored: it has no text, or the time budget ended",
+}
 
 
 def _short(value: float | None) -> str:

@@ -1,0 +1,218 @@
+"""Rerankers that know what a shop or a newspaper wants, without learning: `boost`, `decay` and `diverse`.
+
+    boost@votes:0.2            (1 - 0.2) * s + 0.2 * log(1 + votes) / log(1 + the most votes of a candidate)
+    boost@votes:0.2:500        (1 - 0.2) * s + 0.2 * votes / (votes + 500)
+    decay@released:0.2:30d     (1 - 0.2) * s + 0.2 * 2^(-age / 30 days)
+    decay@price:0.2:10:25      (1 - 0.2) * s + 0.2 * 2^(-|price - 25| / 10)
+    diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above
+
+s is the score so far, which a fusion puts into [0, 1]. A document without the value gets nothing for it. Dates to come have no age.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.search.ranking.rerankers import METADATA, RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.search.ranking.rerankers import Need, RerankRequest
+
+#: Share of a rule that names none.
+_SHARE = 0.1
+#: Documents that are ranked anew; the others keep their order below.
+_CANDIDATES = 100
+#: Seconds of the units of a half-life.
+_UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365.25 * 86_400.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([hdwy])")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """A value of the metadata that raises a score.
+
+    Attributes:
+        name: As `--rerank` takes it.
+        field: The typed metadata entry.
+        share: Its share in the score, from 0 to 1.
+        pivot: With `boost` the value that is worth a half; None: by logarithm. With `decay` the distance at which the worth is halved, in
+            seconds for dates.
+        origin: With `decay` of numbers, the value that is worth most; None: the entry is a date.
+        decays: Whether the rule is `decay`.
+        candidates: How many of the best documents are ranked anew.
+    """
+
+    name: str
+    field: str
+    share: float
+    pivot: float | None
+    origin: float | None = None
+    decays: bool = False
+    candidates: int = _CANDIDATES
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The metadata entry."""
+        return frozenset({METADATA + self.field})
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Add what the values are worth.
+
+        Raises:
+            UsageError: A value is of another type.
+        """
+        assert request.metadata is not None
+        held = [metadata.get(self.field, ()) for metadata in request.metadata]
+        try:
+            worth = self._decayed(held) if self.decays else self._boosted(held)
+        except (TypeError, ValueError) as error:
+            what = "dates" if self.decays and self.origin is None else "numbers"
+            raise UsageError(
+                f"{self.name} reads {what}, and {self.field!r} holds something else.",
+                f"Name an entry of {what}." + (" For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if what == "dates" else ""),
+            ) from error
+
+        def details(row: int) -> Mapping[str, Any]:
+            return {"field": self.field, "value": held[row][0] if held[row] else None, "worth": worth[row], "weight": self.share}
+
+        return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
+
+    def _boosted(self, held: Sequence[Sequence[Any]]) -> list[float]:
+        values = [max((max(0.0, _number(each)) for each in every), default=0.0) for every in held]
+        if self.pivot is not None:
+            return [value / (value + self.pivot) for value in values]
+        most = math.log1p(max(values, default=0.0))
+        return [math.log1p(value) / most if most else 0.0 for value in values]
+
+    def _decayed(self, held: Sequence[Sequence[Any]]) -> list[float]:
+        assert self.pivot is not None
+        now = datetime.now(UTC)
+
+        def distance(value: Any) -> float:
+            if self.origin is not None:
+                return abs(_number(value) - self.origin)
+            then = datetime.fromisoformat(value)
+            return max(0.0, (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds())
+
+        return [max((2.0 ** (-distance(each) / self.pivot) for each in every), default=0.0) for every in held]
+
+
+@dataclass(frozen=True, slots=True)
+class Diversity:
+    """Maximal marginal relevance (Carbonell and Goldstein 1998) over the documents' vectors.
+
+    Attributes:
+        name: As `--rerank` takes it.
+        share: lambda, the share of what a document repeats.
+        candidates: How many of the best documents are ranked anew.
+    """
+
+    name: str
+    share: float
+    candidates: int = _CANDIDATES
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The documents' vectors."""
+        return frozenset({"vectors"})
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Choose one document after the other. Their scores fall from one to the next, so that sorting by them repeats the choice.
+
+        Raises:
+            UsageError: The query has no vector.
+        """
+        import numpy as np  # noqa: PLC0415 - `--help` does not rank
+
+        if request.vectors is None:
+            raise UsageError("diverse needs vectors, and this index has no dense model.", "Index with a dense model.")
+        relevance = (1 - self.share) * np.array(request.scores, dtype=float)
+        repeated, nearest = np.zeros(len(request.ids)), np.full(len(request.ids), -1)
+        waiting = np.ones(len(request.ids), dtype=bool)
+        for step in range(len(request.ids)):
+            best = int(np.where(waiting, relevance - self.share * repeated, -np.inf).argmax())
+            waiting[best] = False
+            cosines = request.vectors @ request.vectors[best]
+            nearer = waiting & ((cosines > repeated) | (step == 0))
+            repeated[nearer], nearest[nearer] = cosines[nearer], best
+
+        def details(row: int) -> Mapping[str, Any]:
+            other = request.ids[nearest[row]] if nearest[row] >= 0 else None
+            return {"cosine": float(repeated[row]), "of": other, "weight": self.share}
+
+        return RerankResult((-self.share * repeated).tolist(), 1 - self.share, details=details)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool | int | float):
+        return float(value)
+    raise TypeError
+
+
+def boost(option: str = "") -> FieldRule:
+    """The reranker `boost`, for the entry point: ``FIELD[:SHARE[:PIVOT]]``."""
+    field, share, pivot = _parts("boost", option, "FIELD[:SHARE[:PIVOT]], such as boost@votes:0.2", 3)
+    return FieldRule(f"boost@{option}", field, _share("boost", share), None if not pivot else _above_zero("boost", pivot))
+
+
+def decay(option: str = "") -> FieldRule:
+    """The reranker `decay`, for the entry point: ``FIELD:SHARE:HALF-LIFE`` of a date, ``FIELD:SHARE:DISTANCE:BEST`` of a number."""
+    form = "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25"
+    field, share, span, origin = _parts("decay", option, form, 4)
+    if not span:
+        raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")
+    of_dates = _SPAN.fullmatch(span)
+    if of_dates and not origin:
+        return FieldRule(
+            f"decay@{option}", field, _share("decay", share), _above_zero("decay", of_dates[1]) * _UNITS[of_dates[2]], decays=True
+        )
+    if not origin:
+        raise UsageError(
+            f"The half-life {span!r} of decay has no unit.",
+            "Write 12h, 30d, 4w or 2y; for numbers decay@FIELD:SHARE:DISTANCE:BEST.",
+        )
+    best = _float("decay", origin)
+    return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", span), best, decays=True)
+
+
+def diverse(option: str = "") -> Diversity:
+    """The reranker `diverse`, for the entry point: the share of what a document repeats."""
+    return Diversity(f"diverse@{option}" if option else "diverse", _share("diverse", option or "0.3"))
+
+
+def _parts(name: str, option: str, form: str, most: int) -> list[str]:
+    parts = option.split(":")
+    if not parts[0] or len(parts) > most:
+        raise UsageError(f"{name}@{option} cannot be read." if option else f"{name} names no field.", f"Write {name}@{form}.")
+    return [*parts, *[""] * (most - len(parts))]
+
+
+def _share(name: str, text: str) -> float:
+    share = _float(name, text) if text else _SHARE
+    if not 0 <= share <= 1:
+        raise UsageError(f"The share of {name} is a number from 0 to 1, not {text}.")
+    return share
+
+
+def _above_zero(name: str, text: str) -> float:
+    value = _float(name, text)
+    if value <= 0:
+        raise UsageError(f"{name} needs a number above 0, not {text}.")
+    return value
+
+
+def _float(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{text!r} in {name} is not a number.", "Write a plain number, such as 0.2.")
+    return value

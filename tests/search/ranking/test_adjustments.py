@@ -1,0 +1,152 @@
+"""Boosts, decays and diversity: against their formulas, in a search, and where they cannot be used."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.errors import UsageError
+from termweave.indexer import BuildOptions, build
+from termweave.records import Encoding
+from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking import rerankers
+from termweave.search.ranking.adjustments import boost, decay, diverse
+from termweave.search.ranking.rerankers import RerankRequest
+
+SCORES = (1.0, 0.8, 0.5, 0.0)
+
+
+def totals(reranker, metadata=None, vectors=None):
+    request = RerankRequest(Encoding("x"), "abcd", SCORES, vectors, metadata=metadata)
+    result = reranker.rerank(request)
+    for row in range(4):
+        result.details(row)
+    return [result.keep * score + share for score, share in zip(SCORES, result.shares, strict=True)]
+
+
+def test_boosts():
+    metadata = [{}, {"votes": [9]}, {"votes": [1, 99]}, {"votes": [-5]}]
+    most = math.log1p(99)
+    assert totals(boost("votes:0.2"), metadata) == pytest.approx(
+        [
+            0.8,
+            0.64 + 0.2 * math.log1p(9) / most,
+            0.4 + 0.2,
+            0.0,
+        ]  # the largest of several values; no value and a negative one are worth nothing
+    )
+    assert totals(boost("votes:0.2:9"), metadata) == pytest.approx([0.8, 0.64 + 0.1, 0.4 + 0.2 * 99 / 108, 0.0])
+    assert totals(boost("votes"), [{}] * 4) == pytest.approx([0.9 * score for score in SCORES])
+
+
+def test_decays():
+    now = datetime.now(UTC)
+    dates = [{"day": [(now - timedelta(days=each)).isoformat()]} for each in (0, 30, 60)] + [{}]
+    assert totals(decay("day:0.4:30d"), dates) == pytest.approx([0.6 + 0.4, 0.48 + 0.2, 0.3 + 0.1, 0.0], abs=1e-6)
+    assert totals(decay("day:0.4:720h"), dates) == pytest.approx([1.0, 0.68, 0.4, 0.0], abs=1e-6)
+    coming = [{"day": [(now + timedelta(days=9)).date().isoformat()]}] * 4
+    assert totals(decay("day:1:1d"), coming) == pytest.approx([1.0] * 4)
+    prices = [{"price": [25]}, {"price": [35.0]}, {"price": [5]}, {}]
+    assert totals(decay("price:0.5:10:25"), prices) == pytest.approx([1.0, 0.4 + 0.25, 0.25 + 0.125, 0.0])
+
+
+def test_diversity_is_the_greedy_choice():
+    draw = np.random.default_rng(2)
+    vectors = draw.normal(size=(4, 6)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[1] = vectors[0]
+    waiting, chosen = list(range(4)), []
+    while waiting:  # the definition, literally
+
+        def marginal(row):
+            return 0.6 * SCORES[row] - 0.4 * max((float(vectors[row] @ vectors[other]) for other in chosen), default=0.0)
+
+        best = max(waiting, key=marginal)
+        chosen.append(best)
+        waiting.remove(best)
+    scores = totals(diverse("0.4"), vectors=vectors)
+    assert sorted(range(4), key=lambda row: -scores[row]) == chosen
+    assert scores[1] == pytest.approx(0.6 * 0.8 - 0.4, abs=1e-6)  # the same text again
+    assert totals(diverse("0"), vectors=vectors) == pytest.approx(SCORES)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("boost", "names no field"),
+        ("boost@", "names no field"),
+        ("boost@votes:2", "from 0 to 1"),
+        ("boost@votes:x", "'x' in boost is not a number"),
+        ("boost@votes:nan", "not a number"),
+        ("boost@votes:0.1:0", "above 0"),
+        ("boost@a:0.1:1:1", "cannot be read"),
+        ("decay@day", "names no half-life"),
+        ("decay@day:0.2:30", "has no unit"),
+        ("decay@price:0.2:30d:5", "'30d' in decay is not a number"),
+        ("decay@day:0.2:0d", "above 0"),
+        ("diverse@1.5", "from 0 to 1"),
+        ("diverse@much", "not a number"),
+        ("boost@votes>profile", "come first in a chain"),
+    ],
+)
+def test_what_cannot_be_read_is_said(asked, message):
+    with pytest.raises(UsageError, match=message):
+        rerankers.choose(asked)
+
+
+@pytest.fixture
+def shop(opensearch_engine, name, tmp_path):
+    """Twelve lamps, three of them twins; the last one has most votes."""
+    texts = ["red lamp", "red lamp", "red lamp", "blue desk lamp", "green lamp for children", "lamp of brass with a dimmer"]
+    lines = [
+        {
+            "_id": f"{number}",
+            "text": f"A {texts[number % 6]}.",
+            "votes": number,
+            "day": f"2024-01-{number + 1:02d}",
+            "kind": "lamp",
+        }
+        for number in range(12)
+    ]
+    path = tmp_path / "lamps.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+    return tw.connect(opensearch_engine.url).index(name)
+
+
+def test_a_search_with_rules_explains_itself_and_pages(shop):
+    for rerank in ("boost@votes:0.9", "rnn>boost@votes:0.3:5>decay@day:0.2:52w", "diverse@0.5", "decay@votes:1:2:11"):
+        hits = shop.search("red lamp", rerank=rerank, k=12, explain=True)
+        for hit in hits:
+            assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
+        pages = [hit.id for start in range(0, 12, 2) for hit in shop.search("red lamp", rerank=rerank, k=2, start=start)]
+        assert pages == [hit.id for hit in hits]
+        assert len(set(pages)) == 12
+    assert shop.search("red lamp", rerank="decay@votes:1:2:11", k=1)[0].id == "11"
+    plain, spread = ([hit.id for hit in shop.search("red lamp", rerank=each, k=3)] for each in ("none", "diverse@0.8"))
+    assert len({int(each) % 6 for each in spread} & {0, 1, 2}) < len({int(each) % 6 for each in plain} & {0, 1, 2})
+
+
+def test_rules_go_on_behind_a_profile(shop):
+    shop.adopt(Profile("ours", {"weights": 0.5, "dense": 0.5}, "adaptive", {"weight": 0.8}))
+    own = shop.choose(None)[1]
+    assert shop.choose(None, "profile")[1] == own
+    assert [stage.name for stage in shop.choose(None, "profile>boost@votes:0.2")[1].stages] == ["rnn", "boost@votes:0.2"]
+    assert shop.choose("dense", "profile")[1] is None
+    names = [part["name"] for part in shop.search("lamp", rerank="profile>boost@votes", explain=True)[0].explanation["parts"]]
+    assert {"rnn", "boost@votes"} <= set(names)
+
+
+def test_fields_that_do_not_fit_are_said(shop):
+    with pytest.raises(UsageError, match="reads the metadata entry 'price'"):
+        shop.search("lamp", rerank="boost@price")
+    with pytest.raises(UsageError, match="reads numbers, and 'kind' holds something else"):
+        shop.search("lamp", rerank="boost@kind")
+    with pytest.raises(UsageError, match="reads dates, and 'votes' holds something else"):
+        shop.search("lamp", rerank="decay@votes:0.2:30d")
