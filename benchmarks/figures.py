@@ -78,6 +78,7 @@ FIGURES = (
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
     Figures("throughput", "docs/latency.md", "queries a second of eight clients", "throughput.py"),
     Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),
+    Figures("any_client", "docs/latency.md", "match queries through termweave connect; needs a connected index", "any_client.py DATA/cranfield cranfield --timed 60"),
     Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 2000 --queries 225 SETS: cranfield nfcorpus stackfaq"),
     Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
