@@ -151,6 +151,15 @@ def test_one_address_has_few_connections(listening, monkeypatch):
         assert few[0].recv(1 << 16).startswith(b"HTTP/1.1 200")
 
 
+def test_answers_do_not_wait_for_acknowledgements(listening):
+    """Headers and body are two writes: with Nagle's algorithm the second one would wait 40 ms for a client that delays its acknowledgements."""
+    address, connections = listening()
+    with socket.create_connection(address, 30):
+        until(lambda: connections)
+        opened = next(iter(connections)).transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def is_closed(connection):
     try:
         return connection.recv(1) == b""
