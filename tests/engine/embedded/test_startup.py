@@ -25,7 +25,7 @@ def home(open_tmp, monkeypatch):
     """A home that the server's user may enter, with an unpacked "server" of which only the configuration exists."""
     server = open_tmp / "server"
     (server / "config").mkdir(parents=True)
-    monkeypatch.setattr(artifacts, "distribution", lambda _, *, ml: server)
+    monkeypatch.setattr(artifacts, "distribution", lambda *_, **__: server)
     place = open_tmp / "home"
     yield place
     node.stop(place)
