@@ -261,6 +261,8 @@ class SearchOptions(RankingOptions):
         explain: Explain each score now, in place of when `Hit.explain` is called.
         explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
+        pin: Ids of documents that come first, in this order, also where the search does not find them. One that a filter leaves out, or
+            that the index does not hold, is not shown.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
         facets: Fields whose values are counted among the candidates (`Answer.facets`): "kind", "kind:20" for 20 values, "price:10/50"
@@ -293,6 +295,16 @@ class SearchOptions(RankingOptions):
             heading="Options",
             repeatable=True,
             convert=lambda ids: _texts("like", "ids", "The id of a document", ids),
+        ),
+    ] = ()
+    pin: Annotated[
+        Sequence[str],
+        Setting(
+            "Put this document first, also where the search does not find it; repeatable, in this order. One that a filter leaves out, or "
+            "that the index does not hold, is not shown.",
+            "ID",
+            repeatable=True,
+            convert=lambda ids: _texts("pin", "ids", "The id of a document", ids),
         ),
     ] = ()
     highlight: Annotated[
@@ -362,6 +374,8 @@ class SearchOptions(RankingOptions):
                 f"Hit {self.last:,} cannot be reached.",
                 f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from.",
             )
+        if self.pin and self.sort:
+            raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
         object.__setattr__(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
             raise UsageError(

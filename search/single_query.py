@@ -15,7 +15,7 @@ from termweave.search.catalog import profiles
 from termweave.search.options import FIELDS
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.minimum_score import MinimumScore
-from termweave.search.ranking.order import below_all, order
+from termweave.search.ranking.order import below_all, order, with_pinned
 from termweave.search.results import explanation, highlighting, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
@@ -159,15 +159,18 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
         mode, prepared = server_fusion.answer_mode(), replace(prepared, retrieval=replace(prepared.retrieval, server_fusion=mode))
     floor = asked.min_score if isinstance(asked.min_score, MinimumScore) else MinimumScore()
     floor.check(mode.weights)
+    generation, where = prepared.generation, prepared.retrieval.where
+    pinned = [each for each in dict.fromkeys(asked.pin) if filters.passes(prepared.engine, generation.index, each, where)]
     seen: set[str] = set()
     for depth in paging.depths(asked.candidates):
         candidates = prepared.candidates(depth)
         cut_short: list[CutShort] = []
-        limit = None if asked.sort or asked.min_score is not None else asked.last + len(seen)
+        limit = None if asked.sort or pinned or asked.min_score is not None else asked.last + len(seen)
         ranked = order(candidates, mode, reranking, limit, cut_short.append)
         places = ranked if asked.min_score is None else [place for place in ranked if floor.keeps(place)]
+        if pinned:
+            places = with_pinned(places, pinned)
         if asked.sort:
-            generation = prepared.generation
             places = metadata_fields.ordered(prepared.engine, generation.index, generation.layout, places, asked.sort)
         new = [place for place in places if place.id not in seen]
         yield SearchRound(candidates, new, len(seen), cut_short, len(ranked))

@@ -91,6 +91,7 @@ def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         "facet": "facets",
         "sort": "sort",
         "like": "like",
+        "pin": "pin",
         "min_score": "min_score",
     }
     options = {option: values[name] for name, option in names.items() if name in known and values[name] not in (None, ())}

@@ -94,6 +94,23 @@ def order(
     return [Place(document, score, scores[document]) for document, score in wanted]
 
 
+def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
+    """Put documents first, in this order, each with a score that is 1 above the next one's; the first that is not pinned has at least 1 below it.
+
+    Args:
+        places: The ranked documents.
+        pinned: Ids, some of which may not be ranked.
+    """
+    ranked = {place.id: place for place in places}
+    top = max(1.0, places[0].score if places else 1.0)
+    first = []
+    for number, document in enumerate(pinned):
+        place = ranked.get(document, Place(document, 0.0))
+        lift = RerankShare("pin", top + len(pinned) - number - place.score, lambda number=number: {"pinned": number + 1})
+        first.append(Place(document, place.score + lift.share, place.signals, (*place.reranked, lift)))
+    return [*first, *(place for place in places if place.id not in set(pinned))]
+
+
 def below_all(places: Sequence[Place], document: str, reranking: Reranking | None = None) -> Place:
     """Rank a document that no signal returned.
 

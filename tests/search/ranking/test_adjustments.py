@@ -150,3 +150,23 @@ def test_fields_that_do_not_fit_are_said(shop):
         shop.search("lamp", rerank="boost@kind")
     with pytest.raises(UsageError, match="reads dates, and 'votes' holds something else"):
         shop.search("lamp", rerank="decay@votes:0.2:30d")
+
+
+def test_pinned_documents_come_first(shop, opensearch_engine):
+    pins = ["9", "gone", "4", "9"]
+    whole = shop.search("red lamp", pin=pins, k=12, explain=True)
+    assert [hit.id for hit in whole[:2]] == ["9", "4"]
+    assert [hit.id for hit in whole[2:]] == [hit.id for hit in shop.search("red lamp", k=12) if hit.id not in {"9", "4"}]
+    for hit in whole[:2]:
+        assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
+        assert hit.explanation["parts"][-1]["name"] == "pin" or any(part["name"] == "pin" for part in hit.explanation["parts"])
+    assert shop.search("red lamp", pin=["9"], mode="lexical")[0].explain()["parts"]
+    pages = [hit.id for start in range(0, 12, 3) for hit in shop.search("red lamp", pin=pins, k=3, start=start)]
+    assert pages == [hit.id for hit in whole]
+    # A document that the search would never find, and one that a filter leaves out.
+    assert [hit.id for hit in shop.search("dimmer", mode="lexical", pin=["0"], k=1)] == ["0"]
+    assert "0" not in [hit.id for hit in shop.search("lamp", pin=["0"], where="votes>=5", k=12)]
+    with pytest.raises(UsageError, match="none can be put first"):
+        shop.search("lamp", pin=["0"], sort="votes")
+    with pytest.raises(UsageError, match="list of ids"):
+        shop.search("lamp", pin="0")
