@@ -130,11 +130,12 @@ def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: B
     """
     if not options.keep_mapping:
         return []
-    ours = sorted(set(layout.mapping({})["properties"]) - set(options.mapping["properties"]))
     hits = engine.request("POST", f"/{index}/_search", body={"size": _SAMPLE, "query": {"match_all": {}}})["hits"]["hits"]
     sources = [hit["_source"] for hit in hits if hit.get("_source")]
     if not sources:
         return []
+    written = {name for source in sources for name in source}
+    ours = sorted(written & set(layout.mapping({})["properties"]) - set(options.mapping["properties"]))
     whole = sum(len(orjson.dumps(source)) for source in sources) / len(sources)
     own = sum(len(orjson.dumps({k: v for k, v in source.items() if k not in ours})) for source in sources) / len(sources)
     said = (
