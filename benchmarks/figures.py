@@ -73,7 +73,7 @@ FIGURES = (
     Figures("retrieval", "README.md, docs/figures.md", "all systems on full collections", f"retrieval.py SETS: {_EIGHT}"),
     Figures("models", "docs/encoding.md", "the model small against fast", f"retrieval.py --model small --name small --against fast SETS: {_FOURTEEN}"),
     Figures("fusion", "docs/fusion.md", "fusion and rNN with three dense models", "fusion.py --work WORK/fusion --data DATA"),
-    Figures("learning", "docs/learning.md", "before and after learning", "learning.py --data DATA --work WORK/learning --minutes 15 --sets banking77"),
+    Figures("learning", "docs/learning.md", "before and after learning", "learning.py --data DATA --work WORK/learning --minutes 15"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
     Figures("throughput", "docs/latency.md", "queries a second of eight clients", "throughput.py"),

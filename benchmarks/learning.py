@@ -94,7 +94,7 @@ class Bench:
             self.work.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(figures, indent=1))
         figures = json.loads(file.read_text())
-        print(json.dumps(figures), flush=True)
+        print(f"{name}: {json.dumps(figures)}", flush=True)
         return figures
 
     def learned(self, folder: Path, questions: Path, asked: int = ASKED) -> dict[str, Any]:
