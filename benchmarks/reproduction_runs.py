@@ -176,9 +176,7 @@ def skewed(folder: Path, work: Path) -> Path:
     (home / "qrels").mkdir(parents=True, exist_ok=True)
     for file in (*folder.glob("*.jsonl*"), *folder.glob("qrels/*")):
         if not file.name.startswith("train"):
-            link = home / file.relative_to(folder)
-            link.unlink(missing_ok=True)
-            link.symlink_to(file.resolve())
+            shutil.copyfile(file, home / file.relative_to(folder))
     asked: dict[str, list[str]] = {}
     for line in lines_of(next(folder.glob("qrels/train.tsv*"))):
         asked.setdefault(line.split("\t")[1], []).append(line)
@@ -198,14 +196,13 @@ def lines_of(file: Path) -> list[str]:
 
 
 def fold(folder: Path, shares: tuple[float, float, float], work: Path) -> Path:
-    """Split all questions of a set anew: a BEIR folder that shares corpus and questions with it."""
+    """Split all questions of a set anew: a BEIR folder."""
     home = work / "folds" / f"{'-'.join(f'{share:g}' for share in shares)}" / folder.name
     if (home / "qrels" / "test.tsv").is_file():
         return home
     (home / "qrels").mkdir(parents=True, exist_ok=True)
     for file in folder.glob("*.jsonl*"):
-        (home / file.name).unlink(missing_ok=True)
-        (home / file.name).symlink_to(file.resolve())
+        shutil.copyfile(file, home / file.name)
     judged: dict[str, list[str]] = {}
     for file in sorted(folder.glob("qrels/*.tsv*")):
         for line in lines_of(file):
