@@ -190,8 +190,8 @@ def table(rows: Iterable[dict[str, Any]]) -> list[list[str]]:
                 "yes" if row["confirmed"] else "no",
             ]
         )
-    mean = ["mean of what was adopted", "", "", "", f"{fmean(gains):+.3f}", "", "", ""]
-    return [*lines, mean] if len(rows) > 1 else lines
+    print(f"Mean gain of what was adopted: {fmean(gains):+.3f}\n")
+    return lines
 
 
 def draw(points: list[dict[str, Any]], file: Path) -> None:
