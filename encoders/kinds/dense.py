@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 #: The output of our own exports, and the names other exporters give it, best first.
 STATES = "last_hidden_state"
-_STATES_NAMES = (STATES, "token_embeddings", "hidden_states")
+_STATES_NAMES = (STATES, "token_embeddings", "hidden_states", "output_0")
 #: What `DenseSettings.query` holds.
 _TOWER = {"hash", "max_length", "pooling", "settings", "files"}
+_EXPORT = "Export the model with `termweave export`, or with optimum's task feature-extraction."
 _OTHER_MODEL = "The graph belongs to another model: export it again with `termweave export`."
 
 
@@ -137,7 +138,7 @@ class DenseModel(OpenModel):
         if (output := next((name for name in _STATES_NAMES if name in names), None)) is None:
             raise ModelError(
                 f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES}).",
-                "Export the model with `termweave export`, or with optimum's task feature-extraction.",
+                _EXPORT,
             )
         return output
 
@@ -150,6 +151,11 @@ class DenseModel(OpenModel):
 
     def _vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
         """The unit vector of one text: states ``(n, d)`` -> ``(dimension,)``."""
+        if states.ndim != 2:
+            raise ModelError(
+                f"The graph of {self.manifest.name!r} gives one vector as {self._states_output}, and not the states of its tokens.",
+                _EXPORT,
+            )
         vector = pool(states, self.manifest.pooling, prompt)
         for name, layer in self._layers:
             if len(vector) != layer.weight.shape[1]:

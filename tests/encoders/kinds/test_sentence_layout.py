@@ -295,6 +295,17 @@ def test_a_folder_with_a_graph_runs_without_torch(folder, tmp_path):
     assert np.abs(np.array(json.loads(without_torch(folder, tmp_path))) - expected).max() < 1e-6
 
 
+def test_the_states_may_have_the_name_that_torch_gives(folder):
+    """The graph of all-minilm-l6 that Maven has calls them output_0."""
+    from termweave.encoders.kinds.dense import DenseModel
+
+    module = DenseModel(read_folder(folder)).load_torch()
+    expected = DenseEncoder.load(folder).encode(["a small text"], kind="query")
+    (folder / "onnx").mkdir()
+    write_fp32(module, folder / "onnx" / "model.onnx", ["output_0"])
+    assert np.abs(dense(folder).encode(["a small text"], kind="query")[0].vector - expected[0]).max() < 1e-6
+
+
 def test_a_graph_of_another_model_is_one_sentence(made, folder):
     from termweave.encoders.kinds.dense import DenseModel
 
