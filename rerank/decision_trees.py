@@ -1,7 +1,6 @@
 """Boosted decision trees: read what LightGBM and XGBoost write, score rows, and say what each feature adds. It needs neither library.
 
-A row is scored without a loop over nodes: all conditions of all trees are compared at once, and the leaf of a tree is the one whose path
-they agree with (the GEMM strategy of Hummingbird: Nakandala et al., OSDI 2020). 100 rows and 100 trees of 15 leaves take half a millisecond.
+All rows walk down all trees together, a level at a time. 100 rows and 100 trees of 15 leaves take about a millisecond.
 
 The contributions follow the path of a row: each condition adds the difference between the expected values below and above it to its
 feature (Saabas 2014). With the value at the roots they sum to the score.
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: Nodes of all trees: 2,000 trees of 256 leaves.
+MOST_NODES = 1_100_000
+_CLASSES = "it tells several classes apart, and a ranker has one score"
 #: Bits of LightGBM's ``decision_type``: categories, the default goes left, and what counts as missing (0 nothing, 1 zeros, 2 NaN).
 _CATEGORIES, _LEFT, _MISSING = 1, 2, 12
 _NAN = 8
@@ -85,13 +87,18 @@ class DecisionTrees:
         Args:
             rows: ``(n, len(features))``; NaN where a value is missing.
         """
-        feature, threshold, missing_left, paths, lefts, values = self._arrays
-        trees, conditions = feature.shape
-        columns = self._compared(rows).T
-        compared = columns[feature.ravel()].reshape(trees, conditions, -1)
-        holds = (compared <= threshold[:, :, None]) | (np.isnan(compared) & missing_left[:, :, None])
-        agreeing = np.matmul(paths, holds.astype(np.float32))  # (trees, leaves, n)
-        total: NDArray[np.float64] = np.einsum("tln,tl->n", agreeing == lefts[:, :, None], values)
+        walk = self._walk
+        compared = self._compared(rows)
+        missing = np.isnan(compared)
+        # Twice the columns: a missing value is below every threshold in the first half, and below none in the second.
+        values = np.concatenate([np.where(missing, -np.inf, compared), compared], axis=1)
+        row = np.arange(len(rows)) * values.shape[1]
+        flat = values.ravel()
+        node = np.repeat(walk.roots[:, None], len(rows), axis=1)
+        for _ in range(walk.depth):
+            holds = flat.take(row + walk.column.take(node)) <= walk.threshold.take(node)
+            node = walk.children.take(2 * node + holds)
+        total: NDArray[np.float64] = walk.value.take(node).sum(axis=0)
         return total + self.base
 
     def contributions(self, row: NDArray[np.float64]) -> tuple[float, dict[str, float]]:
@@ -114,35 +121,44 @@ class DecisionTrees:
         return rows.astype(np.float32).astype(np.float64) if self.single else rows
 
     @cached_property
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        """The conditions of all trees, padded to one width; the paths of all leaves: 1 where the leaf lies left of a condition, -1 right of it."""
-        inner = [np.flatnonzero(tree.left >= 0) for tree in self.trees]
-        leaves = [np.flatnonzero(tree.left < 0) for tree in self.trees]
-        wide, deep = max((1, *map(len, inner))), max((1, *map(len, leaves)))
-        shape = (len(self.trees), wide)
-        feature, threshold, missing_left = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, np.bool_)
-        paths = np.zeros((len(self.trees), deep, wide), np.float32)
-        lefts, values = np.full((len(self.trees), deep), -1.0, np.float32), np.zeros((len(self.trees), deep))
-        for number, (tree, conditions, ends) in enumerate(zip(self.trees, inner, leaves, strict=True)):
-            feature[number, : len(conditions)] = tree.feature[conditions]
-            threshold[number, : len(conditions)] = tree.threshold[conditions]
-            missing_left[number, : len(conditions)] = tree.missing_left[conditions]
-            place = {int(node): at for at, node in enumerate(conditions)}
-            leaf = {int(node): at for at, node in enumerate(ends)}
-            waiting: list[tuple[int, dict[int, float]]] = [(0, {})]
-            while waiting:
-                node, path = waiting.pop()
-                if node in leaf:
-                    for condition, side in path.items():
-                        paths[number, leaf[node], condition] = side
-                    lefts[number, leaf[node]] = sum(side > 0 for side in path.values())
-                    values[number, leaf[node]] = tree.value[node]
-                else:
-                    waiting += [
-                        (int(tree.left[node]), {**path, place[node]: 1.0}),
-                        (int(tree.right[node]), {**path, place[node]: -1.0}),
-                    ]
-        return feature, threshold, missing_left, paths, lefts, values
+    def _walk(self) -> _Walk:
+        """The nodes of all trees in one row; a leaf leads to itself."""
+        roots = np.cumsum([0, *(len(tree.left) for tree in self.trees)])[:-1]
+        column, threshold, children, value, deepest = [], [], [], [], 0
+        for root, tree in zip(roots.tolist(), self.trees, strict=True):
+            leaf = tree.left < 0
+            own = np.arange(len(tree.left))
+            sides = [np.where(leaf, own, side) + root for side in (tree.right, tree.left)]
+            children.append(np.stack(sides, axis=1).ravel())
+            column.append(np.where(leaf, 0, tree.feature + np.where(tree.missing_left, 0, len(self.features))))
+            threshold.append(tree.threshold)
+            value.append(tree.value)
+            depth = np.zeros(len(tree.left), np.int64)
+            for node in own[~leaf].tolist():  # a child comes behind its parent
+                depth[[tree.left[node], tree.right[node]]] = depth[node] + 1
+            deepest = max(deepest, int(depth.max()))
+        return _Walk(roots, *map(np.concatenate, (column, threshold, children, value)), deepest)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The nodes of all trees as arrays.
+
+    Attributes:
+        roots: Node of each tree's root.
+        column: Column that a node compares: of the first half where a missing value goes left.
+        threshold: The condition is ``value <= threshold``.
+        children: Of node i at 2i the child where the condition does not hold, and behind it the other.
+        value: Value of each node.
+        depth: Conditions on the longest path.
+    """
+
+    roots: NDArray[np.int64]
+    column: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    children: NDArray[np.int64]
+    value: NDArray[np.float64]
+    depth: int
 
 
 def read(content: str) -> DecisionTrees:
@@ -153,8 +169,10 @@ def read(content: str) -> DecisionTrees:
     """
     try:
         trees = _xgboost(json.loads(content)) if content.lstrip().startswith("{") else _lightgbm(content)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("it is a model of neither LightGBM nor XGBoost") from error
+    if sum(len(tree.left) for tree in trees.trees) > MOST_NODES:
+        raise ValueError(f"it has more than {MOST_NODES:,} nodes")
     for tree in trees.trees:
         _check(tree, len(trees.features))
     if not trees.trees:
@@ -176,7 +194,10 @@ def _check(tree: DecisionTree, features: int) -> None:
 
 def _lightgbm(content: str) -> DecisionTrees:
     head, *parts = re.split(r"^Tree=\d+$", content.partition("\nend of trees")[0], flags=re.MULTILINE)
-    names = _lines(head)["feature_names"].split()
+    facts = _lines(head)
+    names = facts["feature_names"].split()
+    if {facts.get("num_class", "1"), facts.get("num_tree_per_iteration", "1")} != {"1"}:
+        raise ValueError(_CLASSES)
     return DecisionTrees(tuple(names), tuple(_lightgbm_tree(_lines(part)) for part in parts))
 
 
@@ -243,24 +264,43 @@ def _tree(
 
 def _xgboost(model: Mapping[str, Any]) -> DecisionTrees:
     learner = model["learner"]
+    facts = learner["learner_model_param"]
+    if int(facts.get("num_class", 0)) > 1 or int(facts.get("num_target", 1)) > 1:
+        raise ValueError(_CLASSES)
     trees = [_xgboost_tree(each) for each in learner["gradient_booster"]["model"]["trees"]]
-    names = learner.get("feature_names") or [f"f{number}" for number in range(int(learner["learner_model_param"]["num_feature"]))]
-    base = float(str(learner["learner_model_param"]["base_score"]).strip("[]").split(",")[0])
-    return DecisionTrees(tuple(names), tuple(trees), base, single=True)
+    names = learner.get("feature_names") or [f"f{number}" for number in range(int(facts["num_feature"]))]
+    return DecisionTrees(tuple(names), tuple(trees), float(str(facts["base_score"]).strip("[]").split(",")[0]), single=True)
 
 
 def _xgboost_tree(tree: Mapping[str, Any]) -> DecisionTree:
-    """XGBoost's condition is ``value < threshold`` in float32: ``value <= `` the number before it."""
+    """XGBoost's condition is ``value < threshold`` in float32: ``value <=`` the number before it. Nodes that pruning cut off are left out."""
     if any(tree.get("split_type", [])):
         raise ValueError("its trees split by categories")
-    left = np.array(tree["left_children"], np.int64)
+    left, right = tree["left_children"], tree["right_children"]
+    order = [0]
+    for node in order:
+        if left[node] >= 0:
+            order += [left[node], right[node]]
+        if len(order) > len(left):
+            raise ValueError("the nodes of a tree do not fit together")
+    place = {node: at for at, node in enumerate(order)}
     limits = np.array(tree["split_conditions"], np.float32)
-    leaf = left < 0
+    value, weight = limits.astype(np.float64), np.array(tree["sum_hessian"], np.float64)
+    for node in reversed(order):  # an inner node is worth the mean of its leaves
+        if left[node] >= 0:
+            pair = [left[node], right[node]]
+            total = float(weight[pair].sum())
+            value[node] = float(value[pair] @ weight[pair]) / total if total > 0 else float(value[pair].mean())
+            weight[node] = total
+
+    def kept(column: Any) -> NDArray[Any]:
+        return np.array([column[node] for node in order])
+
     return DecisionTree(
-        left,
-        np.array(tree["right_children"], np.int64),
-        np.array(tree["split_indices"], np.int64),
-        np.nextafter(limits, np.float32(-np.inf)).astype(np.float64),
-        np.array(tree["default_left"], np.bool_),
-        np.where(leaf, limits.astype(np.float64), np.array(tree["base_weights"], np.float64)),
+        np.array([place[left[node]] if left[node] >= 0 else -1 for node in order], np.int64),
+        np.array([place[right[node]] if left[node] >= 0 else -1 for node in order], np.int64),
+        kept(tree["split_indices"]).astype(np.int64),
+        np.nextafter(kept(limits), np.float32(-np.inf)).astype(np.float64),
+        kept(tree["default_left"]).astype(np.bool_),
+        kept(value),
     )

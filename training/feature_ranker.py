@@ -167,8 +167,9 @@ def gather(
     recorder = replace(plain, reader=features.FeatureReader(names, types, now=datetime.now(UTC)))
     kept = []
     for each in found:
+        recorder.kept = (), np.zeros((0, len(names)))  # what stays where a search finds nothing
         order(each, mode, Reranking((recorder,)))
-        kept.append(recorder.kept if any(each.lists.values()) else ((), np.zeros((0, len(names)))))
+        kept.append(recorder.kept)
     return JudgedCandidates(
         names,
         types,
@@ -215,11 +216,13 @@ class CrossValidated:
     Attributes:
         values: nDCG@10 of each question, by the model that the other folds trained.
         trees: The number of trees that is best over all folds.
-        history: Mean nDCG@10 by the number of trees, every tenth: the first is that of the first stage.
+        steps: Numbers of trees that were measured, 0 first.
+        history: Mean nDCG@10 with so many.
     """
 
     values: NDArray[np.float64]
     trees: int
+    steps: tuple[int, ...] = field(default=(), repr=False)
     history: tuple[float, ...] = field(default=(), repr=False)
 
 
@@ -243,7 +246,7 @@ def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) 
     figures = [judged.figures(each) for each in scores]
     best = int(np.argmax([each.mean() for each in figures]))
     history = (float(judged.figures().mean()), *(float(each.mean()) for each in figures))
-    return CrossValidated(figures[best], steps[best], history)
+    return CrossValidated(figures[best], steps[best], (0, *steps), history)
 
 
 def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRankerParameters, trees: int) -> Any:
@@ -376,10 +379,9 @@ def train(
 
     lexical = _alone(judged, "lexical.rank")
     p = float(randomisation_test(measured.values, lexical))
-    steps = [0, *range(_EVERY, _EVERY * (len(measured.history) - 1), _EVERY), measured.trees][: len(measured.history)]
     best = int(np.argmax(measured.history))
     figures: dict[str, Any] = {
-        "history": {"steps": steps, "values": list(measured.history), "losses": [], "best": best},
+        "history": {"steps": list(measured.steps), "values": list(measured.history), "losses": [], "best": best},
         "measure": MEASURE,
         "bm25": float(lexical.mean()),
         "start": float(start.mean()),
@@ -431,4 +433,5 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
             "Train them on a letor.txt of the same index and settings (--set letor=true).",
         )
     values = judged.figures([trees.scores(rows) if len(rows) else np.zeros(0) for rows in judged.rows])
-    return content, CrossValidated(values, len(trees.trees), (float(judged.figures().mean()), float(values.mean())))
+    count, history = len(trees.trees), (float(judged.figures().mean()), float(values.mean()))
+    return content, CrossValidated(values, count, (0, count), history)

@@ -27,7 +27,7 @@ _NAMES_FOR = 5.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
 #: Rerankers whose option is a rule of numbers, and no place.
-_RULES = ("boost@", "decay@", "diverse")
+_RULES = ("boost", "decay", "diverse")
 #: Characters of a query; longer ones are not questions.
 _LONGEST = 10_000
 
@@ -154,4 +154,4 @@ def check_query(query: str) -> str:
 
 
 def _is_plain(stage: str) -> bool:
-    return stage in _PLAIN or stage.startswith(_RULES)
+    return stage in _PLAIN or stage.partition("@")[0] in _RULES

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
+from termweave.search.ranking.features import number, seconds_since
 from termweave.search.ranking.rerankers import METADATA, RerankResult
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class FieldRule:
         return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
 
     def _boosted(self, held: Sequence[Sequence[Any]]) -> list[float]:
-        values = [max((max(0.0, _number(each)) for each in every), default=0.0) for every in held]
+        values = [max((max(0.0, number(each)) for each in every), default=0.0) for every in held]
         if self.pivot is not None:
             return [value / (value + self.pivot) for value in values]
         most = math.log1p(max(values, default=0.0))
@@ -96,10 +97,7 @@ class FieldRule:
         now = datetime.now(UTC)
 
         def distance(value: Any) -> float:
-            if self.origin is not None:
-                return abs(_number(value) - self.origin)
-            then = datetime.fromisoformat(value)
-            return max(0.0, (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds())
+            return max(0.0, seconds_since(value, now)) if self.origin is None else abs(number(value) - self.origin)
 
         return [max((2.0 ** (-distance(each) / self.pivot) for each in every), default=0.0) for every in held]
 
@@ -148,12 +146,6 @@ class Diversity:
             return {"cosine": float(repeated[row]), "of": other, "weight": self.share}
 
         return RerankResult((-self.share * repeated).tolist(), 1 - self.share, details=details)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool | int | float):
-        return float(value)
-    raise TypeError
 
 
 def boost(option: str = "") -> FieldRule:

@@ -200,7 +200,8 @@ class FeatureReader:
         held = [metadata.get(name, ()) for metadata in request.metadata]
         if kind == "keyword":
             return [float(value in each) for each in held]
-        read: Callable[[object], float] = self._age if kind == "date" else _number
+        now = self.now or datetime.now(UTC)
+        read: Callable[[object], float] = number if kind != "date" else lambda value: seconds_since(value, now) / 86_400
         try:
             return [max(map(read, each), default=float("nan")) for each in held]
         except (TypeError, ValueError) as error:
@@ -209,16 +210,18 @@ class FeatureReader:
                 "Train again on the index as it is now.",
             ) from error
 
-    def _age(self, value: object) -> float:
-        then = datetime.fromisoformat(str(value))
-        now = self.now or datetime.now(UTC)
-        return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds() / 86_400
 
-
-def _number(value: object) -> float:
+def number(value: object) -> float:
+    """A number or truth value of the metadata; raise `TypeError` for anything else."""
     if isinstance(value, bool | int | float):
         return float(value)
     raise TypeError
+
+
+def seconds_since(value: object, now: datetime) -> float:
+    """Seconds from a date of the metadata to `now`, negative for one to come; raise `ValueError` for what is no date."""
+    then = datetime.fromisoformat(str(value))
+    return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
 
 
 def _of_signal(ranked: Ranked, part: str, ids: Sequence[str]) -> list[float] | float:

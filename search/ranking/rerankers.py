@@ -13,7 +13,7 @@ So the shares of the signals and of all rerankers sum to the final score, and ex
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +36,8 @@ NEEDS = ("vectors", "texts")
 METADATA, SIGNAL = "metadata.", "signal."
 #: Between the names of a chain: the order of the left one goes to the right one.
 CHAIN = ">"
+#: Rerankers that a process keeps, so that their models stay loaded; pages may name any number of rules.
+_KEPT = 64
 #: What stands for the rerankers of the profile at the beginning of a chain.
 PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
@@ -268,7 +270,7 @@ def _is_model(text: str) -> bool:
     return text.startswith("hf:") or paths.written_as_path(text)
 
 
-@cache
+@lru_cache(_KEPT)
 def _create(name: str, option: str) -> Reranker:
     """Make a reranker, once in a process: models stay loaded from search to search."""
     factory = plugins.load("rerankers", name)

@@ -57,9 +57,37 @@ def test_scores_are_those_of_xgboost(data, tmp_path):
     model.save_model(tmp_path / "model.json")
     trees = decision_trees.read((tmp_path / "model.json").read_text())
     np.testing.assert_allclose(trees.scores(rows), model.predict(matrix), atol=1e-5)
-    base, added = trees.contributions(rows[3])
-    assert base + sum(added.values()) == pytest.approx(trees.scores(rows[3:4])[0])
+    theirs = model.predict(xgboost.DMatrix(rows[:5], feature_names=list("abcdef")), pred_contribs=True, approx_contribs=True)
+    for row, expected in zip(rows[:5], theirs, strict=True):
+        base, added = trees.contributions(row)
+        np.testing.assert_allclose([added.get(name, 0.0) for name in "abcdef"], expected[:-1], atol=1e-4)
+        assert base == pytest.approx(float(expected[-1]), abs=1e-4)
     assert trees.features == tuple("abcdef")
+
+
+def test_a_pruned_model_of_xgboost_is_read(data, tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    rows, grades = data
+    matrix = xgboost.DMatrix(rows, grades)
+    settings = {"objective": "reg:squarederror", "tree_method": "exact", "gamma": 3.0, "max_depth": 5, "nthread": 1}
+    model = xgboost.train(settings, matrix, num_boost_round=5)
+    model.save_model(tmp_path / "pruned.json")
+    trees = decision_trees.read((tmp_path / "pruned.json").read_text())
+    np.testing.assert_allclose(trees.scores(rows), model.predict(matrix), atol=1e-5)
+
+
+def test_models_of_several_classes_and_without_end_are_refused(data, tmp_path, monkeypatch):
+    rows, grades = data
+    three = grades + (np.nan_to_num(rows[:, 0]) > 1)
+    parameters = {"objective": "multiclass", "num_class": 3, "verbose": -1}
+    several = lightgbm.train(parameters, lightgbm.Dataset(rows, three), num_boost_round=2).model_to_string()
+    with pytest.raises(ValueError, match="several classes"):
+        decision_trees.read(several)
+    with pytest.raises(ValueError, match="neither"):
+        decision_trees.read('{"a": ' * 100_000)
+    monkeypatch.setattr(decision_trees, "MOST_NODES", 50)
+    with pytest.raises(ValueError, match="more than 50 nodes"):
+        decision_trees.read(trained(rows, grades).model_to_string())
 
 
 def test_a_model_of_one_leaf_has_one_score(data):
@@ -98,6 +126,7 @@ def test_trees_that_run_in_circles_are_refused():
         "split_indices": [0, 0, 0],
         "split_conditions": [0.5, 0.5, 1.0],
         "default_left": [0, 0, 0],
+        "sum_hessian": [2.0, 1.0, 1.0],
         "base_weights": [0.0, 0.0, 1.0],
     }
     model = {

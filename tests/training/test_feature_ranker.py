@@ -133,6 +133,25 @@ def test_tuning_adopts_it_and_every_search_uses_it(index, folder, model, capsys)
     assert run(["profiles", index.name, "--drop", "tuned", "--quiet"]) == 0
 
 
+def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, built, folder, tmp_path):
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    with (tmp_path / "queries.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "nothing", "text": "zzyzx"}) + "\n")
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "train.tsv").write_bytes(
+        (folder / "qrels" / "train.tsv").read_bytes() + f"nothing\t{TOPICS[0]}-1\t1\n".encode()
+    )
+    opened = Index.open(opensearch_engine, built)
+    mode = opened.mode("lexical")
+    settings = METHOD.settings({"index": built, "signals": "lexical"})
+    judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    at = judged.questions.index("nothing")
+    assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
+    assert len(feature_ranker.cross_validate(judged, settings).values) == len(TOPICS) + 1
+    assert "nothing" not in feature_ranker.letor(judged)
+
+
 def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
     """With judgements by chance, cross-validation shows no gain: nothing of a question leaks into its own fold."""
     draw = random.Random(3)

@@ -134,6 +134,7 @@ def test_a_mistake_keeps_what_was_typed(client, attacked):
         ({"q": "function", "index": "no-such-index"}, "no index named"),
         ({"q": "function", "rerank": "ranker@/etc"}, "Pages may not use the reranker"),
         ({"q": "function", "rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
+        ({"q": "function", "rerank": "diverse/../../x"}, "Pages may not use the reranker"),
         ({"q": "x" * 10_001}, "more than 10,000 characters"),
         ({"q": "function", "nothing": "1"}, "no parameter"),
     ):

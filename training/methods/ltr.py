@@ -44,7 +44,7 @@ class FeatureRankerParameters(ParameterRecord):
         Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none."),
     ] = ()
     values: Annotated[int, Setting("Most frequent texts of a metadata entry that become features."), Ge(0), Le(1000)] = 20
-    trees: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(10_000)] = 300
+    trees: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
     leaves: Annotated[int, Setting("Leaves of a tree."), Ge(2), Le(256)] = 15
     rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
     least: Annotated[int, Setting("Fewest candidates in a leaf."), Ge(1), Le(LARGEST)] = 50
