@@ -27,7 +27,6 @@ from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.learning.run import learn, promote
 from termweave.search import Index
-from termweave.support import paths
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -241,8 +240,10 @@ def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
         read_until(process, stage)
         process.send_signal(signal.SIGKILL)
     with start() as process:
-        process.stdout.read()
-    learned = json.loads(next((paths.state() / "learned" / built).glob("*/result.json")).read_text())
+        said = process.stdout.read()
+    assert process.returncode == 0, said
+    home = Path(os.environ["XDG_STATE_HOME"]) / "termweave" / "learned" / built  # that of the process
+    learned = json.loads(next(home.glob("*/result.json")).read_text())
     assert learned["confirmed"]
     assert len(generations.list_generations(opensearch_engine, built)) == 2  # the live one, and one trial
 
