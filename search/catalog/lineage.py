@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
 
+#: Bytes of the name of an index or alias, as the server takes it.
+_MOST_BYTES = 255
 #: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents.
 FORMATS = (1, 2)
 
@@ -186,8 +188,13 @@ def check_one(name: str) -> None:
     """Refuse a text that cannot be the name of one index.
 
     Raises:
-        UsageError: The name is empty, a pattern, or contains characters that have a meaning in a URL.
+        UsageError: The name is empty, too long, a pattern, or contains characters that have a meaning in a URL.
     """
+    if isinstance(name, str) and (size := len(name.encode(errors="replace"))) > _MOST_BYTES:
+        raise UsageError(
+            f"The name of an index has at most {_MOST_BYTES} bytes, and this one has {size:,}.",
+            "Give the NAME of 'termweave index SOURCE NAME'.",
+        )
     if not isinstance(name, str) or not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
         raise UsageError(f"{name!r} is not the name of an index.", "Give the NAME of 'termweave index SOURCE NAME'.")
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 #: Queries of words, by their names.
 _OF_WORDS = frozenset({"match", "multi_match", "combined_fields", "query_string", "simple_query_string"})
-#: Queries whose words may have a syntax, and what shows it.
-_WITH_SYNTAX = frozenset({"query_string", "simple_query_string"})
-_SYNTAX = re.compile(r'["*~:()\[\]{}^|\\/]|(?:^|\s)[+\-]\S|\b(?:AND|OR|NOT)\b')
-#: The parts of a `bool` that select documents.
-_SELECTING = ("filter", "must_not")
+#: Queries whose words may have a syntax -> what shows it. A mark that the server takes as text, as in "red!" or "c++", is not syntax.
+_SYNTAX = {
+    "query_string": re.compile(r'["*?~:()\[\]{}^\\/]|&&|\|\||![^\s!]|(?:^|\s)[+\-]\S|\b(?:AND|OR|NOT)\b'),
+    "simple_query_string": re.compile(r'["*~()|\\+]|(?:^|\s)-\S'),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
         asks for exactly what it says.
 
     Raises:
-        UsageError: The query holds words in a place from which they cannot be taken.
+        UsageError: The query holds words in a place from which they cannot be taken, or a clause that is not an object.
 
     Example:
         >>> read({"bool": {"must": {"match": {"text": "parse json"}}, "filter": {"term": {"year": 2020}}}})
@@ -68,7 +68,7 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
     name, body = next(iter(query.items()))
     if name in _OF_WORDS:
         words = _words(name, body)
-        return None if words is None or (name in _WITH_SYNTAX and _SYNTAX.search(words)) else ClientQuery(words)
+        return None if words is None or (name in _SYNTAX and _SYNTAX[name].search(words)) else ClientQuery(words)
     if name == "bool" and isinstance(body, dict):
         return _read_bool(body)
     if _has_words(query):
@@ -81,18 +81,18 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
 
 def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
     """Take a `bool` apart; None if no clause has words."""
-    scoring = [(clause, read(clause)) for part in ("must", "should") for clause in _listed(body.get(part))]
+    scoring = [(clause, read(clause)) for part in ("must", "should") for clause in _clauses(body, part)]
     worded = [found for _, found in scoring if found is not None]
     if not worded:
         return None
     others = [clause for clause, found in scoring if found is None]
-    if len(worded) > 1 or (others and _listed(body.get("should"))):
+    if len(worded) > 1 or (others and _clauses(body, "should")):
         raise UsageError(
             f"The bool has {len(scoring)} clauses that score.",
             "Learned search needs one: put the words into one match, and the rest into filter.",
         )
-    where = [*others, *_listed(body.get("filter"))]
-    if excluded := _listed(body.get("must_not")):
+    where = [*others, *_clauses(body, "filter")]
+    if excluded := _clauses(body, "must_not"):
         where.append({"bool": {"must_not": excluded}})
     return ClientQuery(worded[0].words, (*worded[0].where, *where))
 
@@ -114,9 +114,15 @@ def _words(name: str, body: Any) -> str | None:
     return words if isinstance(words, str) else None
 
 
-def _listed(clauses: Any) -> list[Any]:
+def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     """The clauses of a part of a `bool`, which may be one clause or a list."""
-    return [] if clauses is None else clauses if isinstance(clauses, list) else [clauses]
+    given = body.get(part)
+    clauses = [] if given is None else given if isinstance(given, list) else [given]
+    if not all(isinstance(clause, dict) for clause in clauses):
+        raise UsageError(
+            f"A clause in the {part!r} of a bool is not an object.", 'For example {"match": {"text": "parse json"}}.'
+        )
+    return clauses
 
 
 def rewritten(

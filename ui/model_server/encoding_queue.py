@@ -103,22 +103,29 @@ class EncodingQueue:
         self._changed.notify_all()
 
     def _work(self) -> None:
-        while batch := self._take():
-            self._counted(sum(len(places) for _, places in batch))
-            encode = batch[0][0].encode
-            try:
-                results = iter(encode([request.texts[place] for request, places in batch for place in places]))
-            except Exception as error:  # noqa: BLE001 - belongs to the requests, which report it; the worker goes on
-                for request, _ in batch:
-                    _settle(request.answer, error=error)
-                continue
-            for request, places in batch:
-                for place in places:
-                    request.results[place] = next(results)
-                with self._changed:
-                    request.done += len(places)
-                if request.done == len(request.texts):
-                    _settle(request.answer, request.results)
+        while self._finish(self._take()):  # without a variable: a worker that waits keeps no model in memory
+            pass
+
+    def _finish(self, batch: list[tuple[_Request, range]]) -> bool:
+        """Encode a batch and answer its requests; False for an empty one."""
+        if not batch:
+            return False
+        self._counted(sum(len(places) for _, places in batch))
+        encode = batch[0][0].encode
+        try:
+            results = iter(encode([request.texts[place] for request, places in batch for place in places]))
+        except Exception as error:  # noqa: BLE001 - belongs to the requests, which report it; the worker goes on
+            for request, _ in batch:
+                _settle(request.answer, error=error)
+            return True
+        for request, places in batch:
+            for place in places:
+                request.results[place] = next(results)
+            with self._changed:
+                request.done += len(places)
+            if request.done == len(request.texts):
+                _settle(request.answer, request.results)
+        return True
 
     def _take(self) -> list[tuple[_Request, range]]:
         """Wait for texts and take a batch; empty when the queue is closed."""

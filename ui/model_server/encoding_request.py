@@ -13,8 +13,8 @@ from termweave.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Texts of a request, and characters of a text.
-MOST_TEXTS, LONGEST = 2048, 1_000_000
+#: Texts of a request, characters of a text, and characters of a model's name: a path of a folder and the name of an index.
+MOST_TEXTS, LONGEST, LONGEST_NAME = 2048, 1_000_000, 5_000
 _FIELDS = {"model", "input", "input_type", "encoding_format", "dimensions", "user"}
 FORMATS = ("float", "base64")
 
@@ -60,6 +60,7 @@ def read(body: bytes) -> EncodingRequest:
     model = given.get("model")
     if not isinstance(model, str) or not model:
         raise UsageError("'model' is not a name.", "Send the id of a model that /v1/models lists.")
+    check_length("'model'", model, LONGEST_NAME, "Send the id of a model that /v1/models lists.")
     kind = given.get("input_type")
     if kind not in (None, *get_args(Kind)):
         raise UsageError(f"'input_type' is {_type(kind)} and neither 'query' nor 'document'.", "The default is 'query'.")
@@ -89,9 +90,18 @@ def _texts(given: Mapping[str, Any]) -> tuple[str, ...]:
             raise UsageError(f"{where} is {_type(text)}, not a text.", "Send a text, or a list of texts; tokens are not taken.")
         if not text.strip():
             raise UsageError(f"{where} is an empty text.", "Leave it out: it has nothing to search for.")
-        if len(text) > LONGEST:
-            raise TooMuch(f"{where} has {len(text):,} characters; the most is {LONGEST:,}.", "Cut it into passages.")
+        check_length(where, text, LONGEST, "Cut it into passages.")
     return tuple(texts)
+
+
+def check_length(where: str, text: str, most: int, advice: str) -> None:
+    """Refuse a text that is too long.
+
+    Raises:
+        TooMuch: It has more than `most` characters.
+    """
+    if len(text) > most:
+        raise TooMuch(f"{where} has {len(text):,} characters; the most is {most:,}.", advice)
 
 
 def _type(value: Any) -> str:

@@ -170,6 +170,7 @@ async def _rewritten(request: Request, name: str, body: bytes) -> tuple[Response
     found = client_query.read(asked.query)
     if found is None:
         return data({"query": asked.query}), 0
+    encoding_request.check_length("The text of the query", found.words, encoding_request.LONGEST, "Search for fewer words.")
     outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
     encoder = generation.encoder.only(outputs)
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from termweave import __version__
 from termweave.encoders.term_weighting.anchored_terms import Kind
-from termweave.ui.model_server.encoding_request import FORMATS, LONGEST, MOST_TEXTS
+from termweave.ui.model_server.encoding_request import FORMATS, LONGEST, LONGEST_NAME, MOST_TEXTS
 
 _TEXT = {"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": "\\S"}
 _REQUEST = {
@@ -17,6 +17,7 @@ _REQUEST = {
         "model": {
             "type": "string",
             "minLength": 1,
+            "maxLength": LONGEST_NAME,
             "description": "Hash or name of a model; HASH@INDEX for the numbers of an index.",
         },
         "input": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MOST_TEXTS}]},
@@ -135,7 +136,7 @@ def _operation(name: str, about: str, answer: dict[str, Any] | None, body: dict[
             "403": "The request came from a page of another site, or its body is not said to be JSON.",
             "404": "No model of this name is served.",
             "413": "The body is too large.",
-            "422": "Too many texts, or a text that is too long.",
+            "422": "Too many texts, or one that is too long, or a query that is nested too deep.",
             "500": "The model is damaged.",
             "503": "Too many texts wait, or the cluster does not answer; Retry-After says when to try again.",
         }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.errors import UsageError
+from termweave.ui.model_server.encoding_request import TooMuch
 from termweave.ui.model_server.served_models import UnknownModel
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from termweave.search.catalog.opening import OpenGeneration
 
+#: Objects and lists inside one another in a query. The answer has a few more, and orjson writes at most 254.
+_DEEPEST = 200
 _ADVICE = "Run 'termweave connect' for the index again."
 
 
@@ -41,6 +44,7 @@ def read(body: bytes) -> QueryRequest:
     """Read the body of a request.
 
     Raises:
+        TooMuch: The query is nested too deep.
         UsageError: It is not what the API takes; the message says where.
     """
     try:
@@ -56,7 +60,18 @@ def read(body: bytes) -> QueryRequest:
     texts = [*given["models"].values(), *given["signals"]]
     if not all(isinstance(text, str) for text in texts) or not 1 <= given["depth"] <= 10_000 or not given["signals"]:
         raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
+    _check_depth(given["query"])
     return QueryRequest(given["index"], given["models"], tuple(given["signals"]), given["depth"], given["query"])
+
+
+def _check_depth(query: Mapping[str, Any]) -> None:
+    level: list[Any] = [query]
+    for _ in range(_DEEPEST):
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+        level = [part for part in level if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise TooMuch(f"The query has more than {_DEEPEST} objects and lists inside one another.", "Put its clauses into one bool.")
 
 
 def check(asked: QueryRequest, generation: OpenGeneration) -> None:

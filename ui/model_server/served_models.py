@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
 from termweave.records import Document
@@ -144,8 +145,9 @@ class ServedModels:
     def __init__(self, engine: Engine | None, options: ServeOptions) -> None:
         self._engine, self._options = engine, options
         self._lock = Lock()
-        self._encoders: dict[frozenset[tuple[str, str]], TextEncoder] = {}
-        self._opening: dict[Any, Lock] = {}
+        # It forgets the models that no open generation uses.
+        self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
+        self._opening: dict[str, Lock] = {}
         self._generations: OrderedDict[str, tuple[float, OpenGeneration]] = OrderedDict()
         self._alone = {model.hash: model for model in map(self._named, options.served)}
         self._live: tuple[float, Mapping[str, Lineage]] = (float("-inf"), {})
@@ -292,32 +294,42 @@ class ServedModels:
         """
         from termweave.search.catalog import lineage  # noqa: PLC0415 - as above
 
+        lineage.check_one(name)
         if self._engine is None or self._options.index not in {None, name}:
             raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
         if (known := self.known(name)) is not None:
             return known
         with self._lock:
             opening = self._opening.setdefault(name, Lock())
-        with opening:  # once, even if many requests come at the same time
-            if (known := self.known(name)) is not None:
-                return known
-            _, last = self._generations.get(name, (0.0, None))
-            try:
-                concrete = lineage.resolve(self._engine, name)
-                made = lineage.read(self._engine, concrete)
-            except EngineError:
-                if last is None:
-                    raise
-                generation = last
-            else:
-                unchanged = last is not None and (last.index, last.lineage) == (concrete, made)
-                generation = last if last is not None and unchanged else self._opened(name, concrete)
+        try:
+            with opening:  # once, even if many requests come at the same time
+                return self.known(name) or self._looked_up(name)
+        finally:
             with self._lock:
-                self._generations[name] = (time.monotonic(), generation)
-                self._generations.move_to_end(name)
-                while len(self._generations) > _OPEN:
-                    self._generations.popitem(last=False)
-            return generation
+                self._opening.pop(name, None)  # names come from requests: there is no end to them
+
+    def _looked_up(self, name: str) -> OpenGeneration:
+        """The generation that an index has now: the one that is open, if it is the same, or if the server does not answer."""
+        from termweave.search.catalog import lineage  # noqa: PLC0415 - as above
+
+        assert self._engine is not None
+        _, last = self._generations.get(name, (0.0, None))
+        try:
+            concrete = lineage.resolve(self._engine, name)
+            made = lineage.read(self._engine, concrete)
+        except EngineError:
+            if last is None:
+                raise
+            generation = last
+        else:
+            unchanged = last is not None and (last.index, last.lineage) == (concrete, made)
+            generation = last if last is not None and unchanged else self._opened(name, concrete)
+        with self._lock:
+            self._generations[name] = (time.monotonic(), generation)
+            self._generations.move_to_end(name)
+            while len(self._generations) > _OPEN:
+                self._generations.popitem(last=False)
+        return generation
 
     def known(self, name: str) -> OpenGeneration | None:
         """The generation of an index that was looked up a moment ago."""

@@ -29,6 +29,52 @@ def test_the_words_of_a_query(query):
     assert read(query) == ClientQuery("parse json")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("query_string", "red! shoes"),
+        ("query_string", "red ! shoes - c++ | r&d!"),
+        ("simple_query_string", "what is title:json? AND !red [shoes] - a^2 a/b"),
+        ("match", '+red -"shoes" || (a AND b) re?d'),
+    ],
+)
+def test_marks_that_are_text_to_the_server_are_text(name, words):
+    body = {"text": words} if name == "match" else {"query": words}
+    assert read({name: body}) == ClientQuery(words)
+
+
+@pytest.mark.parametrize("words", ["+red", "red -shoes", "(red)", "red~1", "re*", "red\\-shoes", '"red"'])
+@pytest.mark.parametrize("name", ["query_string", "simple_query_string"])
+def test_a_syntax_of_both_is_left_alone(name, words):
+    assert read({name: {"query": words}}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *(
+            ("query_string", words)
+            for words in (
+                "!red shoes",
+                "red !shoes",
+                "red && shoes",
+                "red || shoes",
+                "re?d",
+                "red^2",
+                "a:[1 TO 2]",
+                "/re.d/",
+                "NOT red",
+            )
+        ),
+        ("simple_query_string", "red | shoes"),
+        ("simple_query_string", "red + shoes"),
+    ],
+)
+def test_the_syntax_of_each_is_left_alone(name, words):
+    assert read({name: {"query": words}}) is None
+    assert read({"bool": {"must": [{name: {"query": words}}]}}) is None
+
+
 def test_filters_are_kept():
     bound = {"range": {"year": {"gte": 2000}}}
     query = {"bool": {"must": [WORDS, YEAR], "filter": bound, "must_not": [{"term": {"tag": "old"}}]}}
@@ -62,6 +108,10 @@ def test_a_query_that_says_exactly_what_it_wants_is_left_alone(query):
         ({"function_score": {"query": WORDS}}, "cannot be taken out of 'function_score'"),
         ({"bool": {"must": [WORDS, WORDS]}}, "The bool has 2 clauses that score"),
         ({"bool": {"must": [WORDS], "should": [YEAR]}}, "The bool has 2 clauses that score"),
+        ({"bool": {"must": ["x"]}}, "A clause in the 'must' of a bool is not an object"),
+        ({"bool": {"should": "x"}}, "A clause in the 'should' of a bool is not an object"),
+        ({"bool": {"must": WORDS, "filter": [None]}}, "A clause in the 'filter' of a bool is not an object"),
+        ({"bool": {"must": WORDS, "must_not": [[YEAR]]}}, "A clause in the 'must_not' of a bool is not an object"),
         ({}, "A query has one name, and this one has 0"),
         ({"match": {}, "term": {}}, "A query has one name, and this one has 2"),
     ],

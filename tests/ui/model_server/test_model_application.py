@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import shutil
 import threading
@@ -15,7 +16,7 @@ import pytest
 
 from termweave import corpora, encoders
 from termweave.encoders.model_lookup import resolve
-from termweave.errors import ModelError, UsageError
+from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
 from termweave.records import Document
@@ -23,6 +24,7 @@ from termweave.search import Index
 from termweave.search.catalog import lineage
 from termweave.ui.model_server import encoding_queue, encoding_request, served_models
 from termweave.ui.protection import request_filter
+from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import DOCUMENTS, URL, models_of
 
 TOKEN = "a-token-of-more-than-16-characters"
@@ -124,6 +126,8 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
     assert "bm25-german" in answer.json()["error"]["message"]
+    gc.collect()
+    assert len(client.app.state.models._encoders) == 1
     publication.promote(opensearch_engine, name, publication.previous(opensearch_engine, name), "rollback")
     time.sleep(served_models._FRESH)
     assert given(client, "sparse", model, "function")[0]
@@ -222,6 +226,8 @@ MISTAKES = [
     (b'{"model": "no-such-model", "input": "a"}', 404, "Served: 508e65cdb08deb3f (shipped)"),
     (b'{"model": "shipped@docs", "input": "a"}', 404, "'docs' is not served"),
     (b'{"model": "/etc", "input": "a"}', 404, "No model '/etc'"),
+    (json.dumps({"model": "shipped@" + "x" * 256, "input": "a"}).encode(), 404, "at most 255 bytes, and this one has 256"),
+    (json.dumps({"model": "x" * 6_000, "input": "a"}).encode(), 422, "'model' has 6,000 characters; the most is 5,000"),
     (json.dumps({"model": "shipped", "input": ["a"] * 2049}).encode(), 422, "2,049 texts"),
     (json.dumps({"model": "shipped", "input": "word " * 2_000_000}).encode(), 422, "10,000,000 characters"),
 ]
@@ -236,6 +242,16 @@ def test_a_mistake_is_a_sentence_in_the_form_of_openai(alone, body, status, reas
         assert answer.status_code == status
         assert reason in answer.json()["error"]["message"]
         assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_query_that_is_nested_too_deep_is_a_sentence(alone):
+    query = {"match": {"text": "parse json"}}
+    for _ in range(450):
+        query = {"bool": {"must": query}}
+    body = {"index": "docs", "models": {}, "signals": ["weights"], "depth": 20, "query": query}
+    answer = alone.post("/v1/query", json=body)
+    assert answer.status_code == 422
+    assert "more than 200 objects and lists inside one another" in answer.json()["error"]["message"]
 
 
 def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
@@ -351,6 +367,20 @@ def test_without_a_cluster_models_that_are_named_are_served(unreachable, monkeyp
     client.app.state.models.ready = True
     opening.join(60)
     assert not opening.is_alive()
+
+
+def test_what_nobody_uses_is_forgotten(unreachable):
+    """Names that were asked for once, and models whose generations were closed."""
+    models = served_models.ServedModels(unreachable, ServeOptions(serves_models=True))
+    for name in ("no-such-index", "x" * 255):
+        with pytest.raises(EngineError):
+            models.find(f"shipped@{name}")
+    first = models._shared(encoders.load("shipped", "none"))
+    assert models._shared(encoders.load("shipped", "none")) is first
+    assert not models._opening
+    del first
+    gc.collect()
+    assert not models._encoders
 
 
 @pytest.fixture

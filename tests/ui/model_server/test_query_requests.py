@@ -15,6 +15,12 @@ WORDS = {"match": {"text": "run a function later"}}
 pytestmark = pytest.mark.engine
 
 
+def nested(times, query=WORDS):
+    for _ in range(times):
+        query = {"bool": {"must": query}}
+    return query
+
+
 @pytest.fixture(scope="module")
 def ask(opensearch_engine, attacked):
     """Send a query as the search pipeline of the index does; fields replace those that it sends."""
@@ -62,6 +68,14 @@ def test_a_query_without_words_comes_back(ask):
         assert ask(query).json() == {"query": query}
 
 
+def test_a_query_as_deep_as_it_may_be(ask):
+    assert ask(nested(98)).json()["query"] == ask(WORDS).json()["query"]
+    filters = {"bool": {"must": WORDS, "filter": nested(97)}}
+    assert ask(filters).status_code == 200
+    without = nested(99, {"match_all": {}})
+    assert ask(without).json()["query"] == without
+
+
 @pytest.mark.parametrize(
     ("query", "fields", "status", "message"),
     [
@@ -77,6 +91,11 @@ def test_a_query_without_words_comes_back(ask):
         (WORDS, {"depth": "20"}, 400, "'depth' is not of the type int"),
         (WORDS, {"signals": []}, 400, "'signals'"),
         (WORDS, {"more": 1}, 400, "exactly the fields index, models, signals, depth, query"),
+        ({"bool": {"must": ["x"]}}, {}, 400, "A clause in the 'must' of a bool is not an object"),
+        (nested(100), {}, 422, "more than 200 objects and lists inside one another"),
+        (nested(450), {}, 422, "more than 200 objects and lists inside one another"),
+        ({"match": {"text": "a " * 600_000}}, {}, 422, "The text of the query has 1,200,000 characters"),
+        (WORDS, {"index": "x" * 300}, 400, "at most 255 bytes"),
         ({"nested": {"path": "x", "query": WORDS}}, {}, 400, "cannot be taken out of 'nested'"),
     ],
 )
