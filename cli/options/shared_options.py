@@ -43,6 +43,18 @@ def check_rerankers(_context: click.Context, _option: click.Parameter, names: tu
     return names
 
 
+def token_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make --token-file, which gives the function what the file holds as `token`. `about` is its help."""
+
+    def read(_context: click.Context, _option: click.Parameter, file: Path | None) -> str | None:
+        from termweave.engine.client.credentials import from_file
+
+        return None if file is None else from_file(file, "token").strip()
+
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.option("--token-file", "token", type=kind, metavar="FILE", callback=read, help=about)
+
+
 def verb(
     name: str,
     group: click.Group | None = None,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.shared_options import check_together, verb
+from termweave.cli.options.shared_options import check_together, token_option, verb
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
     metavar="URL",
     help="Address of 'termweave serve --models', as the cluster reaches it.",
 )
-@click.option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File with the token of the model server. The cluster stores it encrypted.",
-)
+@token_option("File with the token of the model server. The cluster stores it encrypted.")
 @click.option("--mode", help="Signals and weights, as in 'termweave search'.  [default: the adopted profile, else hybrid]")
 @click.option(
     "--candidates", type=IntRange(1, 10_000), default=100, show_default=True, help="How many documents each signal gives."
@@ -50,7 +44,7 @@ def command(
     *,
     name: str,
     address: str,
-    token_file: Path | None,
+    token: str | None,
     mode: str | None,
     candidates: int,
     fallback: bool,
@@ -90,7 +84,6 @@ def command(
         gone: answers.Connect = {"schema": "termweave.connect/1", "name": name, "removed": removed}
         out.emit(gone, text)
         return
-    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
     options = ConnectOptions(
         address=address, token=token, mode=mode, candidates=candidates, fallback=fallback, documents=documents
     )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_rerankers, check_together, model_options, models_to_open, verb
+from termweave.cli.options.shared_options import (
+    check_rerankers,
+    check_together,
+    model_options,
+    models_to_open,
+    token_option,
+    verb,
+)
 from termweave.errors import UsageError
 from termweave.support import extras
 
@@ -71,12 +77,7 @@ _CONNECTIONS = 32
         help="Address of a proxy, such as 127.0.0.1: what it says in X-Forwarded-For and X-Forwarded-Proto is believed; "
         "repeatable. It needs a token.",
     ),
-    click.option(
-        "--token-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="File with the token that clients must know: at least 16 characters.",
-    ),
+    token_option("File with the token that clients must know: at least 16 characters."),
 )
 @model_options
 def command(
@@ -91,7 +92,7 @@ def command(
     host: str,
     names: tuple[str, ...],
     proxies: tuple[str, ...],
-    token_file: Path | None,
+    token: str | None,
     models: dict[str, str | None],
     settings: Settings,
     out: Output,
@@ -134,7 +135,7 @@ def command(
         port=port,
         names=names,
         proxies=proxies,
-        token=None if token_file is None else token_file.read_text(encoding="utf-8").strip(),
+        token=token,
         read_only=read_only,
         rerankers=rerankers,
         datasets=datasets,

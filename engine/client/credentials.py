@@ -109,19 +109,23 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
             )
         return secret
     if settings.password_file is not None:
-        return _from_file(settings.password_file)
+        return from_file(settings.password_file, "password")
     return None if settings.password_command is None else _from_command(settings.password_command)
 
 
-def _from_file(file: Path) -> str:
-    """The password in a file, without the line end behind it."""
+def from_file(file: Path, what: str) -> str:
+    """The password or token in a file, without the line end behind it.
+
+    Raises:
+        UsageError: The file cannot be read, or does not hold one line. `what` names it in messages.
+    """
     try:
         secret = file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"The password file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error
+        raise UsageError(f"The {what} file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error
     if not secret or "\n" in secret:
-        raise UsageError(f"The password file {file} does not hold one line.", "Write the password into it, and nothing else.")
+        raise UsageError(f"The {what} file {file} does not hold one line.", f"Write the {what} into it, and nothing else.")
     return secret
 
 

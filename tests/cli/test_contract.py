@@ -172,6 +172,15 @@ def test_bytes_that_are_not_utf8_are_a_sentence(capsys, arguments):
     assert "caf" not in said
 
 
+@pytest.mark.parametrize("arguments", [["connect", "docs"], ["serve", "docs"]])
+@pytest.mark.parametrize(("held", "said"), [(b"caf\xe9", "cannot be read: it is not UTF-8"), (b"", "does not hold one line")])
+def test_a_token_file_that_holds_no_token_is_a_sentence(capsys, tmp_path, arguments, held, said):
+    file = tmp_path / "token.txt"
+    file.write_bytes(held)
+    assert run([*arguments, "--token-file", str(file), "--url", "http://127.0.0.1:9"]) == 2
+    assert capsys.readouterr().err.startswith(f"Error: The token file {file} {said}.\n")
+
+
 def test_ids_that_are_not_utf8_are_named_by_their_line_and_nothing_is_deleted(capsys, tmp_path):
     (tmp_path / "ids.txt").write_bytes(b"a\r\ncaf\xe9\n")
     assert run(["delete", "docs", "--ids", str(tmp_path / "ids.txt"), "--yes", "--url", "http://127.0.0.1:9"]) == 1
