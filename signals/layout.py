@@ -105,7 +105,7 @@ class ApplicationFields:
 
     Attributes:
         columns: Name of a field -> what filters, counts and sorts it.
-        title: The field of the title.
+        title: The field of the title; "" if there is none.
         text: The fields of the text.
         joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
     """
@@ -168,7 +168,8 @@ class DocumentLayout:
     @property
     def text_fields(self) -> tuple[str, ...]:
         """The stored fields that title and text are read from."""
-        return ("title", "text") if self.application is None else (self.application.title, *self.application.text)
+        own = self.application
+        return ("title", "text") if own is None else (*filter(None, [own.title]), *own.text)
 
     def with_text(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """A `_source` with the entries `title` and `text`, which an application may store under other names."""

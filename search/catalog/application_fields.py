@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY
+from termweave.corpora.sources import Fields
 from termweave.engine.client.connection import quote
 from termweave.signals.layout import ApplicationFields, Column
 
@@ -31,16 +32,26 @@ _KINDS = {
 
 def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
     """The layout of a generation; for an enriched index with the fields of its application, which may have changed since."""
-    if "enriched" not in made.source:
+    if (fields := fields_read(made)) is None:
         return made.layout
     properties = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")[index]["mappings"].get("properties") or {}
     ours = set(made.source["enriched"].split()) - {"id"}
     columns = dict(_columns({name: field for name, field in properties.items() if name not in ours}))
     aliases = {name: columns[path] for name, path in _aliases(properties) if path in columns}
-    named = orjson.loads(made.source.get("fields") or "{}")
-    text = named.get("text") or [key for key in TEXT_KEYS if key != named.get("title")]
-    fields = ApplicationFields(columns | aliases, named.get("title") or TITLE_KEY, text, joined=bool(named.get("text")))
-    return replace(made.layout, application=fields)
+    return replace(made.layout, application=replace(fields, columns=columns | aliases))
+
+
+def fields_read(made: Lineage) -> ApplicationFields | None:
+    """The fields of title and text that `enrich` reads, without columns; None for an index that termweave built.
+
+    The rule is that of `corpora.formats.fields.Mapper`: a field that was named for one purpose does not serve its usual one.
+    """
+    if "enriched" not in made.source:
+        return None
+    stored = orjson.loads(made.source.get("fields") or "{}")
+    fields = Fields(stored.get("id"), stored.get("title"), tuple(stored.get("text") or ()))
+    title, *texts = ("" if key in fields.named() else key for key in (TITLE_KEY, *TEXT_KEYS))
+    return ApplicationFields({}, fields.title or title, fields.text or [*filter(None, texts)], joined=bool(fields.text))
 
 
 def _columns(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Column]]:
