@@ -57,7 +57,8 @@ def command(
     """Register the model server of NAME in OpenSearch, so that any client searches it by a plain match query.
 
     Makes a remote model NAME-query in the plugin ml-commons, a search pipeline NAME-learned and a search template NAME-learned. An
-    application adds ?search_pipeline=NAME-learned to its searches and keeps the rest. The same command, run again, changes nothing.
+    application adds ?search_pipeline=NAME-learned to its searches and keeps the rest. The same command, run again, changes nothing. The
+    ingest pipeline of --documents stays until --remove.
 
     \b
     Examples:
@@ -98,7 +99,7 @@ def command(
         "name": name,
         "pipeline": made.pipeline,
         "template": made.pipeline,
-        "ingest_pipeline": made.ingest_pipeline if documents else None,
+        "ingest_pipeline": made.ingest_pipeline if made.documents else None,
         "remote_models": list(made.model_bodies()),
         "model_server": made.address,
         "models": dict(made.models),

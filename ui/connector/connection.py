@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit
 from termweave.search.catalog import lineage
+from termweave.search.catalog.application_fields import fields_read
 from termweave.search.single_query import choose
 from termweave.ui.connector import ml_commons
-from termweave.ui.connector.parts import IndexConnection, marker, model_names
+from termweave.ui.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.search.catalog.lineage import Lineage
 
-#: The query with which a connection is tried. Every model server answers it without encoding anything.
+#: The query with which a connection is tried. The model server encodes its word.
 _TRIAL = {"match": {"text": "the"}}
+_INGEST = "ingest pipeline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class ConnectOptions:
         mode: The mode as in `termweave search`; None: the adopted profile, else hybrid.
         candidates: How many documents each signal returns.
         fallback: Whether a search whose query cannot be rewritten runs as it was sent.
-        documents: Whether an ingest pipeline encodes the documents that the application writes.
+        documents: Whether an ingest pipeline encodes the documents that the application writes. One of an earlier command stays in any case.
     """
 
     address: str
@@ -59,7 +60,7 @@ class ConnectPlan:
 
     Attributes:
         connection: The connection.
-        notes: What searches through the pipeline do not have.
+        notes: What searches through the pipeline do not have, and what stays of an earlier command.
         kept: Name of each remote model that is registered as it should be -> its id.
         outdated: Ids of remote models of earlier commands.
     """
@@ -89,6 +90,12 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
     if reranking is not None:
         notes.append(f"The server does not rerank by {reranking.name}.")
+    there = [kind for path, kind in _pipelines(name).items() if _ours(engine, path, name, kind)]
+    documents = None
+    if options.documents or _INGEST in there:
+        documents = _documents(made, name, asked=options.documents)
+    if documents is not None and not options.documents:
+        notes.append(f"The ingest pipeline {name}-documents of an earlier command stays (--remove removes it).")
     outputs = [output for output in ("weights", "dense", "dense_query") if output in made.models]
     needed = {signal.needs for signal in made.layout.signals if signal.name in mode.weights}
     connection = IndexConnection(
@@ -97,15 +104,13 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         models={output: made.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
         weights=mode.weights,
         depth=options.candidates,
-        text_fields=[*fields["title"], *fields["text"]]
-        if (fields := _fields(made))
+        text_fields=[*filter(None, [fields.title]), *fields.text]
+        if (fields := fields_read(made))
         else ["content" if "lexical" in made.signals else "*"],
-        documents=_documents(made) if options.documents else None,
+        documents=documents,
         fallback=options.fallback,
         token=options.token,
     )
-    for path, kind in _pipelines(name).items():
-        _ours(engine, path, name, kind)
     kept, outdated = {}, []
     bodies = connection.model_bodies()
     for model in model_names(name):
@@ -123,10 +128,11 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
     """Register what is missing, try it, and write the search pipeline.
 
     Raises:
-        EngineError: The cluster does not reach the model server, or it refuses. What was registered here is removed again.
+        EngineError: The cluster does not reach the model server, or it refuses. What was registered here is removed again, but for models
+            that a pipeline names or may name once the server is done: the next command uses or removes them.
     """
     connection, name = planned.connection, planned.connection.name
-    models, switched = dict(planned.kept), False
+    models, switching = dict(planned.kept), False
     try:
         for model, body in connection.model_bodies().items():
             if model not in models:
@@ -134,18 +140,18 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
         _try(engine, connection, models[f"{name}-query"])
         say(f"The cluster reaches the model server at {connection.address}.")
         engine.request("PUT", f"/_scripts/{quote(connection.pipeline)}", body=connection.template_body())
-        ingest = f"/_ingest/pipeline/{quote(connection.ingest_pipeline)}"
+        switching = True
         if connection.documents is not None:
-            engine.request("PUT", ingest, body=connection.ingest_body(models))
-            switched = True
-        elif _ours(engine, ingest, name, "ingest pipeline"):
-            engine.request("DELETE", ingest)
+            engine.request("PUT", f"/_ingest/pipeline/{quote(connection.ingest_pipeline)}", body=connection.ingest_body(models))
         path = f"/_search/pipeline/{quote(connection.pipeline)}"
         engine.request("PUT", path, body=connection.pipeline_body(models[f"{name}-query"]))
-    except BaseException:
-        if not switched:  # else a pipeline names the new models
+    except BaseException as error:
+        # Only a refusal says that the server will not write a pipeline after this, as it may after a time-out or Ctrl-C.
+        if not switching or (isinstance(error, EngineResponseError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR):
+            written = orjson.dumps([_read(engine, path) for path in _pipelines(name)]).decode()
             for model in models.keys() - planned.kept.keys():
-                ml_commons.delete(engine, models[model])
+                if models[model] not in written:
+                    ml_commons.delete(engine, models[model])
         raise
     for outdated in planned.outdated:
         ml_commons.delete(engine, outdated)
@@ -201,35 +207,47 @@ def _pipelines(name: str) -> dict[str, str]:
     return {
         f"/_search/pipeline/{learned}": "search pipeline",
         f"/_scripts/{learned}": "stored template",
-        f"/_ingest/pipeline/{quote(f'{name}-documents')}": "ingest pipeline",
+        f"/_ingest/pipeline/{quote(f'{name}-documents')}": _INGEST,
     }
 
 
-def _fields(made: Lineage) -> dict[str, list[str]]:
-    """The fields of title and text of an application's own index; empty for an index that termweave built."""
-    if "enriched" not in made.source:
-        return {}
-    named = orjson.loads(made.source.get("fields", "{}"))
-    return {"title": [named.get("title") or TITLE_KEY], "text": list(named.get("text") or TEXT_KEYS[:1])}
+def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
+    """How an ingest pipeline encodes the documents of an index.
 
-
-def _documents(made: Lineage) -> dict[str, list[str]]:
-    """The fields that an ingest pipeline encodes.
+    Args:
+        made: The lineage of the index.
+        name: Its name.
+        asked: Whether the user asked for it; else an earlier command made the pipeline.
 
     Raises:
-        UsageError: termweave writes the documents of this index itself, or a field lies inside another one.
+        UsageError: termweave writes the documents itself, a field lies inside another one, or no signal can be written so.
     """
-    fields = _fields(made)
-    if not fields:
+    without = "Leave --documents out" if asked else f"Remove the ingest pipeline by 'termweave connect {name} --remove'"
+    fields = fields_read(made)
+    if fields is None:
         raise UsageError(
-            f"termweave writes the documents of {made.name!r} itself.",
-            "Leave --documents out, and update it by 'termweave index --update'.",
+            f"termweave writes the documents of {name!r} itself.", f"{without}, and update it by 'termweave index --update'."
         )
-    if inside := [field for names in fields.values() for field in names if "." in field]:
-        raise UsageError(
-            f"{inside[0]} lies inside another field.", "Leave --documents out, and run 'termweave enrich' after changes."
-        )
-    return fields
+    enriching = f"{without}, and run 'termweave enrich' after changes."
+    if inside := [field for field in (fields.title, *fields.text) if "." in field]:
+        raise UsageError(f"{inside[0]} lies inside another field.", enriching)
+    models = {
+        signal.name: made.models[signal.needs].hash for signal in made.layout.signals if signal.needs and signal.name in ENCODED
+    }
+    if not models:
+        raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
+    return DocumentEncoding(fields, models, made.source["enriched"].split())
+
+
+def _read(engine: Engine, path: str) -> Mapping[str, Any] | None:
+    """A part as the server has it; None if it is not registered."""
+    try:
+        found: Mapping[str, Any] = engine.request("GET", path)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    return found
 
 
 def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
@@ -238,18 +256,13 @@ def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
     Raises:
         UsageError: Another program registered it.
     """
-    try:
-        found: Mapping[str, Any] = engine.request("GET", path)
-    except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return False
-        raise
-    if marker(name) not in orjson.dumps(found).decode():
+    found = _read(engine, path)
+    if found is not None and marker(name) not in orjson.dumps(found).decode():
         raise UsageError(
             f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
             "Rename it: termweave does not replace the parts of others.",
         )
-    return True
+    return found is not None
 
 
 def _try(engine: Engine, connection: IndexConnection, model: str) -> None:

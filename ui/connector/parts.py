@@ -23,31 +23,72 @@ from termweave.search.retrieval.server_fusion import normalisation
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.signals.layout import ApplicationFields
+
 #: Stored numbers, which an application does not read.
 _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
 #: Seconds that the server waits for a connection to the model server, and for its answer (3.6.0 counts seconds).
 _CONNECT, _READ = 1, 10
 #: IndexConnections that a node keeps to the model server: ml-commons refuses searches beyond them.
 _CONNECTIONS = 100
+#: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
+ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
 #: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
 _TEXT, _BATCH = "termweave_text", 16
-#: Makes the text of `Document.content`: the title, ". ", and the texts, each on a line of its own.
-_JOIN = f"""\
-String joined(Map document, List fields, String between) {{
-  StringJoiner texts = new StringJoiner(between);
-  for (field in fields) {{
-    def value = document.get(field);
-    if (value instanceof String && !value.trim().isEmpty()) {{ texts.add(value); }}
+#: Takes out what a document holds of an earlier encoding, gives it the id that searches order by, and makes the text of
+#: `Document.content` of what `engine.index_source.entries` and `corpora.formats.fields.Mapper` read. (A fraction below .001 or from ten
+#: million on is written otherwise than there.) A document with an object in the place of a text gets no numbers: `enrich` cannot read it.
+_PREPARE = f"""\
+String textOf(def value, String line) {{
+  if (value == null) {{ return ''; }}
+  if (value instanceof Map) {{ throw new IllegalArgumentException('an object'); }}
+  if (!(value instanceof List)) {{ return value.toString(); }}
+  StringJoiner lines = new StringJoiner(line);
+  for (each in value) {{
+    String text = textOf(each, line);
+    if (!text.isEmpty()) {{ lines.add(text); }}
   }}
-  return texts.toString();
+  return lines.toString();
 }}
-StringJoiner whole = new StringJoiner('. ');
-String title = joined(ctx, params.title, '. ');
-String text = joined(ctx, params.text, params.line);
-if (!title.isEmpty()) {{ whole.add(title); }}
-if (!text.isEmpty()) {{ whole.add(text); }}
-if (whole.length() > 0) {{ ctx.{_TEXT} = whole.toString(); }}
+boolean isBlank(String text) {{
+  return text.chars().allMatch(each -> Character.isWhitespace(each) || Character.isSpaceChar(each));
+}}
+for (field in params.written) {{ ctx.remove(field); }}
+if (ctx.id == null) {{
+  if (ctx._id == null) {{ ctx._id = UUID.randomUUID().toString(); }}
+  ctx.id = ctx._id;
+}}
+try {{
+  String title = textOf(ctx[params.title], params.line);
+  List texts = new ArrayList();
+  for (field in params.text) {{
+    if (ctx.containsKey(field)) {{
+      texts.add(ctx[field]);
+      if (!params.joined) {{ break; }}
+    }}
+  }}
+  String text = textOf(texts, params.line);
+  StringJoiner whole = new StringJoiner('. ');
+  if (!isBlank(title)) {{ whole.add(title); }}
+  if (!isBlank(text)) {{ whole.add(text); }}
+  if (whole.length() > 0) {{ ctx.{_TEXT} = whole.toString(); }}
+}} catch (IllegalArgumentException unreadable) {{ }}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentEncoding:
+    """How an ingest pipeline encodes documents.
+
+    Attributes:
+        fields: The application's fields of title and text.
+        models: Name of a signal whose numbers documents get -> hash of its model.
+        written: The fields that `enrich` writes.
+    """
+
+    fields: ApplicationFields
+    models: Mapping[str, str]
+    written: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +98,11 @@ class IndexConnection:
     Attributes:
         name: Name of the index.
         address: Address of the model server, as the cluster reaches it.
-        models: Output of the encoder -> hash of the model that the index was built with. The model server refuses others.
+        models: Output of the encoder that queries need -> hash of the model that the index was built with. The model server refuses others.
         weights: Name of a signal -> its weight.
         depth: How many documents each signal returns.
         text_fields: Fields that the template names, for a search that falls back to BM25.
-        documents: "title" and "text" -> fields of the application that are encoded; None: documents get no numbers.
+        documents: How documents are encoded; None: not at all.
         fallback: Whether a search whose query cannot be rewritten runs as it was sent.
         token: What the model server asks for; None: nothing.
     """
@@ -72,7 +113,7 @@ class IndexConnection:
     weights: Mapping[str, float]
     depth: int
     text_fields: Sequence[str]
-    documents: Mapping[str, Sequence[str]] | None = None
+    documents: DocumentEncoding | None = None
     fallback: bool = False
     token: str | None = None
 
@@ -86,16 +127,12 @@ class IndexConnection:
         """Name of the ingest pipeline."""
         return f"{self.name}-documents"
 
-    def models_of_documents(self) -> list[str]:
-        """The signals whose numbers documents get; none without `documents`."""
-        return [] if self.documents is None else [name for name in ("weights", "dense") if name in self.models]
-
     def model_bodies(self) -> dict[str, dict[str, Any]]:
         """The registration of each remote model, by its name, with its connector. A token is encrypted by the server."""
         query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.depth}
         bodies = {f"{self.name}-query": self._remote("query", query, "query")}
-        for signal in self.models_of_documents():
-            request = {"model": f"{self.models[signal]}@{self.name}", "input_type": "document"}
+        for signal, model in self.documents.models.items() if self.documents else ():
+            request = {"model": f"{model}@{self.name}", "input_type": "document"}
             endpoint = {"weights": "sparse", "dense": "embeddings"}[signal]
             bodies[f"{self.name}-{signal}"] = self._remote(endpoint, request, "input")
         return {name: self._described(name, body) for name, body in bodies.items()}
@@ -138,17 +175,23 @@ class IndexConnection:
         return {**body, "name": name, "description": description, "connector": connector}
 
     def ingest_body(self, models: Mapping[str, str]) -> dict[str, Any]:
-        """The ingest pipeline: the text that the build would encode, its numbers, and the text away again.
+        """The ingest pipeline: the id and the text that `enrich` would encode, its numbers, and the text away again.
 
         Args:
             models: Name of a remote model -> its id.
         """
         assert self.documents is not None
-        source = {"lang": "painless", "source": _JOIN, "params": {"line": "\n", **self.documents}}
+        fields = self.documents.fields
+        params = {
+            "title": fields.title,
+            "text": list(fields.text),
+            "joined": fields.joined,
+            "written": list(self.documents.written),
+        }
+        source = {"lang": "painless", "source": _PREPARE, "params": {"line": "\n", **params}}
         processors: list[dict[str, Any]] = [{"script": source}]
-        kinds = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
-        for signal in self.models_of_documents():
-            kind, field = kinds[signal]
+        for signal in self.documents.models:
+            kind, field = ENCODED[signal]
             model = models[f"{self.name}-{signal}"]
             processors.append({kind: {"model_id": model, "field_map": {_TEXT: field}, "batch_size": _BATCH}})
         processors.append({"remove": {"field": _TEXT, "ignore_missing": True}})
@@ -181,7 +224,9 @@ class IndexConnection:
 
         It cannot name the pipeline: the server ignores that in a template (3.6.0), so that the request has to.
         """
-        query = f'{{"multi_match": {{"query": "{{{{query}}}}", "fields": {json.dumps(list(self.text_fields))}}}}}'
+        query = (
+            f'{{"multi_match": {{"query": "{{{{query}}}}", "fields": {json.dumps(list(self.text_fields))}, "lenient": true}}}}'
+        )
         pages = '"size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}'
         source = f'"_source": {{"excludes": {json.dumps(_NUMBERS)}}}'
         text = f'{{{{! {marker(self.name)} }}}}{{{source}, "query": {query}, {pages}}}'

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from termweave.errors import TermweaveError
+from termweave.engine import Engine
+from termweave.errors import EngineError, EngineUnreachable, TermweaveError
 from termweave.search import Index
 from termweave.ui.connector import connection, ml_commons
 from termweave.ui.connector.connection import ConnectOptions
+from termweave.ui.connector.parts import model_names
 
 from .conftest import DOCUMENTS, answering, serving
 
@@ -172,15 +175,125 @@ def test_documents_of_an_application_get_the_numbers_of_the_build(termweave, fre
         assert not ml_engine.request("POST", f"/{fresh}/_bulk", params=params, body=body)["errors"]
         assert next(iter(search(fresh, "read archives"))) == "zip"
         before = {key: ml_engine.request("GET", f"/{fresh}/_doc/{key}")["_source"] for key in written}
-        assert before["blank"] == written["blank"]
+        assert before["blank"] == {**written["blank"], "id": "blank"}
         assert not any("termweave_text" in source for source in before.values())
-        termweave("connect", fresh, "--model-server", url)  # without --documents: the ingest pipeline goes
-        with pytest.raises(TermweaveError, match="404"):
-            ml_engine.request("GET", f"/_ingest/pipeline/{fresh}-documents")
-        assert ml_commons.models(ml_engine, f"{fresh}-weights") == []
+    assert_numbers_of_enrich(termweave, ml_engine, fresh, before)
+
+
+def assert_numbers_of_enrich(termweave, engine, name, before):
+    """Enrich, and compare what documents had before. A document without text has no numbers."""
+    termweave("enrich", name)
+    for key, source in before.items():
+        after = engine.request("GET", f"/{name}/_doc/{key}")["_source"]
+        assert after["id"] == source["id"] == key
+        assert after.get("weights") == source.get("weights")
+        assert after.get("vector") == pytest.approx(source.get("vector"), abs=1e-6)
+        assert "encoding_digest" in after.keys() - source.keys()
+
+
+@pytest.fixture
+def enriched(fresh, termweave, ml_engine):
+    """An index of an application with texts in `body` and `content`, which is enriched without naming fields."""
+    ml_engine.request("PUT", f"/{fresh}", body={"settings": {"index.knn": True}})
+    for key, text in DOCUMENTS.items():
+        ml_engine.request("PUT", f"/{fresh}/_doc/{key}", body={"title": key, "body" if key == "csv" else "content": text})
+    ml_engine.request("POST", f"/{fresh}/_refresh")
     termweave("enrich", fresh)
-    for key in ("zip", "untitled"):
-        after = ml_engine.request("GET", f"/{fresh}/_doc/{key}")["_source"]
-        assert after["weights"] == before[key]["weights"]
-        assert after["vector"] == pytest.approx(before[key]["vector"], abs=1e-6)
-        assert "vector_fp16" in after.keys() - before[key].keys()
+    return fresh
+
+
+def ingest(engine, name, document, key=None):
+    """Write a document as an application does; return its id and what the server stores."""
+    method, path = ("PUT", f"/{name}/_doc/{key}") if key else ("POST", f"/{name}/_doc")
+    made = engine.request(method, path, params={"pipeline": f"{name}-documents", "refresh": True}, body=document)["_id"]
+    return made, engine.request("GET", f"/{name}/_doc/{made}")["_source"]
+
+
+def test_fields_of_usual_names(termweave, enriched, search, ml_engine):
+    with serving(ml_engine.url, enriched) as url:
+        termweave("connect", enriched, "--model-server", url, "--documents", "--fallback")
+        written = [
+            ingest(ml_engine, enriched, {"title": "zip", "content": "Read and write ZIP archives."}),
+            ingest(ml_engine, enriched, {"body": ["Compress data", "with gzip."]}, "gzip"),
+            ingest(ml_engine, enriched, {"title": 7, "contents": "Taken.", "content": "Not taken."}, "first"),
+            ingest(ml_engine, enriched, {"title": " "}, "blank"),
+        ]
+        zipped = written[0][0]
+        assert all("weights" in source and "vector" in source for _, source in written[:3])
+        # termweave finds them before the next enrichment; an earlier encoding that an application writes back is replaced
+        index = Index.open(ml_engine, enriched)
+        for mode in ("weights", "dense", "hybrid"):
+            assert index.search("read archives", mode=mode)[0].id == zipped
+        changed = {**written[1][1], "body": "Count words in files.", "vector_fp16": "stale"}
+        written[1] = ingest(ml_engine, enriched, changed, "gzip")
+        assert "vector_fp16" not in written[1][1]
+        assert index.search("count words in files", mode="dense")[0].id == "gzip"
+    body = {"id": f"{enriched}-learned", "params": {"query": "archives"}}
+    answer = ml_engine.request(
+        "POST", f"/{enriched}/_search/template", params={"search_pipeline": f"{enriched}-learned"}, body=body
+    )
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [zipped]  # by BM25: the model server has ended
+    assert_numbers_of_enrich(termweave, ml_engine, enriched, dict(written))
+
+
+def test_the_ingest_pipeline_stays_and_has_all_signals(termweave, enriched, ml_engine):
+    with serving(ml_engine.url, enriched) as url:
+        connect = ("connect", enriched, "--model-server", url, "--json")
+        assert json.loads(termweave(*connect))["ingest_pipeline"] is None
+        termweave(*connect, "--mode", "weights", "--documents")
+        assert ingest(ml_engine, enriched, {"body": "words"})[1].keys() >= {"weights", "vector"}
+        for mode in ("dense", "hybrid"):
+            for options in (("--plan",), ()):
+                said = json.loads(termweave(*connect, "--mode", mode, *options))
+                assert said["ingest_pipeline"] == f"{enriched}-documents"
+                assert any("stays (--remove removes it)" in note for note in said["notes"])
+            assert ingest(ml_engine, enriched, {"body": "words"})[1].keys() >= {"weights", "vector"}
+            assert len(ml_commons.models(ml_engine, f"{enriched}-weights")) == 1
+    termweave("enrich", enriched, "--remove", "--yes")
+    ml_engine.request("PUT", f"/{enriched}/_doc/inner", params={"refresh": True}, body={"about": {"text": "words"}})
+    termweave("enrich", enriched, "--text-field", "about.text")
+    refused = termweave("connect", enriched, status=2)
+    assert "about.text lies inside another field" in refused
+    assert f"'termweave connect {enriched} --remove'" in refused
+    termweave("connect", enriched, "--remove")
+    with pytest.raises(TermweaveError, match="404"):
+        ml_engine.request("GET", f"/_ingest/pipeline/{enriched}-documents")
+
+
+@pytest.mark.parametrize("part", ["/_ingest/pipeline/", "/_search/pipeline/"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineUnreachable("The server did not answer.", "Wait.")])
+def test_models_that_a_pipeline_may_name_stay(termweave, enriched, search, ml_engine, monkeypatch, part, error):
+    """The server does what it was asked for, but the command does not hear of it."""
+    request = Engine.request
+
+    def lost(self, method, path, **given):
+        answer = request(self, method, path, **given)
+        if method == "PUT" and path.startswith(part):
+            raise error
+        return answer
+
+    with serving(ml_engine.url, enriched) as url:
+        documents = part == "/_ingest/pipeline/"
+        termweave("connect", enriched, "--model-server", url, *(["--documents"] if documents else []))
+        planned = connection.plan(ml_engine, enriched, ConnectOptions(address=url, candidates=50, token="never asked for"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Engine, "request", lost)
+            with pytest.raises(type(error)):
+                connection.connect(ml_engine, planned)
+        assert search(enriched, {"match": {"body": "words"}})
+        if documents:
+            assert "weights" in ingest(ml_engine, enriched, {"body": "words"})[1]
+        termweave("connect", enriched, "--model-server", url)
+        for name in model_names(enriched):
+            assert len(ml_commons.models(ml_engine, name)) == (documents or name == f"{enriched}-query")
+
+
+def test_a_refused_pipeline_leaves_no_models(enriched, ml_engine):
+    with serving(ml_engine.url, enriched) as url:
+        planned = connection.plan(ml_engine, enriched, ConnectOptions(address=url, documents=True))
+        # The server refuses weights of this kind; the ingest pipeline is written before that.
+        broken = replace(planned.connection, weights={"weights": -1.0, "dense": 0.5})
+        with pytest.raises(EngineError, match="weight"):
+            connection.connect(ml_engine, replace(planned, connection=broken))
+        assert ml_commons.models(ml_engine, f"{enriched}-query") == []
+        assert "weights" in ingest(ml_engine, enriched, {"body": "words"})[1]
