@@ -106,7 +106,7 @@ def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
     first = []
     for number, document in enumerate(pinned):
         place = ranked.get(document, Place(document, 0.0))
-        lift = RerankShare("pin", top + len(pinned) - number - place.score, lambda number=number: {"pinned": number + 1})
+        lift = RerankShare("pin", top + len(pinned) - number - place.score, partial(dict, pinned=number + 1))
         first.append(Place(document, place.score + lift.share, place.signals, (*place.reranked, lift)))
     return [*first, *(place for place in places if place.id not in set(pinned))]
 

@@ -110,6 +110,8 @@ def _words(name: str, body: Any) -> str | None:
     """The text of a query of words; None if it has none."""
     if name == "match":
         body = next(iter(body.values()), None) if isinstance(body, dict) else None
+    if isinstance(body, dict) and str(body.get("type", "")).startswith("phrase"):
+        return None  # a multi_match of phrases asks for exactly these words in this order
     words = body.get("query") if isinstance(body, dict) else body if name == "match" else None
     return words if isinstance(words, str) else None
 

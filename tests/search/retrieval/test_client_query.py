@@ -122,5 +122,6 @@ def test_words_that_cannot_be_taken_out_are_refused(query, message):
 
 
 def test_text_that_looks_like_a_query_is_text():
+    assert read({"multi_match": {"query": "parse json", "type": "phrase", "fields": ["text"]}}) is None
     assert read({"term": {"title": "a match is found"}}) is None
     assert read({"nested": {"path": "x", "query": {"term": {"x.kind": "match"}}}}) is None
