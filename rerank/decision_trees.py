@@ -137,7 +137,9 @@ class DecisionTrees:
             for node in own[~leaf].tolist():  # a child comes behind its parent
                 depth[[tree.left[node], tree.right[node]]] = depth[node] + 1
             deepest = max(deepest, int(depth.max()))
-        return _Walk(roots, *map(np.concatenate, (column, threshold, children, value)), deepest)
+        return _Walk(
+            roots, np.concatenate(column), np.concatenate(threshold), np.concatenate(children), np.concatenate(value), deepest
+        )
 
 
 @dataclass(frozen=True)
