@@ -60,10 +60,12 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
     for metadata in ("none", ""):
         if metadata == "" and not index.layout.types:
             continue
-        each = METHOD.settings({"index": name, "metadata": metadata})
+        each = METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata})
         judged = feature_ranker.gather(index, dataset, mode, each, lambda *_: None)
         found = [
-            feature_ranker.cross_validate(judged, METHOD.settings({"index": name, "metadata": metadata, "seed": seed})).values
+            feature_ranker.cross_validate(
+                judged, METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata, "seed": seed})
+            ).values
             for seed in range(seeds)
         ]
         columns.append((np.mean(found, axis=0), [float(values.mean()) for values in found]))
@@ -80,7 +82,9 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
         whole = columns[-1][0].mean()
         for part in judged.parts:
             without = [
-                feature_ranker.cross_validate(judged.without(part), METHOD.settings({"index": name, "seed": seed})).values.mean()
+                feature_ranker.cross_validate(
+                    judged.without(part), METHOD.settings({"candidates_from": f"index:{name}", "seed": seed})
+                ).values.mean()
                 for seed in range(seeds)
             ]
             lines.append(f"| without {part} | | | | | | {np.mean(without):.4f} ({np.mean(without) - whole:+.4f}) | |")

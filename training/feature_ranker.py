@@ -46,6 +46,8 @@ MEASURE = "nDCG@10"
 #: Fewest questions that can be trained on: with fewer a fold has hardly any.
 FEWEST = 20
 _NONE = "none"
+#: Most frequent texts of a metadata entry that are features; parts of the questions in cross-validation; leaves of a tree; fewest rows in one.
+_TEXTS, _FOLDS, _LEAVES, _LEAST = 20, 5, 15, 50
 #: Names of features that belong to a query or the score so far, and no part.
 _GENERAL = ("score", "rank", "terms")
 
@@ -157,12 +159,12 @@ def gather(
             "Judge more questions, or name a split with more.",
         )
     types = _types(index.layout.types, settings.metadata)
-    signals = list(settings.signals) or [name for name in index.signals if name != "learned"]
+    signals = [name for name in index.signals if name != "learned"]
     plain = FeatureRecorder(features.FeatureReader(tuple(features.names(signals, types, {})), types), settings.candidates)
     needs = {*plain.needs, *(METADATA + name for name in types)}
     fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs)
     found = list(fetcher.candidates([query.text for query in queries], progress))
-    values = _values(found, types, settings.values)
+    values = _values(found, types)
     names = tuple(features.names(signals, types, values))
     recorder = replace(plain, reader=features.FeatureReader(names, types, now=datetime.now(UTC)))
     kept = []
@@ -198,7 +200,7 @@ def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]
     return {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
 
 
-def _values(found: Sequence[Candidates], types: Mapping[str, str], most: int) -> dict[str, list[str]]:
+def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
     """The texts of each keyword entry that most candidates have; those of one candidate in a hundred at least."""
     counts: dict[str, Counter[str]] = {name: Counter() for name, kind in types.items() if kind == "keyword"}
     for each in found:
@@ -206,7 +208,7 @@ def _values(found: Sequence[Candidates], types: Mapping[str, str], most: int) ->
             for name, counter in counts.items():
                 counter.update(set(metadata.get(name, ())))
     least = sum(len(each.metadata) for each in found) / 100
-    return {name: [value for value, count in counter.most_common(most) if count >= least] for name, counter in counts.items()}
+    return {name: [value for value, count in counter.most_common(_TEXTS) if count >= least] for name, counter in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -234,11 +236,11 @@ def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) 
     """Train on all folds but one, and measure that one, for each."""
     numbers = list(range(len(judged.questions)))
     random.Random(settings.seed).shuffle(numbers)  # noqa: S311 - a draw, not a secret
-    folds = [numbers[at :: settings.folds] for at in range(settings.folds)]
-    steps = [*range(_EVERY, settings.trees, _EVERY), settings.trees]
+    folds = [numbers[at::_FOLDS] for at in range(_FOLDS)]
+    steps = [*range(_EVERY, settings.steps, _EVERY), settings.steps]
     scores: list[list[NDArray[np.float64]]] = [[np.zeros(len(rows)) for rows in judged.rows] for _ in steps]
     for fold in folds:
-        booster = _fit(judged, [number for number in numbers if number not in set(fold)], settings, settings.trees)
+        booster = _fit(judged, [number for number in numbers if number not in set(fold)], settings, settings.steps)
         for number in fold:
             if len(judged.rows[number]):
                 for at, step in enumerate(steps):
@@ -267,8 +269,8 @@ def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRa
     parameters = {
         "objective": "lambdarank",
         "learning_rate": settings.rate,
-        "num_leaves": settings.leaves,
-        "min_data_in_leaf": min(settings.least, max(1, len(rows) // 20)),
+        "num_leaves": _LEAVES,
+        "min_data_in_leaf": min(_LEAST, max(1, len(rows) // 20)),
         "label_gain": [2**grade - 1 for grade in range(min(highest, 30) + 1)] if highest <= 30 else list(range(highest + 1)),
         "lambdarank_truncation_level": 20,
         "bagging_fraction": 0.8,
@@ -349,32 +351,27 @@ def train(
         UsageError: No index is named, LightGBM is not installed, or the index has no such signal or entry.
         InputError: There are too few questions, or the file of trees cannot be used.
     """
-    if not settings.index:
-        raise UsageError("ltr reranks the search of an index, and none is named.", "Name it: --set index=NAME.")
-    if find_spec("lightgbm") is None and not settings.trees_of:
+    kind, _, name = settings.candidates_from.partition(":")
+    if kind != "index" or not name:
+        raise UsageError("ltr reranks the search of an index, and none is named.", "Name it: --set candidates_from=index:NAME.")
+    if find_spec("lightgbm") is None and not settings.start:
         raise UsageError("Training a feature ranker needs lightgbm.", f"Install it: {install('ltr')}.")
     dataset = corpora.open_dataset(_with_split(spec))
     with connect(machine_settings.load()) as server:
-        index = Index.pinned(server, settings.index)
-        mode, _ = index.choose(settings.mode or None, "none")
+        index = Index.pinned(server, name)
+        mode, _ = index.choose(None, "none")
         judged = gather(index, dataset, mode, settings, lambda done, total: progress(done, total, "searching"))
     say(
         f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
     )
     start = judged.figures()
-    if settings.letor:
+    if "letor" in settings.outputs:
         atomic_files.write(out / "letor.txt", letor(judged).encode())
-    if settings.trees_of:
-        content, measured = _foreign(Path(settings.trees_of), judged)
+    if settings.start:
+        content, measured = _foreign(Path(settings.start), judged)
     else:
         measured = cross_validate(judged, settings)
         content = fit(judged, settings, measured.trees)
-    without = {}
-    if settings.parts and not settings.trees_of:
-        for number, part in enumerate(judged.parts, 1):
-            progress(number, len(judged.parts), "cross-validating without a part")
-            without[part] = float(cross_validate(judged.without(part), settings).values.mean())
-            say(f"without {part}: {MEASURE} {without[part]:.4f} ({without[part] - measured.values.mean():+.4f})")
     from termweave.training.run import TrainingResult  # noqa: PLC0415 - it loads this module
 
     lexical = _alone(judged, "lexical.rank")
@@ -392,11 +389,10 @@ def train(
         "default": not (measured.values.mean() < lexical.mean() and p < 0.05),
     }
     about = {
-        "index": settings.index,
+        "index": name,
         "generation": index.generation,
         "mode": mode.name,
         "dataset": f"{dataset.name}:{dataset.split}",
-        "without": without,
     }
     manifest = write(out, content, judged, mode, about, figures)
     return TrainingResult(folder=out, hash=manifest.hash, parity={}, ndcg={}, **figures)
@@ -430,7 +426,7 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
     if len(trees.features) != len(judged.features):
         raise InputError(
             f"The trees in {file} are of {len(trees.features)} features, and this search has {len(judged.features)}.",
-            "Train them on a letor.txt of the same index and settings (--set letor=true).",
+            "Train them on a letor.txt of the same index and settings (--set outputs=trees,letor).",
         )
     values = judged.figures([trees.scores(rows) if len(rows) else np.zeros(0) for rows in judged.rows])
     count, history = len(trees.trees), (float(judged.figures().mean()), float(values.mean()))

@@ -62,7 +62,23 @@ def model(opensearch_engine, folder, built, tmp_path_factory, module_patch):
     """The folder of a trained model, by the command line."""
     module_patch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     out = tmp_path_factory.mktemp("models") / "by-votes"
-    assert run(["train", "ltr", str(folder), "--out", str(out), "--set", f"index={built}", "--set", "trees=60", "--quiet"]) == 0
+    assert (
+        run(
+            [
+                "train",
+                "ltr",
+                str(folder),
+                "--out",
+                str(out),
+                "--set",
+                f"candidates_from=index:{built}",
+                "--set",
+                "steps=60",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return out
 
 
@@ -105,7 +121,7 @@ def test_pages_hold_every_document_once(index, model):
 def test_training_sees_what_a_search_sees(opensearch_engine, index, built, folder, model):
     """The features of training, scored by the model, give the order of a search."""
     opened = Index.open(opensearch_engine, built)
-    settings = METHOD.settings({"index": built})
+    settings = METHOD.settings({"candidates_from": f"index:{built}"})
     mode, _ = opened.choose(None, "none")
     judged = feature_ranker.gather(opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None)
     trees = open_feature_ranker(str(model), "").trees
@@ -144,7 +160,7 @@ def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, buil
     )
     opened = Index.open(opensearch_engine, built)
     mode = opened.mode("lexical")
-    settings = METHOD.settings({"index": built, "signals": "lexical"})
+    settings = METHOD.settings({"candidates_from": f"index:{built}"})
     judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     at = judged.questions.index("nothing")
     assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
@@ -161,20 +177,17 @@ def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
     rows = [f"{topic}\t{topic}-{number}\t{draw.randint(0, 1)}\n" for topic in TOPICS for number in range(10)]
     (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
     opened = Index.open(opensearch_engine, built)
-    settings = METHOD.settings({"index": built, "trees": 40})
+    settings = METHOD.settings({"candidates_from": f"index:{built}", "steps": 40})
     mode, _ = opened.choose(None, "none")
     judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
     assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
 
 
-def test_parts_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
+def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     out = tmp_path / "parts"
-    command = ["train", "ltr", str(folder), "--set", f"index={index.name}", "--set", "trees=20", "--json"]
-    assert run([*command, "--out", str(out), "--set", "parts=true", "--set", "letor=true", "--set", "signals=weights,dense"]) == 0
-    without = json.loads((out / "termweave.json").read_text())["training"]["without"]
-    assert without.keys() == {"weights", "dense", "vectors", "metadata.votes", "metadata.kind"}
-    assert min(without, key=without.get) == "metadata.votes"
+    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=20", "--json"]
+    assert run([*command, "--out", str(out), "--set", "outputs=trees,letor"]) == 0
     capsys.readouterr()
 
     xgboost = pytest.importorskip("xgboost")
@@ -194,12 +207,12 @@ def test_parts_letor_and_trees_of_others(index, folder, model, tmp_path, capsys)
     )
     trained.save_model(tmp_path / "theirs.json")
     theirs = tmp_path / "theirs"
-    same = ["--set", "signals=weights,dense", "--set", f"trees_of={tmp_path / 'theirs.json'}"]
+    same = ["--set", f"start={tmp_path / 'theirs.json'}"]
     assert run([*command, "--out", str(theirs), *same]) == 0
     assert json.loads(capsys.readouterr().out)["dev"] > 0.9  # measured on what it was trained on
     hits = index.search("cacola module", rerank=f"ltr@{theirs}", k=2)
     assert all(hit.id.startswith("cacola") for hit in hits)
-    assert run([*command, "--out", str(tmp_path / "other"), *same[2:]]) == 1
+    assert run([*command, "--out", str(tmp_path / "other"), *same, "--set", "metadata=none"]) == 1
     assert "are of" in capsys.readouterr().err
 
 
@@ -210,12 +223,11 @@ def test_mistakes_are_said_in_a_sentence(index, folder, model, tmp_path, capsys,
         return capsys.readouterr().err
 
     assert "none is named" in refused(folder)
-    assert "index" in refused(folder, "--set", "index=not-there")
-    named = ("--set", f"index={index.name}")
+    assert "index" in refused(folder, "--set", "candidates_from=index:not-there")
+    named = ("--set", f"candidates_from=index:{index.name}")
     assert "has no plan" in refused(folder, *named, "--plan")
     assert "no typed metadata entry 'price'" in refused(folder, *named, "--set", "metadata=price")
-    assert "splade" in refused(folder, *named, "--set", "signals=splade")
-    assert "cannot be used" in refused(folder, *named, "--set", f"trees_of={folder / 'corpus.jsonl'}")
+    assert "cannot be used" in refused(folder, *named, "--set", f"start={folder / 'corpus.jsonl'}")
     few = tmp_path / "few"
     few.mkdir()
     (few / "qrels").mkdir()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from termweave.declared_settings import LARGEST, Setting
+from termweave.declared_settings import Setting
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import TrainingMethod
 from termweave.training.methods.parameters import PRESET, ParameterRecord
@@ -33,34 +33,26 @@ class FeatureRankerParameters(ParameterRecord):
     heading: ClassVar[str] = "Of ltr"
     family: ClassVar[str] = _FAMILY
     preset: Annotated[Literal["default"], PRESET] = "default"
-    index: Annotated[str, Setting("The live index whose search the model reranks. It must be given.")] = ""
-    mode: Annotated[str, Setting("Mode of the first stage; empty: the default search of the index, without its rerankers.")] = ""
-    candidates: Annotated[int, Setting("Best documents of the first stage that are reranked."), Ge(5), Le(1000)] = 100
-    signals: Annotated[
-        tuple[str, ...], Setting("Signals whose scores are features, searched in addition where the mode lacks them; empty: all.")
-    ] = ()
+    candidates_from: Annotated[
+        str,
+        Setting(
+            "The live index whose search the model reranks, in its default mode without rerankers: index:NAME. It must be given."
+        ),
+    ] = ""
+    candidates: Annotated[int, Setting("Best documents of that search that are reranked."), Ge(5), Le(1000)] = 100
     metadata: Annotated[
         tuple[str, ...],
         Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none."),
     ] = ()
-    values: Annotated[int, Setting("Most frequent texts of a metadata entry that become features."), Ge(0), Le(1000)] = 20
-    trees: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
-    leaves: Annotated[int, Setting("Leaves of a tree."), Ge(2), Le(256)] = 15
+    steps: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
     rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
-    least: Annotated[int, Setting("Fewest candidates in a leaf."), Ge(1), Le(LARGEST)] = 50
-    folds: Annotated[int, Setting("Parts of the questions in cross-validation."), Ge(2), Le(20)] = 5
-    parts: Annotated[
-        bool,
-        Setting(
-            "Cross-validate again without each signal, each metadata entry and the vectors, to see what each of them brings."
-        ),
-    ] = False
-    letor: Annotated[bool, Setting("Write the features as letor.txt, in the format of SVMrank, for other tools.")] = False
-    trees_of: Annotated[
+    outputs: Annotated[
+        Literal["trees", "trees,letor"],
+        Setting("With letor the features are written as letor.txt, too, in the format of SVMrank, for other tools."),
+    ] = "trees"
+    start: Annotated[
         str,
-        Setting(
-            "File of trees that LightGBM or XGBoost made of letor.txt (XGBoost: as JSON): nothing is trained, these are measured."
-        ),
+        Setting("File of trees that LightGBM or XGBoost (as JSON) made of letor.txt: nothing is trained, these are measured."),
     ] = ""
     seed: Annotated[int, Setting("The same seed gives the same model."), Ge(0), Le(2**31 - 1)] = 0
     reading: Mapping[str, Any] = field(default_factory=dict)

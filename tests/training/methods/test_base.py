@@ -16,6 +16,10 @@ from termweave.training.methods import base
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "methods.1.json"
 
 
+#: The methods that train with torch, which share parameters of the loop.
+TORCH = [name for name in base.names() if base.get(name).run is None]
+
+
 @pytest.mark.parametrize("name", base.names())
 def test_defaults_pass_their_own_checks(name):
     method = base.get(name)
@@ -31,7 +35,7 @@ def test_all_methods_together_have_at_most_eighty_parameters():
     assert len({name for method in base.names() for name in settings_of(base.get(method).parameters)}) <= 80
 
 
-@pytest.mark.parametrize("name", base.names())
+@pytest.mark.parametrize("name", TORCH)
 def test_what_is_gone_says_what_to_do_instead(name):
     method = base.get(name)
     gone = {each: advice for owner in method.parameters.__mro__ for each, advice in vars(owner).get("gone", {}).items()}
@@ -84,7 +88,7 @@ def test_mistakes_are_named(method, given, said):
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("name", base.names())
+@pytest.mark.parametrize("name", TORCH)
 def test_epochs_are_passes_over_the_questions(name):
     settings = base.get(name).settings({"epochs": 3, "batch": 8, "steps": 7})
     assert settings.steps_of(100) == 38  # 3 * 100 / 8
