@@ -124,8 +124,8 @@ def train(
                 return own
             data = parts(spec, settings, out, say)
             trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
-        except BaseException:  # also Ctrl-C, which the user may press to correct a setting
-            if _release(out, new=new):
+        except BaseException as stopped:  # also Ctrl-C, which the user may press to correct a setting
+            if _release(out, new=new) and isinstance(stopped, KeyboardInterrupt):
                 say(f"Stopped before the first checkpoint: {out} holds nothing of this run, and the same command begins it anew.")
             raise
         return _finish(method, data, settings, out, trained, say)

@@ -146,7 +146,9 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     index = tw.connect(opensearch_engine.url).index(name)
     dataset = corpora.open_dataset(folder)
     report = tuning.tune(index, dataset)
-    assert tuning.tune(index, dataset) == report  # nothing is left to chance
+    again = tuning.tune(index, dataset)  # nothing is left to chance but the time
+    at = {"at": report.profile.fitted["at"]}
+    assert replace(again, profile=replace(again.profile, fitted={**again.profile.fitted, **at})) == report
     assert report.fitted + report.held_out == 60
     assert report.low <= report.gain <= report.high
     assert report.gain == pytest.approx(report.figures["tuned"] - report.figures["default"])
