@@ -234,7 +234,7 @@ def read_until(process, text):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("stage", ["Training fectek", "stage: sending", "Choosing", "Timing"])
+@pytest.mark.parametrize("stage", ["Training fectek", "stage: Indexing", "Choosing", "Timing"])
 def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
     with start() as process:
         read_until(process, stage)
