@@ -133,7 +133,7 @@ def prepare(
         if need.startswith(METADATA) and (name := need.removeprefix(METADATA)) not in generation.layout.types:
             raise UsageError(
                 f"The reranker reads the metadata entry {name!r}, and the index {generation.lineage.name!r} has no typed entry of that name.",
-                "Use --rerank none, or train the ranker again on this index.",
+                "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
             )
     capabilities = engine.capabilities
     if what.server_fusion is not None:
