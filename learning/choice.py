@@ -100,7 +100,7 @@ def _feature_ranker(
         progress: Called with (questions done, total).
     """
     started = time.monotonic()
-    settings = LTR.settings({"candidates_from": f"index:{index.name}"})
+    settings = LTR.settings({})
     judged = feature_ranker.gather(index, held_out, mode, settings, progress)
     tried = feature_ranker.cross_validate(judged, settings)
     gain = tried.values - before

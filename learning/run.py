@@ -63,8 +63,8 @@ def run(learning: Learning) -> Learned:
         budget = _TRAINING * 60 * learning.task.minutes - (time.monotonic() - started)
         rounds = TrainingRounds(data, learning.folder / _RUNS, learning.task.minutes, budget, learning.reports)
         try:
-            best = rounds.best(tried_on(learning))
-            if not best:
+            best, chosen = rounds.best(tried_on(learning)), None
+            if not best:  # the trial generation would be a copy: what is best for it is chosen on the live one
                 live = Index.pinned(learning.server, learning.task.name, **(learning.task.models or {}))
                 chosen = _choice(learning, live)
                 if _as_now(live, chosen.profile):
@@ -72,7 +72,7 @@ def run(learning: Learning) -> Learned:
             _refuse_changed(learning.server, learning.task.name, learning.state)
             trial = build_trial(learning, best)
             index = Index.open(learning.server, trial.index)
-            chosen = _choice(learning, index)
+            chosen = chosen or _choice(learning, index)
             index.adopt(chosen.profile)
             return _improved(_Trial(learning, _tried(rounds.trained, chosen), trial, chosen))
         except KeyboardInterrupt:

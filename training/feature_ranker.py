@@ -59,7 +59,7 @@ class FeatureRecorder:
     Attributes:
         reader: Computes them.
         candidates: How many of the best documents are read.
-        kept: The features and the scores of the last request.
+        kept: Ids and features of the candidates of the last request.
     """
 
     reader: features.FeatureReader

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ class FeatureReader:
     read: frozenset[str] | None = None
     now: datetime | None = None
 
-    @property
+    @cached_property
     def needs(self) -> frozenset[str]:
         """See `needs`."""
         return needs(self.features if self.read is None else sorted(self.read), self.types)

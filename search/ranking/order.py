@@ -95,7 +95,7 @@ def order(
 
 
 def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
-    """Put documents first, in this order, each with a score that is 1 above the next one's; the first that is not pinned has at least 1 below it.
+    """Put documents first, in this order. Each has a score 1 above the next one's, and the last of them 1 above the best of the others, at least 2.
 
     Args:
         places: The ranked documents.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
 #: Seconds that the server waits for a connection to the model server, and for its answer (3.6.0 counts seconds).
 _CONNECT, _READ = 1, 10
-#: IndexConnections that a node keeps to the model server: ml-commons refuses searches beyond them.
+#: Connections that a node keeps to the model server: ml-commons refuses searches beyond them.
 _CONNECTIONS = 100
 #: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
 ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
