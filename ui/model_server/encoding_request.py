@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 #: Texts of a request, characters of a text, and characters of a model's name: a path of a folder and the name of an index.
 MOST_TEXTS, LONGEST, LONGEST_NAME = 2048, 1_000_000, 5_000
 _FIELDS = {"model", "input", "input_type", "encoding_format", "dimensions", "user"}
-FORMATS = ("float", "base64")
+#: Endpoint -> the forms of its numbers; the first one is the default. "pairs" is the form that Elasticsearch's service `custom` reads.
+FORMATS = {"embeddings": ("float", "base64"), "sparse": ("float", "pairs")}
 
 
 class TooMuch(UsageError):
@@ -31,30 +32,26 @@ class EncodingRequest:
         model: Hash or name of the model, with ``@INDEX`` for the numbers of an index.
         texts: The texts, at least one.
         kind: "query" or "document".
-        base64: Whether vectors are wanted as base64 of little-endian float32.
+        form: "float"; "base64": vectors as base64 of little-endian float32; "pairs": term weights as a list of objects with `token` and
+            `weight`.
         dimensions: The length that vectors must have; None: any.
     """
 
     model: str
     texts: tuple[str, ...]
     kind: Kind
-    base64: bool = False
+    form: str = "float"
     dimensions: int | None = None
 
 
-def read(body: bytes) -> EncodingRequest:
-    """Read the body of a request.
+def read(body: bytes, endpoint: str) -> EncodingRequest:
+    """Read the body of a request to an endpoint, a key of `FORMATS`.
 
     Raises:
         TooMuch: It has too many texts, or one that is too long.
         UsageError: It is not what the API takes; the message says where.
     """
-    try:
-        given = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"The body is not JSON: {error}.", 'Send {"model": ..., "input": ...} as UTF-8.') from None
-    if not isinstance(given, dict):
-        raise UsageError(f"The body is {_type(given)}, not an object.", 'Send {"model": ..., "input": ...}.')
+    given = read_object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
     if unknown := sorted(given.keys() - _FIELDS):
         raise UsageError(f"There is no field {unknown[0]!r}.", f"Known: {', '.join(sorted(_FIELDS))}.")
     model = given.get("model")
@@ -65,12 +62,29 @@ def read(body: bytes) -> EncodingRequest:
     if kind not in (None, *get_args(Kind)):
         raise UsageError(f"'input_type' is {_type(kind)} and neither 'query' nor 'document'.", "The default is 'query'.")
     form = given.get("encoding_format")
-    if form not in (None, *FORMATS):
-        raise UsageError(f"'encoding_format' is {_type(form)} and neither 'float' nor 'base64'.", "The default is 'float'.")
+    forms = FORMATS[endpoint]
+    if form not in (None, *forms):
+        neither = " nor ".join(map(repr, forms))
+        raise UsageError(f"'encoding_format' is {_type(form)} and neither {neither}.", f"The default is {forms[0]!r}.")
     dimensions = given.get("dimensions")
     if dimensions is not None and (not isinstance(dimensions, int) or isinstance(dimensions, bool)):
         raise UsageError(f"'dimensions' is {_type(dimensions)}, not a whole number.", "Leave it out.")
-    return EncodingRequest(model, _texts(given), kind or "query", form == "base64", dimensions)
+    return EncodingRequest(model, _texts(given), kind or "query", form or forms[0], dimensions)
+
+
+def read_object(body: bytes, advice: str) -> dict[str, Any]:
+    """Read a body that is a JSON object.
+
+    Raises:
+        UsageError: It is not; `advice` is its hint.
+    """
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"The body is not JSON: {error}.", advice) from None
+    if not isinstance(given, dict):
+        raise UsageError(f"The body is {_type(given)}, not an object.", advice)
+    return given
 
 
 def _texts(given: Mapping[str, Any]) -> tuple[str, ...]:

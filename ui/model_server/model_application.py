@@ -28,12 +28,14 @@ from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import data, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
 
     from termweave.engine import Engine
+    from termweave.ui.model_server.encoding_request import EncodingRequest
+    from termweave.ui.model_server.query_request import QueryRequest
     from termweave.ui.model_server.served_models import ServedModel
     from termweave.ui.serve_options import ServeOptions
 
@@ -74,8 +76,15 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
 
     app = Starlette(
         routes=[
-            *(Route(f"/v1/{name}", partial(_answer, name=name, make=_encoded), methods=["POST"]) for name in KINDS.values()),
-            Route("/v1/query", partial(_answer, name="query", make=_rewritten), methods=["POST"]),
+            *(
+                Route(
+                    f"/v1/{name}",
+                    partial(_answer, name=name, read=partial(encoding_request.read, endpoint=name), make=_encoded),
+                    methods=["POST"],
+                )
+                for name in KINDS.values()
+            ),
+            Route("/v1/query", partial(_answer, name="query", read=query_request.read, make=_rewritten), methods=["POST"]),
             Route("/v1/models", _models),
             Route("/health", _health),
             Route("/ready", _ready),
@@ -111,12 +120,17 @@ def _error(status: int, message: str, kind: str, code: str) -> Response:
 
 
 async def _answer(
-    request: Request, name: str, make: Callable[[Request, str, bytes], Awaitable[tuple[Response, int]]]
+    request: Request,
+    name: str,
+    read: Callable[[bytes], Any],
+    make: Callable[[Request, str, Any], Awaitable[tuple[Response, int]]],
 ) -> Response:
-    """Answer `/v1/NAME`, and count the request. `make` gives the answer and the number of texts that were encoded."""
+    """Answer `/v1/NAME`, and count the request. `read` reads its body; `make` gives the answer and the number of encoded texts."""
     began, texts, status = time.perf_counter(), 0, int(HTTPStatus.INTERNAL_SERVER_ERROR)
     try:
-        response, texts = await make(request, name, await request.body())
+        body = await request.body()
+        asked = await run_in_threadpool(read, body) if len(body) > _LARGE else read(body)
+        response, texts = await make(request, name, asked)
         status = response.status_code
     except ClientDisconnect:
         status = _CLIENT_GONE
@@ -137,10 +151,9 @@ async def _answer(
     return response
 
 
-async def _encoded(request: Request, name: str, body: bytes) -> tuple[Response, int]:
+async def _encoded(request: Request, name: str, asked: EncodingRequest) -> tuple[Response, int]:
     """The vectors or term weights of the texts of a request."""
     state = request.app.state
-    asked = await _off_loop(len(body) > _LARGE, encoding_request.read, body)
     model: ServedModel = state.models.recent(asked.model) or await run_in_threadpool(state.models.find, asked.model)
     output = next(each for each, endpoint in KINDS.items() if endpoint == name)
     if output not in model.outputs:
@@ -152,39 +165,33 @@ async def _encoded(request: Request, name: str, body: bytes) -> tuple[Response, 
     encode = partial(model.weights if output == "weights" else model.counted_vectors, kind=asked.kind)
     results = await _awaited(request, state.queue.submit(lane, encode, asked.texts))
     if output == "weights":
-        rows = [{"object": "sparse", "index": place, "embedding": each} for place, each in enumerate(results)]
+        weights = [_as_pairs(each) for each in results] if asked.form == "pairs" else results
+        rows = [{"object": "sparse", "index": place, "embedding": each} for place, each in enumerate(weights)]
         return data({"object": "list", "model": asked.model, "data": rows}), len(asked.texts)
     tokens = sum(count for _, count in results)
-    vectors = [_as_base64(vector) if asked.base64 else vector for vector, _ in results]
+    vectors = [_as_base64(vector) if asked.form == "base64" else vector for vector, _ in results]
     rows = [{"object": "embedding", "index": place, "embedding": each} for place, each in enumerate(vectors)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return data({"object": "list", "model": asked.model, "data": rows, "usage": usage}), len(asked.texts)
 
 
-async def _rewritten(request: Request, name: str, body: bytes) -> tuple[Response, int]:
+async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[Response, int]:
     """The query of learned search for the query of an application, which a search pipeline of `termweave connect` sends."""
     state = request.app.state
-    asked = query_request.read(body)
     generation = state.models.known(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
     query_request.check(asked, generation)
-    found = client_query.read(asked.query)
-    if found is None:
+    if asked.taken is None:
         return data({"query": asked.query}), 0
-    encoding_request.check_length("The text of the query", found.words, encoding_request.LONGEST, "Search for fewer words.")
     outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
     encoder = generation.encoder.only(outputs)
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
     (encoded,) = await _awaited(
-        request, state.queue.submit((generation.encoder, generation.index, name, outputs), encode, [found.words])
+        request, state.queue.submit((generation.encoder, generation.index, name, outputs), encode, [asked.taken.words])
     )
     query = await run_in_threadpool(
-        client_query.rewritten, state.engine, generation, encoded, asked.signals, found.where, asked.depth
+        client_query.rewritten, state.engine, generation, encoded, asked.signals, asked.taken.where, asked.depth
     )
     return data({"query": query}), 1
-
-
-async def _off_loop(large: bool, function: Any, *arguments: Any) -> Any:  # noqa: FBT001 - of this module
-    return await run_in_threadpool(function, *arguments) if large else function(*arguments)
 
 
 async def _awaited(request: Request, answer: Future[list[Any]]) -> Sequence[Any]:
@@ -213,6 +220,10 @@ async def _client_gone(request: Request) -> None:
 
 def _as_base64(vector: Any) -> str:
     return pybase64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _as_pairs(weights: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"token": term, "weight": weight} for term, weight in weights.items()]
 
 
 def _models(request: Request) -> Response:

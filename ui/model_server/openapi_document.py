@@ -9,7 +9,7 @@ from termweave.encoders.term_weighting.anchored_terms import Kind
 from termweave.ui.model_server.encoding_request import FORMATS, LONGEST, LONGEST_NAME, MOST_TEXTS
 
 _TEXT = {"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": "\\S"}
-_REQUEST = {
+_REQUEST: dict[str, Any] = {
     "type": "object",
     "required": ["model", "input"],
     "additionalProperties": False,
@@ -22,10 +22,16 @@ _REQUEST = {
         },
         "input": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MOST_TEXTS}]},
         "input_type": {"enum": [*get_args(Kind), None], "default": "query"},
-        "encoding_format": {"enum": [*FORMATS, None], "default": "float"},
         "dimensions": {"type": ["integer", "null"], "description": "The length of the model's vectors, or nothing."},
         "user": {"description": "Is not read."},
     },
+}
+_REQUESTS = {
+    name: {
+        **_REQUEST,
+        "properties": {**_REQUEST["properties"], "encoding_format": {"enum": [*forms, None], "default": forms[0]}},
+    }
+    for name, forms in FORMATS.items()
 }
 _OBJECT = {"type": "object"}
 _QUERY = {
@@ -52,7 +58,12 @@ _ERROR = {
     },
 }
 _VECTOR = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
-_WEIGHTS = {"type": "object", "additionalProperties": {"type": "number"}}
+_PAIR = {
+    "type": "object",
+    "required": ["token", "weight"],
+    "properties": {"token": {"type": "string"}, "weight": {"type": "number"}},
+}
+_WEIGHTS = {"anyOf": [{"type": "object", "additionalProperties": {"type": "number"}}, {"type": "array", "items": _PAIR}]}
 _COUNT = {"type": "integer", "minimum": 0}
 _USAGE = {
     "type": "object",
@@ -86,9 +97,11 @@ def document() -> dict[str, Any]:
         },
         "paths": {
             "/v1/embeddings": {
-                "post": _operation("embeddings", "Vectors of texts, as OpenAI's API gives them.", embeddings, _REQUEST)
+                "post": _operation(
+                    "embeddings", "Vectors of texts, as OpenAI's API gives them.", embeddings, _REQUESTS["embeddings"]
+                )
             },
-            "/v1/sparse": {"post": _operation("sparse", "Term weights of texts.", sparse, _REQUEST)},
+            "/v1/sparse": {"post": _operation("sparse", "Term weights of texts.", sparse, _REQUESTS["sparse"])},
             "/v1/query": {
                 "post": _operation(
                     "query",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from termweave.errors import UsageError
-from termweave.ui.model_server.encoding_request import TooMuch
+from termweave.search.retrieval import client_query
+from termweave.ui.model_server.encoding_request import LONGEST, TooMuch, check_length, read_object
 from termweave.ui.model_server.served_models import UnknownModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.retrieval.client_query import ClientQuery
 
 #: Objects and lists inside one another in a query. The answer has a few more, and orjson writes at most 254.
 _DEEPEST = 200
@@ -31,6 +31,7 @@ class QueryRequest:
         signals: Names of the signals, in the order of the pipeline's weights.
         depth: How many documents each signal returns.
         query: The query that the application sent.
+        taken: Its words and filters; None if it runs as it is.
     """
 
     index: str
@@ -38,6 +39,7 @@ class QueryRequest:
     signals: tuple[str, ...]
     depth: int
     query: Mapping[str, Any]
+    taken: ClientQuery | None
 
 
 def read(body: bytes) -> QueryRequest:
@@ -45,14 +47,11 @@ def read(body: bytes) -> QueryRequest:
 
     Raises:
         TooMuch: The query is nested too deep.
-        UsageError: It is not what the API takes; the message says where.
+        UsageError: It is not what the API takes, or its words cannot be taken out; the message says where.
     """
-    try:
-        given = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"The body is not JSON: {error}.", _ADVICE) from None
+    given = read_object(body, _ADVICE)
     kinds = {"index": str, "models": dict, "signals": list, "depth": int, "query": dict}
-    if not isinstance(given, dict) or given.keys() != kinds.keys():
+    if given.keys() != kinds.keys():
         raise UsageError(f"The body does not have exactly the fields {', '.join(kinds)}.", _ADVICE)
     for name, kind in kinds.items():
         if not isinstance(given[name], kind):
@@ -61,7 +60,10 @@ def read(body: bytes) -> QueryRequest:
     if not all(isinstance(text, str) for text in texts) or not 1 <= given["depth"] <= 10_000 or not given["signals"]:
         raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
     _check_depth(given["query"])
-    return QueryRequest(given["index"], given["models"], tuple(given["signals"]), given["depth"], given["query"])
+    taken = client_query.read(given["query"])
+    if taken is not None:
+        check_length("The text of the query", taken.words, LONGEST, "Search for fewer words.")
+    return QueryRequest(given["index"], given["models"], tuple(given["signals"]), given["depth"], given["query"], taken)
 
 
 def _check_depth(query: Mapping[str, Any]) -> None:
