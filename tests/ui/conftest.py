@@ -59,6 +59,30 @@ def models_of(connection, **options):
     return TestClient(app, base_url=URL)
 
 
+def requests_of_every_kind(app, document):
+    """Hold the answers of an application to its OpenAPI document: the addresses that schemathesis asked, with valid bodies and others."""
+    schemathesis = pytest.importorskip("schemathesis")
+    from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    local = {"host": "127.0.0.1"}
+    schema = schemathesis.openapi.from_asgi(document, app, headers=local)
+    tried = set()
+    for operation in (each.ok() for each in schema.get_all_operations()):
+
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+        )
+        def probe(case):
+            # No schema says which modes, documents and models there are: valid requests may ask for something that does not exist.
+            case.call_and_validate(headers=local, excluded_checks=[positive_data_acceptance])
+            tried.add(case.operation.path)
+
+        probe()
+    return tried
+
+
 @pytest.fixture
 def unreachable():
     """A connection to a port that nobody listens on: what the filter refuses never gets there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import shutil
 import signal
@@ -25,6 +24,7 @@ from termweave.ui import server
 from termweave.ui.protection import rate_limits, time_limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
+from tests.ui import processes
 from tests.ui.conftest import client_of
 
 TOKEN = "a-token-of-more-than-16-characters"
@@ -33,25 +33,9 @@ TOKEN = "a-token-of-more-than-16-characters"
 @pytest.fixture
 def serving(opensearch_engine, attacked, own_places):
     """Start `termweave serve` with some arguments; the process and its address."""
-    started = []
-
-    def start(*arguments):
-        environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
-        line = [sys.executable, "-m", "termweave", "serve", attacked, "--port", "0", "--json", *arguments]
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        started.append(process)
-        lines = []
-        while not lines or not lines[-1].startswith("}"):
-            lines.append(process.stdout.readline())
-            assert lines[-1], process.stderr.read()
-        return process, json.loads("".join(lines))
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
+    places = {"OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
+    with ExitStack() as started:
+        yield lambda *arguments: started.enter_context(processes.serving(attacked, *arguments, **places))
 
 
 def test_requests_that_have_begun_are_answered_before_it_ends(serving):

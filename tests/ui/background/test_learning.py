@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import uuid
+from contextlib import ExitStack
 from html import unescape
 from importlib.util import find_spec
 from urllib.request import urlopen
@@ -24,6 +22,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import generations
 from termweave.records import Query
 from termweave.ui.background.learning_process import LearningJob, LearningProcess
+from tests.ui import processes
 from tests.ui.conftest import client_of
 from tests.ui.test_workflow import post
 
@@ -71,22 +70,14 @@ def until(condition, seconds=300):
 @pytest.fixture
 def serving(opensearch_engine, topics, own_places):
     """Start `termweave serve` as a user does; the process and its address."""
-    environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
-    line = [sys.executable, "-m", "termweave", "serve", topics, "--port", "0", "--json"]
-    started = []
+    places = {"OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
+    with ExitStack() as started:
 
-    def begin():
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        started.append(process)
-        text = ""
-        while not text.rstrip().endswith("}"):
-            text += process.stdout.readline()
-        return process, json.loads(text)["url"].rstrip("/")
+        def begin():
+            process, said = started.enter_context(processes.serving(topics, **places))
+            return process, said["url"].rstrip("/")
 
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+        yield begin
 
 
 def start(url, name):

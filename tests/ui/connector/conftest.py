@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +18,7 @@ from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node
 from termweave.settings import load
+from tests.ui import processes
 
 DOCUMENTS = {
     "timer": "A thread that runs a function after a given number of seconds.",
@@ -83,18 +82,8 @@ def small(fresh, termweave, tmp_path):
 @contextmanager
 def serving(url, name, *options):
     """The address of `termweave serve NAME --models`, which ends with the block."""
-    command = [sys.executable, "-m", "termweave", "serve", name, "--models", "--port", "0", "--json", *options]
-    environment = {**os.environ, "OPENSEARCH_URL": url}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            text = ""
-            while not text.endswith("}\n"):  # the JSON has several lines
-                line = server.stdout.readline()
-                assert line, "the model server ended"
-                text += line
-            yield json.loads(text)["url"].rstrip("/")
-        finally:
-            server.terminate()
+    with processes.serving(name, "--models", *options, OPENSEARCH_URL=url) as (_, said):
+        yield said["url"].rstrip("/")
 
 
 @contextmanager

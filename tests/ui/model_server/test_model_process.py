@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from contextlib import ExitStack
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -17,35 +15,24 @@ from urllib.request import Request, urlopen
 import pytest
 
 from termweave.cli import run
+from tests.ui import processes
 
 
 @pytest.fixture
 def serving(own_places):
     """Start a server of the shipped model, and wait until it is ready: the process and its address."""
-    started = []
+    with ExitStack() as started:
 
-    def start(*arguments):
-        environment = {**os.environ, "XDG_STATE_HOME": str(own_places / "xdg-state")}
-        line = [sys.executable, "-m", "termweave", "serve", "--model", "shipped", "--port", "0", "--json", *arguments]
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        started.append(process)
-        lines = []
-        while not lines or not lines[-1].startswith("}"):
-            lines.append(process.stdout.readline())
-            assert lines[-1], process.stderr.read()
-        url = json.loads("".join(lines))["url"]
-        end = time.monotonic() + 60
-        while status(Request(f"{url}ready")) != 200:
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        return process, url
+        def start(*arguments):
+            server = processes.serving("--model", "shipped", *arguments, XDG_STATE_HOME=str(own_places / "xdg-state"))
+            process, said = started.enter_context(server)
+            end = time.monotonic() + 60
+            while status(Request(f"{said['url']}ready")) != 200:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            return process, said["url"]
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
+        yield start
 
 
 def sparse(url, texts):
