@@ -24,7 +24,7 @@ VERBS = {
     "index": "Build, verify and publish an index.",
     "encode": "Encode a corpus into shards, on one host or many.",
     "enrich": "Add weights and vectors to an existing index.",
-    "connect": "Let any client search learned weights, through OpenSearch.",
+    "connect": "Let any client search learned weights, through the cluster.",
     "verify": "Check that every document is stored as it was sent.",
     "list": "All indices of a server.",
     "generations": "The generations of an index.",

@@ -205,9 +205,9 @@ class Dense(Signal):
         """
         if query.vector is None or not query.text.strip():
             return None
-        reach = min(_EFFORT * size, max(size, _MOST))
+        count = reach(size)
         vector, scale = self.query_vector(query.vector)
-        return Clause(dialect_of(capabilities).vector_query("vector", vector, reach, where), scale, reach=reach)
+        return Clause(dialect_of(capabilities).vector_query("vector", vector, count, where), scale, reach=count)
 
     def query_vector(self, vector: NDArray[np.float32]) -> tuple[NDArray[Any], float]:
         """The vector of a query ``(d,)`` as the server gets it, and the number that its inner products are multiplied by."""
@@ -232,6 +232,11 @@ class Dense(Signal):
         """
         del par
         return (high - low) / (self.unit or _EARLIER_UNIT * math.sqrt(self.background * _BACKGROUND))
+
+
+def reach(size: int) -> int:
+    """How many neighbours a clause for `size` documents asks for."""
+    return min(_EFFORT * size, max(size, _MOST))
 
 
 def _unit(spread: float, length: float) -> float:

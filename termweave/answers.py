@@ -86,7 +86,7 @@ Enrich = TypedDict("Enrich", {
     "conflicts": NotRequired[int], "signals": NotRequired[Sequence[str]], "notes": NotRequired[Sequence[str]],
 })
 Connect = TypedDict("Connect", {
-    "schema": str, "name": str, "removed": NotRequired[Sequence[str]], "pipeline": NotRequired[str], "template": NotRequired[str],
+    "schema": str, "name": str, "removed": NotRequired[Sequence[str]], "pipeline": NotRequired[str | None], "template": NotRequired[str],
     "ingest_pipeline": NotRequired[str | None], "remote_models": NotRequired[Sequence[str]],
     "model_server": NotRequired[str], "models": NotRequired[Mapping[str, str]],
     "weights": NotRequired[Mapping[str, float]], "fallback": NotRequired[bool], "notes": NotRequired[Sequence[str]],

@@ -54,11 +54,12 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Register the model server of NAME in OpenSearch, so that any client searches it by a plain match query.
+    """Register the model server of NAME in the cluster, so that any client searches it by words only.
 
-    Makes a remote model NAME-query in the plugin ml-commons, a search pipeline NAME-learned and a search template NAME-learned. An
-    application adds ?search_pipeline=NAME-learned to its searches and keeps the rest. The same command, run again, changes nothing. The
-    ingest pipeline of --documents stays until --remove.
+    On OpenSearch makes a remote model NAME-query in the plugin ml-commons, a search pipeline NAME-learned and a search template
+    NAME-learned. An application adds ?search_pipeline=NAME-learned to its searches and keeps the rest. On Elasticsearch (licence
+    enterprise) makes inference endpoints and the search template NAME-learned. The same command, run again, changes nothing. The ingest
+    pipeline of --documents stays until --remove.
 
     \b
     Examples:
@@ -94,10 +95,12 @@ def command(
         out.say(note)
     if not only_plan:
         connection.connect(server, planned, out.say)
+    template_only = server.capabilities.distribution == "elasticsearch"
+    kind, call = ("search template", "/template") if template_only else ("search pipeline", f"?search_pipeline={made.pipeline}")
     data: answers.Connect = {
         "schema": "termweave.connect/1",
         "name": name,
-        "pipeline": made.pipeline,
+        "pipeline": None if template_only else made.pipeline,
         "template": made.pipeline,
         "ingest_pipeline": made.ingest_pipeline if made.documents else None,
         "remote_models": list(made.model_bodies()),
@@ -110,6 +113,6 @@ def command(
     }
     out.emit(
         data,
-        f"{name}: {'would register' if only_plan else 'connected by'} the search pipeline {made.pipeline}. Search with POST "
-        f"{name}/_search?search_pipeline={made.pipeline}.",
+        f"{name}: {'would register' if only_plan else 'connected by'} the {kind} {made.pipeline}. Search with POST "
+        f"{name}/_search{call}.",
     )

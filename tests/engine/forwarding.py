@@ -17,7 +17,8 @@ class Answering(BaseHTTPRequestHandler):
         """Send an answer, JSON unless the headers say otherwise; one to HEAD has no content."""
         self.send_response(status)
         usual = {"content-type": "application/json", "content-length": str(len(content))}
-        for name, value in (usual | (headers or {})).items():
+        own = {name.lower(): value for name, value in (headers or {}).items()}
+        for name, value in (usual | own).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -56,7 +57,10 @@ class ForwardingProxy:
                 connection.request(self.command, self.path, body, headers)
                 answer = connection.getresponse()
                 content = outer.changed(self.path, answer.read())
-                self.answer(answer.status, content, {"content-type": answer.getheader("content-type", "application/json")})
+                passed = {
+                    name: value for name, value in answer.getheaders() if name.lower() in {"content-type", "x-elastic-product"}
+                }
+                self.answer(answer.status, content, passed)
                 connection.close()
 
             do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - the names http.server calls

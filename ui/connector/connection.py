@@ -13,24 +13,20 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine import EngineResponseError
-from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit
 from termweave.search.catalog import lineage
 from termweave.search.catalog.application_fields import fields_read
 from termweave.search.single_query import choose
-from termweave.ui.connector import ml_commons
+from termweave.ui.connector import inference, ml_commons
 from termweave.ui.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType
 
     from termweave.engine import Engine
     from termweave.search.catalog.lineage import Lineage
-
-#: The query with which a connection is tried. The model server encodes its word.
-_TRIAL = {"match": {"text": "the"}}
-_INGEST = "ingest pipeline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +73,12 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     Raises:
         UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
     """
-    _check_server(engine)
+    registry = _registry(engine)
+    registry.check(engine, options)
     made = lineage.read(engine, lineage.resolve(engine, name))
     if made.passages:
         raise UsageError(
-            f"{name!r} holds passages, and a search pipeline cannot group them by document.",
+            f"{name!r} holds passages, and the server cannot group them by document.",
             "Index without --passage-size, or search with termweave.",
         )
     mode, reranking = choose(made, options.mode, None)
@@ -90,15 +87,15 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
     if reranking is not None:
         notes.append(f"The server does not rerank by {reranking.name}.")
-    there = [kind for path, kind in _pipelines(name).items() if _ours(engine, path, name, kind)]
+    there = [kind for path, kind in registry.parts(name).items() if _ours(engine, path, name, kind)]
     documents = None
-    if options.documents or _INGEST in there:
+    if options.documents or ml_commons.INGEST in there:
         documents = _documents(made, name, asked=options.documents)
     if documents is not None and not options.documents:
         notes.append(f"The ingest pipeline {name}-documents of an earlier command stays (--remove removes it).")
     outputs = [output for output in ("weights", "dense", "dense_query") if output in made.models]
     needed = {signal.needs for signal in made.layout.signals if signal.name in mode.weights}
-    connection = IndexConnection(
+    connection: IndexConnection = registry.CONNECTION(
         name=name,
         address=options.address.rstrip("/"),
         models={output: made.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
@@ -116,7 +113,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     for model in model_names(name):
         # A token cannot be read back, so that a model with one is always registered anew.
         wanted = None if options.token or model not in bodies else bodies[model]["description"]
-        for each in ml_commons.models(engine, model):
+        for each in registry.models(engine, model):
             if each.description == wanted and model not in kept:
                 kept[model] = each.id
             elif each.description.startswith(marker(name)):
@@ -131,30 +128,24 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
         EngineError: The cluster does not reach the model server, or it refuses. What was registered here is removed again, but for models
             that a pipeline names or may name once the server is done: the next command uses or removes them.
     """
-    connection, name = planned.connection, planned.connection.name
+    connection, registry = planned.connection, _registry(engine)
     models, switching = dict(planned.kept), False
     try:
-        for model, body in connection.model_bodies().items():
-            if model not in models:
-                models[model] = ml_commons.register(engine, body)
-        _try(engine, connection, models[f"{name}-query"])
+        _register(engine, connection, models)
         say(f"The cluster reaches the model server at {connection.address}.")
-        engine.request("PUT", f"/_scripts/{quote(connection.pipeline)}", body=connection.template_body())
         switching = True
-        if connection.documents is not None:
-            engine.request("PUT", f"/_ingest/pipeline/{quote(connection.ingest_pipeline)}", body=connection.ingest_body(models))
-        path = f"/_search/pipeline/{quote(connection.pipeline)}"
-        engine.request("PUT", path, body=connection.pipeline_body(models[f"{name}-query"]))
+        for path, body in connection.bodies(models).items():
+            engine.request("PUT", path, body=body)
     except BaseException as error:
-        # Only a refusal says that the server will not write a pipeline after this, as it may after a time-out or Ctrl-C.
+        # Only a refusal says that the server will not write a part after this, as it may after a time-out or Ctrl-C.
         if not switching or (isinstance(error, EngineResponseError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR):
-            written = orjson.dumps([_read(engine, path) for path in _pipelines(name)]).decode()
+            written = orjson.dumps([_read(engine, path) for path in registry.parts(connection.name)]).decode()
             for model in models.keys() - planned.kept.keys():
                 if models[model] not in written:
-                    ml_commons.delete(engine, models[model])
+                    registry.delete(engine, models[model])
         raise
     for outdated in planned.outdated:
-        ml_commons.delete(engine, outdated)
+        registry.delete(engine, outdated)
     audit.write(engine, "connect", connection.name, after=connection.pipeline)
 
 
@@ -164,51 +155,28 @@ def remove(engine: Engine, name: str) -> list[str]:
     Raises:
         UsageError: Another program has a pipeline or a template of that name.
     """
-    _check_server(engine)
+    registry = _registry(engine)
+    registry.check(engine)
     lineage.check_one(name)
     removed = []
-    for path, kind in _pipelines(name).items():
+    for path, kind in registry.parts(name).items():
         if _ours(engine, path, name, kind):
             engine.request("DELETE", path)
             removed.append(f"{kind} {path.rpartition('/')[2]}")
     for model in model_names(name):
-        for each in ml_commons.models(engine, model):
+        for each in registry.models(engine, model):
             if each.description.startswith(marker(name)):
-                ml_commons.delete(engine, each.id)
+                registry.delete(engine, each.id)
                 removed.append(f"remote model {model}")
-        ml_commons.delete_group(engine, model, marker(name))
+        registry.delete_group(engine, model, name)
     if removed:
         audit.write(engine, "disconnect", name, before=f"{name}-learned")
     return removed
 
 
-def _check_server(engine: Engine) -> None:
-    """Refuse a server that cannot ask a model server.
-
-    Raises:
-        UsageError: It is Elasticsearch, or has no ml-commons.
-    """
-    capabilities = engine.capabilities
-    if capabilities.distribution == "elasticsearch":
-        raise UsageError(
-            "Elasticsearch has no search pipelines.",
-            "Search from any client with the signal learned, or through 'termweave serve'.",
-        )
-    if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
-        raise UsageError(
-            f"The server at {engine.url} lacks the plugin ml-commons or neural-search.",
-            "Install both, or start the embedded node with: termweave node start --ml.",
-        )
-
-
-def _pipelines(name: str) -> dict[str, str]:
-    """Path -> kind of the parts that are no models."""
-    learned = quote(f"{name}-learned")
-    return {
-        f"/_search/pipeline/{learned}": "search pipeline",
-        f"/_scripts/{learned}": "stored template",
-        f"/_ingest/pipeline/{quote(f'{name}-documents')}": _INGEST,
-    }
+def _registry(engine: Engine) -> ModuleType:
+    """The module that registers models: with OpenSearch's ml-commons, or with Elasticsearch's inference API. Both have the same functions."""
+    return inference if engine.capabilities.distribution == "elasticsearch" else ml_commons
 
 
 def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
@@ -265,21 +233,23 @@ def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
     return found is not None
 
 
-def _try(engine: Engine, connection: IndexConnection, model: str) -> None:
-    """Have the cluster ask the model server for one query.
+def _register(engine: Engine, connection: IndexConnection, models: dict[str, str]) -> None:
+    """Register the models that are missing, enter them into `models`, and have the cluster ask the model server.
 
     Raises:
         EngineError: It cannot, or the model server answers with something else.
     """
+    registry = _registry(engine)
     try:
-        answer = ml_commons.predict(engine, model, {"query": orjson.dumps(_TRIAL).decode()})
+        for model, body in connection.model_bodies().items():
+            if model not in models:
+                models[model] = registry.register(engine, body)
+        registry.check_answer(engine, connection.name, models)
     except EngineResponseError as error:
+        if error.status == HTTPStatus.FORBIDDEN:
+            raise
         raise EngineError(
             f"The cluster cannot use the model server at {connection.address}: {error.reason}.",
-            f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach.",
+            error.hint
+            or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach.",
         ) from error
-    if not isinstance(answer.get("query"), dict):
-        raise EngineError(
-            f"{connection.address} is not a model server of termweave: it answered /v1/query with {sorted(answer)}.",
-            "Check --model-server.",
-        )

@@ -1,22 +1,33 @@
-"""Requests to OpenSearch's plugin ml-commons, as far as a connection needs them (tried on 3.6.0)."""
+"""Requests to OpenSearch's plugin ml-commons, as far as a connection needs them (tried on 3.6.0).
+
+`ui.connector.inference` has the same functions for Elasticsearch.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
-from termweave.errors import EngineError
+from termweave.errors import EngineError, UsageError
+from termweave.ui.connector.parts import IndexConnection, RemoteModel, marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.engine import Engine
+    from termweave.ui.connector.connection import ConnectOptions
 
+#: What an index is connected with.
+CONNECTION = IndexConnection
+INGEST = "ingest pipeline"
 _MODELS, _GROUPS = "/_plugins/_ml/models", "/_plugins/_ml/model_groups"
+#: The query with which a connection is tried. The model server encodes its word.
+_TRIAL = {"match": {"text": "the"}}
 #: Seconds in which a remote model is deployed: nothing is loaded, but each node notes it.
 _PATIENCE = 60.0
 #: A part of a message of ml-commons, and what to do about it.
@@ -30,17 +41,29 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteModel:
-    """A remote model of the cluster.
+def check(engine: Engine, options: ConnectOptions | None = None) -> None:
+    """Refuse a server that cannot ask a model server.
 
-    Attributes:
-        id: Its id.
-        description: Its description.
+    Raises:
+        UsageError: It lacks a plugin.
     """
+    del options  # all of them are possible here
+    capabilities = engine.capabilities
+    if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
+        raise UsageError(
+            f"The server at {engine.url} lacks the plugin ml-commons or neural-search.",
+            "Install both, or start the embedded node with: termweave node start --ml.",
+        )
 
-    id: str
-    description: str
+
+def parts(name: str) -> dict[str, str]:
+    """Path -> kind of the parts that are no models."""
+    learned = quote(f"{name}-learned")
+    return {
+        f"/_search/pipeline/{learned}": "search pipeline",
+        f"/_scripts/{learned}": "stored template",
+        f"/_ingest/pipeline/{quote(f'{name}-documents')}": INGEST,
+    }
 
 
 def models(engine: Engine, name: str) -> list[RemoteModel]:
@@ -83,15 +106,26 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
     return model
 
 
-def predict(engine: Engine, model: str, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """The answer of a remote model.
+def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
+    """Have the cluster ask the model server for one query.
+
+    Args:
+        engine: The server.
+        name: Name of the index.
+        models: Name of a remote model -> its id.
 
     Raises:
-        EngineError: The model server cannot be reached, or refuses.
+        EngineResponseError: The model server cannot be reached, or refuses.
+        EngineError: It answers with something else.
     """
-    answer = engine.request("POST", f"{_MODELS}/{quote(model)}/_predict", body={"parameters": dict(parameters)}, retry=False)
-    output: dict[str, Any] = answer["inference_results"][0]["output"][0].get("dataAsMap") or {}
-    return output
+    body = {"parameters": {"query": orjson.dumps(_TRIAL).decode()}}
+    answer = engine.request("POST", f"{_MODELS}/{quote(models[f'{name}-query'])}/_predict", body=body, retry=False)
+    output = answer["inference_results"][0]["output"][0].get("dataAsMap") or {}
+    if not isinstance(output.get("query"), dict):
+        raise EngineError(
+            f"--model-server is not a model server of termweave: it answered /v1/query with {sorted(output)}.",
+            "Name the address of 'termweave serve --models'.",
+        )
 
 
 def delete(engine: Engine, model: str) -> None:
@@ -104,10 +138,10 @@ def delete(engine: Engine, model: str) -> None:
                 raise
 
 
-def delete_group(engine: Engine, name: str, marker: str) -> None:
-    """Delete the group that ml-commons made for models of this name, if its description begins with the marker."""
-    for group, description in _named(engine, _GROUPS, name):
-        if description.startswith(marker):
+def delete_group(engine: Engine, model: str, name: str) -> None:
+    """Delete the group that ml-commons made for models of this name, if it belongs to the connection of an index."""
+    for group, description in _named(engine, _GROUPS, model):
+        if description.startswith(marker(name)):
             engine.request("DELETE", f"{_GROUPS}/{quote(group)}")
 
 

@@ -9,6 +9,8 @@ template ``NAME-learned``        a stored search that takes the user's words onl
 models ``NAME-weights``, ``-dense``  for documents: have the model server encode a text
 ingest pipeline ``NAME-documents``  has each document encoded that an application writes itself
 ===============================  ==========================================================================
+
+Elasticsearch has neither search pipelines nor these models: `ui.connector.inference`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.connection import quote
 from termweave.search.retrieval.server_fusion import normalisation
 
 if TYPE_CHECKING:
@@ -74,6 +77,19 @@ try {{
   if (whole.length() > 0) {{ ctx.{_TEXT} = whole.toString(); }}
 }} catch (IllegalArgumentException unreadable) {{ }}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A model of the cluster that asks the model server.
+
+    Attributes:
+        id: Its id.
+        description: Its description.
+    """
+
+    id: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +190,17 @@ class IndexConnection:
         connector = {**body["connector"], "name": name, "description": marker(self.name), "credential": credential}
         return {**body, "name": name, "description": description, "connector": connector}
 
+    def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Path -> body of the parts that are no models, in the order in which they are written: the search pipeline last.
+
+        Args:
+            models: Name of a remote model -> its id.
+        """
+        bodies = {f"/_scripts/{quote(self.pipeline)}": self.template_body()}
+        if self.documents is not None:
+            bodies[f"/_ingest/pipeline/{quote(self.ingest_pipeline)}"] = self.ingest_body(models)
+        return {**bodies, f"/_search/pipeline/{quote(self.pipeline)}": self.pipeline_body(models[f"{self.name}-query"])}
+
     def ingest_body(self, models: Mapping[str, str]) -> dict[str, Any]:
         """The ingest pipeline: the id and the text that `enrich` would encode, its numbers, and the text away again.
 
@@ -227,10 +254,15 @@ class IndexConnection:
         query = (
             f'{{"multi_match": {{"query": "{{{{query}}}}", "fields": {json.dumps(list(self.text_fields))}, "lenient": true}}}}'
         )
-        pages = '"size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}'
-        source = f'"_source": {{"excludes": {json.dumps(_NUMBERS)}}}'
-        text = f'{{{{! {marker(self.name)} }}}}{{{source}, "query": {query}, {pages}}}'
-        return {"script": {"lang": "mustache", "source": text}}
+        return stored_template(self.name, f'"query": {query}')
+
+
+def stored_template(name: str, search: str) -> dict[str, Any]:
+    """A stored search template with pages, and without the stored numbers; `search` is its part that searches."""
+    pages = '"size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}'
+    source = f'"_source": {{"excludes": {json.dumps(_NUMBERS)}}}'
+    text = f"{{{{! {marker(name)} }}}}{{{source}, {search}, {pages}}}"
+    return {"script": {"lang": "mustache", "source": text}}
 
 
 def marker(name: str) -> str:
