@@ -27,7 +27,7 @@ from termweave.evaluation.book.pool import pooled
 from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
 from termweave.search import Index
 from termweave.ui import application
-from termweave.ui.serve_options import ServeOptions, TrainingCorpus
+from termweave.ui.serve_options import ServeOptions
 from tests.browser.conftest import BROWSERS, Browser
 
 IMAGES = Path(__file__).parent / "images"
@@ -43,7 +43,6 @@ _ADDRESSES = {
     "sliders": ("/sliders", {"q": QUERY}),
     "judge": ("/judge", {"judge": "ann"}),
     "book": ("/book", {}),
-    "learn": ("/learn", {}),
     "generations": ("/generations", {}),
 }
 
@@ -101,8 +100,7 @@ def _take(connection: Any, asked: argparse.Namespace) -> None:
     if program is None:
         raise SystemExit("There is no Chromium on this machine: make browser")
     listening = socket.create_server(("127.0.0.1", 0))
-    corpus = TrainingCorpus("demo", {}, settings.load())
-    app = application.create(connection, ServeOptions(index=asked.index, corpus=corpus))
+    app = application.create(connection, ServeOptions(index=asked.index, settings=settings.load()))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -21,30 +21,33 @@ class PageAddress:
     Args:
         path: The path.
         given: The query string of the request.
+
+    Attributes:
+        pairs: The parameters that have a value.
     """
 
     def __init__(self, path: str, given: QueryParams) -> None:
         self._path = path
-        self._pairs = [(name, value) for name, value in given.multi_items() if value.strip()]
+        self.pairs = [(name, value) for name, value in given.multi_items() if value.strip()]
 
     def having(self, **changes: object) -> str:
         """The address with some parameters replaced; None removes one. A trailing underscore is left out: ``from_``."""
         names = {name.rstrip("_"): value for name, value in changes.items()}
-        pairs = [pair for pair in self._pairs if pair[0] not in names]
+        pairs = [pair for pair in self.pairs if pair[0] not in names]
         return self._with([*pairs, *((name, str(value)) for name, value in names.items() if value is not None)])
 
     def adding(self, name: str, value: str) -> str:
         """The address with one more value of a parameter, and from the first page on."""
-        pairs = [pair for pair in self._pairs if pair[0] != "from" and pair != (name, value)]
+        pairs = [pair for pair in self.pairs if pair[0] != "from" and pair != (name, value)]
         return self._with([*pairs, (name, value)])
 
     def without(self, name: str, value: str) -> str:
         """The address without one value of a parameter, and from the first page on."""
-        return self._with([pair for pair in self._pairs if pair != (name, value) and pair[0] != "from"])
+        return self._with([pair for pair in self.pairs if pair != (name, value) and pair[0] != "from"])
 
     def at(self, path: str, names: frozenset[str]) -> str:
         """Another path with those of the parameters that it knows."""
-        return page_address(path, [pair for pair in self._pairs if pair[0] in names])
+        return page_address(path, [pair for pair in self.pairs if pair[0] in names])
 
     def _with(self, pairs: Sequence[tuple[str, str]]) -> str:
         return page_address(self._path, pairs)

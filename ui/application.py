@@ -31,8 +31,8 @@ from termweave.ui.pages import (
 )
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
-from termweave.ui.rendering import FOLDER, problem, status_of
-from termweave.ui.workspace import Workspace
+from termweave.ui.rendering import FOLDER, page, problem, status_of
+from termweave.ui.workspace import NoIndexYet, Workspace
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -90,6 +90,8 @@ def _failed(request: Request, error: Exception) -> Response:
     """An error that the user can act on."""
     if not isinstance(error, TermweaveError):
         raise error
+    if isinstance(error, NoIndexYet) and not request.scope["path"].startswith("/api/"):
+        return page(request, "welcome.html", {"bare": True, "server": request.app.state.workspace.engine.url})
     return problem(request, status_of(error), error.message, error.hint)
 
 

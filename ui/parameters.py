@@ -6,18 +6,20 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+from starlette.datastructures import QueryParams
+
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from starlette.datastructures import QueryParams
 
 #: Values that a form sends for a box that is ticked.
 _YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}
 _LARGEST = 2**31 - 1
 #: How often a parameter may be repeated: each value is work, such as encoding a text.
 MOST_TEXTS = 100
+_BODY = 'Send {"q": "the query", "k": 5} with the names of the parameters.'
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,42 @@ PAGE = (
     Parameter("compare", "1: show two lists.", "flag"),
     *_SECOND,
     Parameter("id", "Explain this document, whether it is found or not."),
+    Parameter("judge", "Rate the hits under this name."),
+    Parameter("curl", "1: show the request to the server.", "flag"),
 )
+
+
+#: Kind of a parameter -> the JSON types that it has in a body.
+_JSON = {"text": (str,), "texts": (str, list), "count": (int,), "number": (int, float), "flag": (bool,)}
+_JSON_NAMES = {
+    "text": "a text",
+    "texts": "a text or a list of texts",
+    "count": "a whole number",
+    "number": "a number",
+    "flag": "true or false",
+}
+
+
+def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
+    """The parameters of a request whose body is a JSON object, as if they stood in its address: a list stands for a repeated parameter.
+
+    Raises:
+        UsageError: It is not such an object.
+    """
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"The body is not JSON: {error}.", _BODY) from None
+    if not isinstance(given, dict):
+        raise UsageError("The body is not a JSON object.", _BODY)
+    kinds = {each.name: each.kind for each in known}
+    pairs = []
+    for name, value in given.items():
+        kind, values = kinds.get(name, "texts"), value if isinstance(value, list) else [value]
+        if type(value) not in _JSON[kind] or (kind == "texts" and not all(isinstance(each, str) for each in values)):
+            raise UsageError(f"The parameter {name!r} is not {_JSON_NAMES[kind]}.", _BODY)
+        pairs += [(name, str(int(each)) if isinstance(each, bool) else str(each)) for each in values]
+    return QueryParams(pairs)
 
 
 def read(given: QueryParams, known: Iterable[Parameter]) -> dict[str, Any]:

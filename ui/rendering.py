@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,14 @@ import orjson
 from starlette.responses import HTMLResponse, Response
 
 from termweave import __version__
-from termweave.errors import EngineError, EngineUnreachable, InputError, UsageError
+from termweave.errors import EngineError, EngineUnreachable, InputError, TermweaveError, UsageError
 from termweave.search.render.html import allowed
+from termweave.ui.addresses import page_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
-
-    from termweave.errors import TermweaveError
 
 FOLDER = Path(__file__).parent
 #: The kinds of errors, the special ones first, and the status of an answer.
@@ -31,6 +31,18 @@ _STATUS = (
     (EngineError, HTTPStatus.BAD_GATEWAY),
 )
 
+#: The pages of the navigation, with their addresses.
+PAGES = (
+    ("Search", "/search"),
+    ("Sliders", "/sliders"),
+    ("Judge", "/judge"),
+    ("Book", "/book"),
+    ("Evaluate", "/evaluate"),
+    ("Tune", "/tune"),
+    ("Learn", "/learn"),
+    ("Snapshots", "/snapshots"),
+    ("Generations", "/generations"),
+)
 #: The headings of pages that report an error, where the name of the status would say little.
 _TITLES = {
     HTTPStatus.BAD_REQUEST: "This cannot be done",
@@ -48,13 +60,42 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
     Args:
         request: The request that is answered.
         template: Name of the file in `ui/html/`.
-        values: The values of the template, which are escaped.
+        values: The values of the template, which are escaped; "bare" leaves the navigation out.
         status: Status of the answer.
     """
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
-    context = {"path": request.scope["path"], "version": __version__, "read_only": read_only, "index": "", **values}
+    context = {
+        "path": request.scope["path"],
+        "version": __version__,
+        "read_only": read_only,
+        "index": "",
+        "bare": False,
+        **values,
+    }
+    asked = status < HTTPStatus.INTERNAL_SERVER_ERROR and not context["bare"]
+    context |= {"pages": PAGES, "names": _names(request) if asked else (), "choose": partial(_with_index, request)}
     return HTMLResponse(allowed(_templates().get_template(template).render(context)), status_code=status)
+
+
+def _names(request: Request) -> tuple[str, ...]:
+    """The indices to choose from, for a client that has given the token; none where they cannot be listed."""
+    app = request.scope.get("app")
+    if app is None or not app.state.sessions.known(request):
+        return ()
+    with suppress(TermweaveError):
+        names: tuple[str, ...] = app.state.workspace.names()
+        return names
+    return ()
+
+
+def _with_index(request: Request, name: str) -> str:
+    """The address of the present page with another index, and with the query that was asked."""
+    path = request.scope["path"]
+    query = request.query_params.get("q", "")
+    return page_address(
+        path if path in dict(PAGES).values() else "/search", [("index", name), *([("q", query)] if query else [])]
+    )
 
 
 def data(values: Mapping[str, Any], status: int = HTTPStatus.OK) -> Response:

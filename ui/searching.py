@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.errors import UsageError
 from termweave.signals.layout import as_written, stored_text
+from termweave.signals.typed_fields import as_text
 from termweave.ui.comparison import DEPTH, ListComparison, compare
 from termweave.ui.workspace import check_query
 
@@ -130,12 +134,37 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
     return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 
 
-def text_of(index: Index, document: str) -> tuple[str, str]:
-    """Title and text of a document, its passages joined; both "" if the index does not hold it."""
-    kept = ["passage", "passage_start", "passage_end", *index.layout.text_fields]
+def content_of(index: Index, document: str) -> tuple[str, str, Mapping[str, Any]]:
+    """Title, text and metadata of a document, its passages joined; all empty if the index does not hold it."""
+    kept = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
     body = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
     hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
     stored = sorted(
         (index.layout.with_text(as_written(hit["_source"])) for hit in hits), key=lambda source: source.get("passage") or 0
     )
-    return stored_text(stored[0], "title") if stored else "", " ".join(stored_text(source, "text") for source in stored)
+    if not stored:
+        return "", "", {}
+    return (
+        stored_text(stored[0], "title"),
+        " ".join(stored_text(source, "text") for source in stored),
+        stored[0].get("metadata") or {},
+    )
+
+
+def metadata_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The metadata of a document as names and texts: a list with commas, and everything else that is not a text as JSON."""
+    return [(name, _shown(value)) for name, value in metadata.items()]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and not any(isinstance(each, list | dict) for each in value):
+        return ", ".join(map(as_text, value))
+    return as_text(value)
+
+
+def as_curl(index: Index, query: str, options: Mapping[str, Any]) -> str:
+    """The request that a search sends to the server, for a shell; it has as many answers as the search has signals."""
+    sent = index.requests(query, **options)[0]
+    lines = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY).decode() for each in sent["body"]]
+    address = shlex.quote(f"{index.engine.url}{sent['path']}")
+    return "\n".join([f"curl -s -H 'content-type: application/x-ndjson' {address} --data-binary @- <<'END'", *lines, "END"])

@@ -32,6 +32,10 @@ _RULES = ("boost", "decay", "diverse")
 _LONGEST = 10_000
 
 
+class NoIndexYet(UsageError):
+    """The server has no index of termweave: pages say how to make one."""
+
+
 class Workspace:
     """The server and the open indices.
 
@@ -106,13 +110,13 @@ class Workspace:
         """The name of the index that a request is about: the one it names, else the one that the server was started with.
 
         Raises:
-            UsageError: There is no index yet.
+            NoIndexYet: The server has none.
         """
         if name or self.options.index:
             return str(name or self.options.index)
         if names := self.names():
             return names[0]
-        raise UsageError(
+        raise NoIndexYet(
             f"No index at {self.engine.url} was made by termweave.",
             "Make one: 'termweave index SOURCE NAME', or 'termweave demo'.",
         )

@@ -115,6 +115,22 @@ class JudgementBook:
         found = self._read([{"term": {"kind": "query"}}], ["number", "query"])
         return [BookQuery(each["query"], each["text"], tuple(each["pool"])) for each in found]
 
+    def edit(self, query: BookQuery, text: str, pool: Iterable[str] = ()) -> None:
+        """Change the words of a query, and add documents to its pool. It keeps its id and its grades."""
+        self._update(query.id, {"text": text, "pool": sorted({*query.pool, *pool})})
+
+    def remove_query(self, key: str) -> None:
+        """Remove a query with all of its grades, if it is there."""
+        body = {
+            "query": {
+                "bool": {
+                    "filter": [{"term": {"book": self.name}}, {"term": {"query": key}}, {"terms": {"kind": ["query", "grade"]}}]
+                }
+            }
+        }
+        params = {"refresh": True, "ignore_unavailable": True, "conflicts": "proceed"}
+        self.engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
+
     def set_grade(self, given: BookGrade) -> None:
         """Store a grade in place of an earlier one of the same judge.
 
@@ -179,7 +195,7 @@ class JudgementBook:
             [BookQuery(query, texts.get(query, query), tuple(sorted(qrels[query]))) for query in qrels if query not in known]
         )
         for query in (known[name] for name in qrels if name in known):
-            self._extend(query, qrels[query.id])
+            self.extend(query, qrels[query.id])
         grades = [
             BookGrade(judge, query, document, max(0, grade))
             for query, judged in qrels.items()
@@ -218,11 +234,12 @@ class JudgementBook:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def _extend(self, query: BookQuery, documents: Iterable[str]) -> None:
+    def extend(self, query: BookQuery, documents: Iterable[str]) -> None:
         """Add documents to the pool of a query."""
-        pool = sorted({*query.pool, *documents})
-        place = f"/{INDEX}/_update/{self._id('query', query.id)}"
-        self.engine.request("POST", place, params={"refresh": True}, body={"doc": {"pool": pool}})
+        self._update(query.id, {"pool": sorted({*query.pool, *documents})})
+
+    def _update(self, key: str, changes: dict[str, Any]) -> None:
+        self.engine.request("POST", f"/{INDEX}/_update/{self._id('query', key)}", params={"refresh": True}, body={"doc": changes})
 
     def _put_grades(self, grades: Sequence[BookGrade]) -> None:
         self._create()

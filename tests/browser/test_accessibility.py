@@ -24,6 +24,7 @@ PAGES = (
     "/search",
     "/search?q=run+a+function&facet=kind&id=zh",
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense",
+    "/search?q=run+a+function&judge=ann&curl=1",
     "/search?q=x&mode=nothing",
     "/sliders?q=run+a+function",
     "/judge",

@@ -12,8 +12,11 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
 import uvicorn
 
-from termweave import settings
-from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
+from termweave import corpora, settings
+from termweave.evaluation.book import snapshots
+from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.indexer import BuildOptions, build
+from termweave.search import Index
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
@@ -64,6 +67,7 @@ def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
 def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address, width, dark):
     for path in (
         "/search?q=run+a+function+%E5%87%BD%E6%95%B0&compare=1&mode=lexical&mode2=dense&facet=kind&facet=note&id=zh",
+        "/search?q=run+a+function&judge=ann&curl=1",
         "/judge?judge=ann",
         "/book",
         "/evaluate",
@@ -80,6 +84,58 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
         assert len(pairs) > 3
         for ink, ground, element in pairs:
             assert contrast(parts(ink)[0], laid_over(ground, "#fff")) >= 4.5, (path, ink, ground, element)
+
+
+@pytest.fixture
+def twice(opensearch_engine, name, tmp_path):
+    """An index with two generations."""
+    path = tmp_path / "corpus-with-a-long-name.jsonl"
+    path.write_text('{"_id": "1", "text": "a text"}\n')
+    for _ in range(2):
+        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    return name
+
+
+def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, attacked, twice):  # noqa: F811 - the fixture above
+    book = JudgementBook(opensearch_engine, attacked)
+    book.set_grade(BookGrade("ann", "q1", "timer", 3, "a note"))
+    for mode in ("lexical", "dense"):
+        snapshots.take(book, Index.open(opensearch_engine, attacked), mode)
+    browser.open(Address(f"{address}/evaluate"), 400)
+    browser.do("document.querySelector('form[action=\"/evaluate/start\"] button').click()")
+    until = time.monotonic() + 120
+    while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    evaluated = browser.do("location.pathname + location.search")
+    browser.open(Address(f"{address}/snapshots"), 400)
+    compared = browser.do("'/snapshots?' + new URLSearchParams(new FormData(document.querySelector('form[method=get]')))")
+    for path in (evaluated, compared, "/book?scores=1", f"/generations?index={twice}"):
+        browser.open(Address(address + path), 400)
+        browser.do("document.querySelectorAll('main details').forEach(each => each.open = true)")
+        beyond = browser.do("[...document.querySelectorAll('.wide')].map(each => each.scrollWidth - each.clientWidth)")
+        assert beyond, path
+        assert max(beyond) <= 0, path
+    place = "document.querySelector('.action a').getBoundingClientRect()"
+    assert browser.do("document.querySelector('.action a').textContent").startswith("Make live")
+    assert 0 <= browser.do(f"{place}.left") < browser.do(f"{place}.right") <= 400
+
+
+def test_the_search_page_uses_its_width(browser, address):
+    for width, columns in ((400, 1), (1100, 3), (1800, 3)):
+        browser.open(Address(f"{address}/search?q=run+a+function"), width)
+        edges = browser.do(
+            "['.hit .passage', '.hit .facts', '.beside'].map(each => document.querySelector(each).getBoundingClientRect().left)"
+        )
+        assert len({round(edge / 30) for edge in edges}) == columns, (width, edges)
+    assert browser.do("document.querySelector('.beside').getBoundingClientRect().right") > 1600
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_four_grades_have_four_colours(browser, address, dark):
+    browser.open(Address(f"{address}/judge?judge=colours"), dark=dark)
+    colours = browser.do("[...document.querySelectorAll('.grade')].map(each => getComputedStyle(each).backgroundColor)")
+    assert len(colours) == len(set(colours)) == 4
 
 
 def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above

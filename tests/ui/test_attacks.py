@@ -61,7 +61,7 @@ HARMLESS |= {
     "thead",
     "title",
 }
-HARMLESS |= {"tr", "ul", "datalist", "mark", "svg", "rect", "dl", "dt", "dd", "b", "script", "ol", "output"}
+HARMLESS |= {"tr", "ul", "datalist", "mark", "svg", "rect", "dl", "dt", "dd", "b", "script", "ol", "output", "aside"}
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,17 @@ import json
 import re
 import time
 from html import unescape
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from termweave.corpora.formats.compression import zstd_module
-from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.evaluation.measures import per_query
 from termweave.ui.pages.judge_page import token
-from tests.ui.conftest import ATTACKS, client_of
+from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of
 from tests.ui.test_api import valid
+from tests.ui.test_search_page import hits_of
 
 pytestmark = pytest.mark.engine
 
@@ -93,6 +96,79 @@ def test_uploaded_queries_and_grades_may_hold_attacks(client, attacked, book):
     assert post(client, "/book/add", index=attacked, typed=" ").status_code == 400
 
 
+def test_hits_are_rated_on_the_search_page(client, attacked, book):
+    """As in Quepid: the query comes into the book with its pool, the list says how good it is, and the page is the same as before."""
+    asked = {"index": attacked, "q": "run a function later", "judge": "ann", "mode": "lexical"}
+    page = client.get("/search", params=asked).text
+    first, second = hits_of(page)[:2]
+    assert book.queries() == []
+    sent = {name: unescape(field(page, name)) for name in ("index", "judge", "q", "document", "back", "rank")}
+    answer = post(client, "/judge/rate", **sent, grade="3")
+    assert answer.headers["location"] == f"/search?{urlencode(asked)}#hit-1"
+    (query,) = book.queries()
+    assert query.text == "run a function later"
+    assert len(query.pool) > 2  # of every way to search
+    assert [(each.document, each.grade) for each in book.grades("ann")] == [(first, 3)]
+    post(client, "/judge/rate", **sent | {"document": quote(second)}, grade="1")
+    index = client.app._app.state.workspace.index(attacked)
+    run = index.run({query.id: query.text}, mode="lexical", k=10)
+    value = per_query(run, book.qrels(), [query.id], measures=("nDCG@10",))["nDCG@10"][0]
+    page = client.get("/search", params=asked).text
+    assert f"nDCG@10 <strong>{value:.3f}</strong>, 2 of 10 rated" in page
+    assert re.findall(r'value="(\d)" title="[^"]*" aria-label="[^"]*" aria-pressed="true"', page) == ["3", "1"]
+
+
+def test_a_rating_takes_any_document_of_the_index_and_leads_nowhere_else(client, attacked, book):
+    odd = next(key for key in DOCUMENTS if "\x00" in key)
+    sent = {"index": attacked, "judge": "ann", "q": "json", "grade": "2", "back": "//evil.example?q=x", "rank": "x"}
+    answer = post(client, "/judge/rate", **sent, document=quote(odd))
+    assert answer.headers["location"].startswith("/search?")
+    assert [(each.document, each.grade) for each in book.grades()] == [(odd, 2)]
+    for wrong in (
+        {"document": "no-such-document"},
+        {"document": "csv", "q": " "},
+        {"document": "csv", "grade": "4"},
+        {"judge": ""},
+    ):
+        assert post(client, "/judge/rate", **{"document": "csv", **sent, **wrong}).status_code == 400, wrong
+    assert len(book.grades()) == 1
+
+
+def test_a_query_is_edited_with_its_grades_and_removed_with_them(client, attacked, book):
+    post(client, "/book/add", index=attacked, typed="run a function\nparse json")
+    query, other = book.queries()
+    book.set_grade(BookGrade("ann", query.id, query.pool[0], 2, "a note"))
+    book.set_grade(BookGrade("ann", other.id, other.pool[0], 1))
+    sent = {"index": attacked, "query": token(query.id)}
+    post(client, "/book/edit", **sent, text="自然语言处理")
+    edited = book.queries()[0]
+    assert (edited.id, edited.text) == (query.id, "自然语言处理")
+    assert set(query.pool) | {"zh"} <= set(edited.pool)
+    assert len(book.grades()) == 2
+    assert post(client, "/book/edit", **sent, text=" ").status_code == 400
+    page = client.get(f"/book?index={attacked}&scores=1").text
+    row = page.partition("自然语言处理</a>")[2].partition("</tr>")[0]
+    assert f"1 of {len(edited.pool)}" in row
+    assert "<bdi>ann</bdi>" in row
+    assert "(2): a note" in row
+    index = client.app._app.state.workspace.index(attacked)
+    texts = {each.id: each.text for each in book.queries()}
+    values = per_query(index.run(texts, k=10), book.qrels(), list(texts), measures=("nDCG@10",))["nDCG@10"]
+    assert f'data-label="nDCG@10">{values[0]:.3f}</td>' in row
+    assert f"<strong>{values.mean():.3f}</strong>" in page
+    assert post(client, "/book/remove", **sent).status_code == 303
+    assert [each.id for each in book.queries()] == [other.id]
+    assert [each.query for each in book.grades()] == [other.id]
+    gone = post(client, "/book/remove", **sent)
+    assert (gone.status_code, "does not have this query any more" in gone.text) == (400, True)
+
+
+def test_a_judge_sees_the_metadata_beside_the_text(client, attacked, book):
+    book.add([BookQuery("q", "json", ("json",))])
+    page = client.get(f"/judge?index={attacked}&judge=ann").text
+    assert f'<dt>year</dt><dd dir="auto">{2000 + list(DOCUMENTS).index("json")}</dd>' in page
+
+
 def ubi_log(searches=40):
     """Searches that show two documents, whose clicks are on the first one; the body of `_bulk` requests, as UBI's sample data."""
     lines = []
@@ -150,8 +226,11 @@ def test_a_log_that_cannot_be_read_is_a_sentence_without_a_path(client, attacked
 
 FORMS = (
     "/judge/grade",
+    "/judge/rate",
     "/judge/undo",
     "/book/add",
+    "/book/edit",
+    "/book/remove",
     "/book/log",
     "/book/guidelines",
     "/book/import",

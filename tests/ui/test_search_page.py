@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import pytest
 
+from termweave.search.render.html import Picture
 from termweave.search.results.hits import flat
+from termweave.ui import searching
 from termweave.ui.pages import search_page
-from tests.ui.conftest import ATTACKS, DOCUMENTS
+from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of
 
 pytestmark = pytest.mark.engine
 #: Elements and attributes that no page of termweave has; an attack that is not escaped adds some.
@@ -162,7 +166,75 @@ def test_fields_of_hits_are_listed(client, attacked):
             assert str(value) in unescape(page)
 
 
+def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, attacked):
+    _, page = show(client, q="JSON decoder", k=1, mode="lexical")
+    card = page.partition('<article class="hit"')[2].partition("<details")[0]
+    text = " ".join(Reader(card).text)
+    assert text.count("decoder") == 1
+    assert "Parse a" in text
+    assert "<dt>year</dt>" in card
+    parts = search_page._parted("ab cd", Picture("", "ab cd. ef", [(0, 2, 1.0), (3, 8, 0.5)]))
+    assert ["".join(piece for piece, _, _ in part) for part in parts] == ["ab cd", "ef"]
+
+
+def test_the_request_of_a_list_runs_in_a_shell(client, attacked):
+    index = client.app._app.state.workspace.index(attacked)
+    query = "what's 'quoted' \"function\" 函数"
+    _, page = show(client, q=query, curl="1")
+    command = unescape(page.partition('aria-label="Request as curl">')[2].partition("</pre>")[0])
+    answers = json.loads(subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=60).stdout)["responses"]
+    candidates = index.candidates([query], ["weights", "dense"])[0].lists
+    assert len(answers) == len(candidates) == 2
+    found = [hit["sort"][-1] for answer in answers for hit in answer["hits"]["hits"]]
+    assert found == [document for each in candidates.values() for document in each.scores]
+
+
+def test_every_page_lets_choose_another_index(client, opensearch_engine, attacked):
+    for path in (
+        "/search?q=json",
+        "/sliders?q=json",
+        "/judge",
+        "/book",
+        "/evaluate",
+        "/tune",
+        "/learn",
+        "/snapshots",
+        "/generations",
+    ):
+        page = client.get(path).text
+        address = f"{path.partition('?')[0]}?index={attacked}"
+        link = f'{address}&amp;q=json" aria-current="true"' if "q=" in path else f'{address}" aria-current="true"'
+        assert link in page.partition("<nav")[0], path
+    assert f"/judge?index={attacked}" in client.get("/judge?index=no-such-index").text.partition("<nav")[0]
+    locked = client_of(opensearch_engine, index=attacked, token="a token that is long enough")
+    for path in ("/login", "/static/nothing", "/search"):
+        assert attacked not in locked.get(path).text, path
+
+
+def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch_engine):
+    client = client_of(opensearch_engine)
+    client.app._app.state.workspace._names = (float("inf"), ())  # as an empty server: other tests have indices on this one
+    for path in (
+        "/search",
+        "/search?q=x",
+        "/sliders",
+        "/judge",
+        "/book",
+        "/evaluate",
+        "/tune",
+        "/learn",
+        "/snapshots",
+        "/generations",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert "termweave index ./docs docs" in answer.text
+        assert 'class="problem"' not in answer.text
+        assert "<nav" not in answer.text
+    assert client.get("/api/search?q=x").status_code == 400
+
+
 def test_metadata_are_written_as_people_write_them():
-    assert [search_page._shown(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
+    assert [searching._shown(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
         "false", "net, math, 3", '{"a":[1]}', "text", "null",
     ]  # fmt: skip

@@ -146,7 +146,7 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     client = client_of(opensearch_engine, index=name)
     page = client.get(f"/generations?index={name}&promote={older}").text
     assert "What changes" in page
-    assert "<td>2</td><td>1</td>" in page
+    assert '<td data-label="Now">2</td><td data-label="Then">1</td>' in page
     assert generations.live(opensearch_engine, name) == newer
     stale = post(client, "/generations/promote", index=name, generation=older, live=older, act="rollback")
     assert stale.status_code == 400

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,27 +22,41 @@ from termweave.support.messages import clipped
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
-from termweave.ui.pages.judge_page import book_of, book_to_fill
+from termweave.ui.pages.judge_page import book_of, book_to_fill, token, typed_query
 from termweave.ui.pages.query_logs import UBI
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from starlette.datastructures import FormData
     from starlette.requests import Request
 
-    from termweave.evaluation.book.store import JudgementBook
+    from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
+    from termweave.search import Index
 
 #: Queries that are added at once: each is searched in every way.
 _MOST = 1_000
+#: Queries that are scored while the page waits, and ranks of the measure.
+_MOST_SCORED, _RANKS = 200, 10
 _PARAMETERS = (
     INDEX,
     Parameter("added", "Queries that were added.", "count"),
     Parameter("imported", "Grades that were imported.", "count"),
+    Parameter("scores", "1: search the judged queries and score each.", "flag"),
 )
+
+
+@dataclass(frozen=True)
+class QueryRow:
+    """A query of the book: how many documents have a grade, the grades with notes, and nDCG@10 of the search of now (None: not measured)."""
+
+    query: BookQuery
+    judged: int
+    notes: Sequence[BookGrade]
+    score: float | None
 
 
 def routes() -> list[Route]:
@@ -52,6 +67,8 @@ def routes() -> list[Route]:
         Route("/book/queries.jsonl", _queries, methods=["GET"]),
         Route("/book/grades.jsonl", _grades, methods=["GET"]),
         form_route("/book/add", _add),
+        form_route("/book/edit", _edit),
+        form_route("/book/remove", _remove),
         form_route("/book/guidelines", _guidelines),
         form_route("/book/import", _import),
     ]
@@ -63,12 +80,16 @@ def _show(request: Request) -> Response:
     name = workspace.alias(values["index"])
     book = book_of(request, name)
     grades = book.grades()
-    per_query = Counter(each.query for each in grades if each.grade is not None)
+    rows = _rows(book.queries(), grades, _scores(workspace.index(name), book) if values["scores"] else {})
+    scored = [row.score for row in rows if row.score is not None]
     context = {
         "index": name,
-        "queries": [(query, per_query[query.id]) for query in book.queries()],
+        "rows": rows,
+        "mean": sum(scored) / len(scored) if scored else None,
+        "scored": len(scored),
+        "most": _MOST_SCORED,
+        "token": token,
         "agreement": agreement.measure(grades) if grades else None,
-        "notes": [each for each in grades if each.note],
         "guidelines": book.guidelines(),
         "logs": [spec for spec in workspace.options.datasets if spec.startswith(UBI)],
         "added": values["added"],
@@ -77,12 +98,66 @@ def _show(request: Request) -> Response:
     return page(request, "book.html", context)
 
 
+def _rows(queries: Sequence[BookQuery], grades: Sequence[BookGrade], scores: Mapping[str, float]) -> list[QueryRow]:
+    """The queries of a book with what is known of each, the lowest score first where there are scores."""
+    judged = Counter(query for query, _ in {(each.query, each.document) for each in grades if each.grade is not None})
+    rows = [
+        QueryRow(each, judged[each.id], [grade for grade in grades if grade.query == each.id and grade.note], scores.get(each.id))
+        for each in queries
+    ]
+    return sorted(rows, key=lambda row: math.inf if row.score is None else row.score)
+
+
+def _scores(index: Index, book: JudgementBook) -> dict[str, float]:
+    """nDCG@10 of the default search for the first judged queries of a book: query id -> value."""
+    from termweave.evaluation.measures import per_query  # noqa: PLC0415 - numpy comes with it
+
+    qrels = book.qrels()
+    texts = {each.id: each.text for each in book.queries() if qrels.get(each.id)}
+    ids = list(texts)[:_MOST_SCORED]
+    if not ids:
+        return {}
+    run = index.run({key: texts[key] for key in ids}, k=_RANKS)
+    name = f"nDCG@{_RANKS}"
+    values = per_query(run, {key: qrels[key] for key in ids}, ids, measures=(name,))[name]
+    return dict(zip(ids, map(float, values), strict=True))
+
+
+def _of_form(book: JudgementBook, form: FormData) -> BookQuery:
+    """The query that a form is about.
+
+    Raises:
+        UsageError: The book does not have it.
+    """
+    query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)
+    if query is None:
+        raise UsageError("The book does not have this query any more.", "Open the page Book again.")
+    return query
+
+
+def _edit(request: Request, form: FormData) -> Response:
+    """Change the words of a query: what the new words find is judged, too, and grades stay."""
+    name, book = text_of(form, "index"), book_to_fill(request, form)
+    text = check_query(text_of(form, "text")).strip()
+    if not text:
+        raise UsageError("The query is empty.", "Type its words, or remove it.")
+    query = _of_form(book, form)
+    if text != query.text:
+        (found,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
+        book.edit(query, text, found.pool)
+    return see_other("/book", index=name)
+
+
+def _remove(request: Request, form: FormData) -> Response:
+    book = book_to_fill(request, form)
+    book.remove_query(_of_form(book, form).id)
+    return see_other("/book", index=text_of(form, "index"))
+
+
 def _add(request: Request, form: FormData) -> Response:
     name = text_of(form, "index")
     typed = [line.strip() for line in text_of(form, "typed").splitlines() if line.strip()]
-    queries = [
-        Query(f"t-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}", check_query(text)) for text in dict.fromkeys(typed)
-    ]
+    queries = [typed_query(text) for text in dict.fromkeys(typed)]
     queries += _uploaded(form, "file")
     if not queries:
         raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
 
+from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.pool import order_for
+from termweave.evaluation.book.pool import order_for, pooled
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
+from termweave.records import Query
 from termweave.search.catalog.lineage import resolve
+from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import see_other
+from termweave.ui.addresses import page_address, see_other
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
-from termweave.ui.workspace import workspace_of
+from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +55,7 @@ class JudgingCard:
         document: Id of the document.
         title: Its title.
         text: Its text; "" if the index does not hold it any more.
+        metadata: Its other fields, as names and texts.
         given: The judge's grade so far; None if there is none.
     """
 
@@ -57,6 +63,7 @@ class JudgingCard:
     document: str
     title: str
     text: str
+    metadata: Sequence[tuple[str, str]]
     given: BookGrade | None
 
 
@@ -81,7 +88,12 @@ class JudgingTask:
 
 def routes() -> list[Route]:
     """The page and its forms."""
-    return [Route("/judge", _show, methods=["GET"]), form_route("/judge/grade", _grade), form_route("/judge/undo", _undo)]
+    return [
+        Route("/judge", _show, methods=["GET"]),
+        form_route("/judge/grade", _grade),
+        form_route("/judge/rate", _rate),
+        form_route("/judge/undo", _undo),
+    ]
 
 
 def book_of(request: Request, name: str) -> JudgementBook:
@@ -157,17 +169,15 @@ def _card(
         for candidate in order_for(judge, each):
             wanted = candidate == document if document is not None else (each.id, candidate) not in mine
             if wanted:
-                title, text = searching.text_of(index, candidate)
-                return JudgingCard(each, candidate, title, text, mine.get((each.id, candidate)))
+                title, text, metadata = searching.content_of(index, candidate)
+                shown = searching.metadata_of(metadata)
+                return JudgingCard(each, candidate, title, text, shown, mine.get((each.id, candidate)))
     return None
 
 
 def _grade(request: Request, form: FormData) -> Response:
     name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
-    given = text_of(form, "grade")
-    if given not in {"0", "1", "2", "3", "skip"}:
-        raise UsageError(f"{given!r} is not a grade.", "Grades are 0, 1, 2, 3 and skip.")
-    grade = None if given == "skip" else int(given)
+    grade = _given(form)
     book = book_of(request, name)
     query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)
     document = next((each for each in (query.pool if query else ()) if token(each) == text_of(form, "document")), None)
@@ -175,6 +185,41 @@ def _grade(request: Request, form: FormData) -> Response:
         raise UsageError("The book does not ask about this document.", "Open the page again.")
     book.set_grade(BookGrade(judge, query.id, document, grade, text_of(form, "note").strip()))
     return see_other("/judge", index=name, judge=judge)
+
+
+def _given(form: FormData) -> int | None:
+    """The grade of a form; None: skipped."""
+    given = text_of(form, "grade")
+    if given not in {"0", "1", "2", "3", "skip"}:
+        raise UsageError(f"{given!r} is not a grade.", "Grades are 0, 1, 2, 3 and skip.")
+    return None if given == "skip" else int(given)
+
+
+def _rate(request: Request, form: FormData) -> Response:
+    """Grade a hit of the search page. A query that the book does not have is added, and so is the document to its pool."""
+    judge, grade = check_judge(text_of(form, "judge")), _given(form)
+    text, document = check_query(text_of(form, "q")).strip(), unquote(text_of(form, "document"))
+    if not text:
+        raise UsageError("The query is empty.", "Search for something, then rate what was found.")
+    book = book_to_fill(request, form)
+    index = workspace_of(request).index(text_of(form, "index"))
+    query = next((each for each in book.queries() if each.text == text), None)
+    if query is None:
+        (query,) = pooled(index, [typed_query(text)])
+        book.add([query])
+    if document not in query.pool:
+        if searching.content_of(index, document) == ("", "", {}):
+            raise UsageError(f"{book.name} has no document {clipped(document)!r}.", "Search again and rate what is found.")
+        book.extend(query, [document])
+    book.set_grade(BookGrade(judge, query.id, document, grade))
+    rank = text_of(form, "rank")
+    address = page_address("/search", parse_qsl(text_of(form, "back")))
+    return RedirectResponse(f"{address}#hit-{rank if rank.isdecimal() else 1}", status_code=HTTPStatus.SEE_OTHER)
+
+
+def typed_query(text: str) -> Query:
+    """A query that somebody typed; the same words have the same id."""
+    return Query(f"t-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}", check_query(text))
 
 
 def token(identity: str) -> str:

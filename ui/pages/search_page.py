@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from termweave.errors import TermweaveError
+from termweave.evaluation.book.store import JudgementBook
 from termweave.search.ranking.fusion import METHODS
 from termweave.search.render import pictures
 from termweave.search.results import explanation
-from termweave.signals.typed_fields import as_text
+from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import PageAddress
-from termweave.ui.pages import score_bars
+from termweave.ui.pages import judge_page, score_bars
 from termweave.ui.rendering import page, status_of
-from termweave.ui.workspace import workspace_of
+from termweave.ui.workspace import NoIndexYet, workspace_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -29,8 +32,15 @@ if TYPE_CHECKING:
     from termweave.ui.searching import SearchSide
     from termweave.ui.workspace import Workspace
 
+    #: A piece of a text, the weight of its word, and the weight as a share of the heaviest.
+    ShadedRun: TypeAlias = tuple[str, float, float]
+
 #: Characters of a passage: beside another list there is less room.
 _ALONE, _BESIDE = 420, 260
+#: Fields of the metadata that stand beside a hit, and characters of each; the others open with "Why".
+_FACTS, _VALUE = 6, 60
+#: Ranks of the measure of rated hits.
+_RANKS = 10
 _API = frozenset(each.name for each in parameters.SEARCH)
 _SLIDERS = frozenset(each.name for each in parameters.CANDIDATES_PAGE)
 
@@ -41,32 +51,69 @@ class HitCard:
 
     Attributes:
         hit: The hit.
-        title: Its title, or its id.
-        picture: Its shaded passage.
+        title: Its title in shaded runs, as `Picture.runs` gives them; empty where it has none, so that its id stands there.
+        passage: The rest of its text, likewise: what the title says is not said again.
         bars: The parts of its score.
         place: Its rank in words.
         moved: Its rank in the other list: a number, None where it is not in that list, "" where there is no other list.
-        metadata: Its other fields, as names and texts.
+        metadata: Its first other fields, as names and texts, long ones cut.
+        cut: All of its other fields, where some were left out or cut.
         neighbours: Titles of its neighbours, with their ids.
+        token: Its id in ASCII, because HTML cannot carry every character.
     """
 
     hit: Hit
-    title: str
-    picture: Picture
+    title: Sequence[ShadedRun]
+    passage: Sequence[ShadedRun]
     bars: Sequence[ScoreBar]
     place: str
     moved: int | str | None
     metadata: Sequence[tuple[str, str]]
+    cut: Sequence[tuple[str, str]]
     neighbours: Sequence[tuple[str, str]]
+    token: str
+
+
+@dataclass(frozen=True)
+class HitRating:
+    """What the buttons beside the hits send, and what the judge has said.
+
+    Attributes:
+        index: The index whose book gets the grades.
+        judge: Name of the judge.
+        query: The query.
+        back: The query string of the page.
+        given: Document id -> grade of this judge.
+        meanings: What the grades mean.
+    """
+
+    index: str
+    judge: str
+    query: str
+    back: str
+    given: Mapping[str, int | None]
+    meanings: Sequence[str] = judge_page.MEANINGS
+
+
+@dataclass(frozen=True)
+class RatedList:
+    """How good the ten best are, by the grades of the book; and how many of them have one."""
+
+    ndcg: float
+    count: int
+    of: int
 
 
 @dataclass(frozen=True)
 class ShownList:
-    """One list of the page: its configuration, its cards, and the addresses of its neighbours."""
+    """One list of the page: its configuration, its cards, the ratings, and its request as curl."""
 
     side: SearchSide
     label: str
     cards: Sequence[HitCard]
+    rating: HitRating | None = None
+    rated: RatedList | None = None
+    curl: str = ""
 
 
 def show(request: Request) -> Response:
@@ -83,27 +130,27 @@ def show(request: Request) -> Response:
         "json": address.at("/api/search", _API),
         "sliders": address.at("/sliders", _SLIDERS),
         "typing": _Suggestions(workspace),
-        "names": (),
         "index": "",
         "more": False,
         "empty": False,
     }
     status = 200
     try:
-        context["names"] = workspace.names()
         values = parameters.read(request.query_params, parameters.PAGE)
         context["index"] = workspace.chosen(values["index"])
         context["typing"] = _Suggestions(workspace, context["index"])
         context["values"] = values
         if values["q"].strip():
-            context |= _results(workspace, values)
+            context |= _results(workspace, values, address)
+    except NoIndexYet:
+        raise
     except TermweaveError as error:
         context["error"], status = error, status_of(error)
     context.setdefault("values", {each.name: each.default for each in parameters.PAGE})
     return page(request, "search.html", context, status)
 
 
-def _results(workspace: Workspace, values: Mapping[str, Any]) -> dict[str, Any]:
+def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
     seconds = ("", "2") if values["compare"] else ("",)
     options = searching.shown(values, {"k", "from", "facet", "sort"}) | {"explain": True}
     sides = [searching.answer(workspace, values, second, **options) for second in seconds]
@@ -116,7 +163,12 @@ def _results(workspace: Workspace, values: Mapping[str, Any]) -> dict[str, Any]:
         label = ("Left" if place == 0 else "Right") if values["compare"] else ""
         best = score_bars.best_of(side.answer.hits)
         cards = _cards(side.index, side.answer.hits, best, width, other)
-        lists.append(ShownList(side, label, cards))
+        rating, rated = _rating(side, values, address) if values["judge"] else (None, None)
+        curl = ""
+        if values["curl"]:
+            index, _, ranked = searching.ranking(workspace, values, seconds[place])
+            curl = searching.as_curl(index, values["q"], ranked)
+        lists.append(ShownList(side, label, cards, None if workspace.options.read_only else rating, rated, curl))
     return {
         "lists": lists,
         "comparison": comparison,
@@ -124,6 +176,25 @@ def _results(workspace: Workspace, values: Mapping[str, Any]) -> dict[str, Any]:
         "more": any(len(side.answer.hits) == values["k"] for side in sides),
         "empty": not any(side.answer.hits for side in sides),
     }
+
+
+def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -> tuple[HitRating, RatedList | None]:
+    """What a judge has said about the hits of a list, and the nDCG@10 that all judges' grades give it."""
+    from termweave.evaluation.measures import per_query  # noqa: PLC0415 - numpy comes with it
+    from termweave.records import Run  # noqa: PLC0415 - as above
+
+    judge, text = judge_page.check_judge(values["judge"]), values["q"].strip()
+    book = JudgementBook(side.index.engine, side.index.lineage.name)
+    query = next((each.id for each in book.queries() if each.text == text), None)
+    mine = {each.document: each.grade for each in book.grades(judge) if each.query == query}
+    rating = HitRating(book.name, judge, text, urlencode(address.pairs), mine)
+    grades = book.qrels().get(query, {}) if query is not None else {}
+    hits = side.answer.hits[:_RANKS]
+    if not grades or values["from"] or values["k"] < _RANKS:
+        return rating, None
+    run = Run("list", {"q": {hit.id: -float(hit.rank) for hit in hits}})
+    ndcg = per_query(run, {"q": grades}, ["q"], measures=(f"nDCG@{_RANKS}",))[f"nDCG@{_RANKS}"][0]
+    return rating, RatedList(float(ndcg), sum(hit.id in grades for hit in hits), len(hits))
 
 
 def _wanted(workspace: Workspace, values: Mapping[str, Any], seconds: Sequence[str]) -> list[HitCard]:
@@ -149,26 +220,42 @@ def _cards(index: Index, hits: Sequence[Hit], best: float, width: int, other: Ma
     bars = [score_bars.of_hit(hit, best) for hit in hits]
     near = [[document for bar in of_hit for document in bar.neighbours] for of_hit in bars]
     named = searching.titles(index, {document for documents in near for document in documents})
-    return [
-        HitCard(
-            hit=hit,
-            title=str(hit.fields.get("title") or hit.id),
-            picture=pictures.of_hit(hit, width)[0],
-            bars=bars[place],
-            place=explanation.place(hit),
-            moved="" if other is None else other.get(hit.id),
-            metadata=[(name, _shown(value)) for name, value in (hit.fields.get("metadata") or {}).items()],
-            neighbours=[(document, named.get(document, document)) for document in near[place]],
+    cards = []
+    for place, hit in enumerate(hits):
+        title, passage = _parted(str(hit.fields.get("title") or ""), pictures.of_hit(hit, width)[0])
+        metadata = searching.metadata_of(hit.fields.get("metadata") or {})
+        short = [(name, clipped(value, _VALUE)) for name, value in metadata[:_FACTS]]
+        cards.append(
+            HitCard(
+                hit=hit,
+                title=title,
+                passage=passage,
+                bars=bars[place],
+                place=explanation.place(hit),
+                moved="" if other is None else other.get(hit.id),
+                metadata=short,
+                cut=metadata if metadata != short else (),
+                neighbours=[(document, named.get(document, document)) for document in near[place]],
+                token=quote(hit.id, safe=""),
+            )
         )
-        for place, hit in enumerate(hits)
-    ]
+    return cards
 
 
-def _shown(value: Any) -> str:
-    """A value of the metadata as people write it: a list with commas, and everything else that is not a text as JSON."""
-    if isinstance(value, list) and not any(isinstance(each, list | dict) for each in value):
-        return ", ".join(map(as_text, value))
-    return as_text(value)
+def _parted(title: str, picture: Picture) -> tuple[list[ShadedRun], list[ShadedRun]]:
+    """The title and the rest of a passage, both in the shades of the passage. A passage from the middle of a text has no title."""
+    if not title or not picture.text.startswith(title):
+        return [(title, 0.0, 0.0)] if title else [], list(picture.runs())
+    rest = picture.text[len(title) :]
+    begin = len(picture.text) - len(rest.lstrip(" .\n"))
+    parts: tuple[list[ShadedRun], list[ShadedRun]] = ([], [])
+    at = 0
+    for piece, weight, share in picture.runs():
+        for part, low, high in ((parts[0], 0, len(title)), (parts[1], begin, len(picture.text))):
+            if cut := piece[max(0, low - at) : max(0, high - at)]:
+                part.append((cut, weight, share))
+        at += len(piece)
+    return parts
 
 
 class _Suggestions:

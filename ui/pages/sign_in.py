@@ -30,10 +30,10 @@ def routes() -> list[Route]:
         if not tries.allows(request):
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries: wait a minute", {"retry-after": "60"})
         if not sessions.is_token(text_of(form, "token").strip()):
-            return page(request, "login.html", {"error": "The token is wrong."}, HTTPStatus.UNAUTHORIZED)
+            return page(request, "login.html", {"bare": True, "error": "The token is wrong."}, HTTPStatus.UNAUTHORIZED)
         answer = see_other("/")
         sessions.begin(request, answer)
         return answer
 
-    shown = Route("/login", lambda request: page(request, "login.html", {"error": ""}), methods=["GET"])
+    shown = Route("/login", lambda request: page(request, "login.html", {"bare": True, "error": ""}), methods=["GET"])
     return [shown, form_route("/login", sign_in, changes=False)]
