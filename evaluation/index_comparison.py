@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.experiment import runs_of
+from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import LEADING
 from termweave.evaluation.systems import default_system
 from termweave.records import Run
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from termweave.corpora import Dataset
     from termweave.evaluation.experiment import Experiment
+    from termweave.evaluation.gates import Gate
+    from termweave.evaluation.systems import System
     from termweave.search import Index
 
 #: A difference with a smaller p-value counts as more than chance.
 _CHANCE = 0.05
+
+
+def evaluate_against(
+    index: Index,
+    name: str,
+    other: Index,
+    against: str,
+    dataset: Dataset,
+    systems: Sequence[System] | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    required: Sequence[Gate] = (),
+) -> Experiment:
+    """Evaluate an index with the default search of another one as the baseline; the last note says which to take.
+
+    Args:
+        index: The index.
+        name: Its name.
+        other: The index to compare with.
+        against: Its name.
+        dataset: The judged queries.
+        systems: The ways of searching `index`; None: its default search.
+        progress: Called with (queries done, total), for each index.
+        required: As `experiment.evaluate`.
+    """
+    compared = default_run(other, against, dataset, progress)
+    made = evaluate(index, dataset, systems or [default_system(index)], progress=progress, baseline=compared, required=required)
+    return replace(made, notes=(*made.notes, verdict(made, name)))
 
 
 def default_run(index: Index, name: str, dataset: Dataset, progress: Callable[[int, int], None] = lambda *_: None) -> Run:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds in which requests may end after Ctrl-C or SIGTERM.
 _GRACE = 10
+#: Bytes of the head of a request: an address may hold a query of 10,000 characters, each of which is up to twelve bytes there.
+_LONGEST_HEAD = 160 << 10
 
 
 def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], None]) -> None:
@@ -40,6 +42,7 @@ def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], 
     config = uvicorn.Config(
         app,
         http=ImpatientProtocol,
+        h11_max_incomplete_event_size=_LONGEST_HEAD,
         log_level="warning",
         access_log=False,
         # Only a proxy may say for whom it asks. Otherwise a program could take a new address for each try.

@@ -106,6 +106,15 @@ class Workspace:
             self._names = (time.monotonic(), known)
         return known
 
+    def places(self, name: str) -> list[str]:
+        """The indices, and the complete generations of one of them."""
+        from termweave.indexer.generations import generations  # noqa: PLC0415 - imports wait until a page needs them
+
+        listed = []
+        with suppress(TermweaveError):
+            listed = generations.list_generations(self.engine, name)
+        return [*self.names(), *(each.index for each in listed if each.complete)]
+
     def chosen(self, name: str | None) -> str:
         """The name of the index that a request is about: the one it names, else the one that the server was started with.
 

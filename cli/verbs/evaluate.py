@@ -130,15 +130,16 @@ def command(
     plain = against is not None and not chosen and not rerankers
     rows = [systems.default_system(index)] if plain else systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
-        compared = (
-            baseline if against is None else index_comparison.default_run(Index.pinned(server, against), against, opened, bar)
-        )
-        experiment = evaluate(index, opened, rows, progress=bar, baseline=compared, required=parsed)
-    if against is not None:
-        experiment = replace(experiment, notes=(*experiment.notes, index_comparison.verdict(experiment, name)))
+        if against is None:
+            experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
+        else:
+            other = Index.pinned(server, against)
+            experiment = index_comparison.evaluate_against(
+                index, name, other, against, opened, rows, progress=bar, required=parsed
+            )
     try:
         if timed:
-            experiment = _timed(index, experiment, systems.with_baseline(rows, compared, index)[0], timed, out)
+            experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
         verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:

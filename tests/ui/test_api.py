@@ -135,6 +135,33 @@ def test_mistakes_are_a_sentence_in_json(client, address):
 
 
 @pytest.mark.engine
+def test_a_body_of_json_asks_as_an_address_does(client, attacked):
+    """For queries that are longer than an address may be."""
+    asked = {"q": "run a function later " * 400, "k": 3, "filter": ["year>=2000", "NOT kind=attack"], "explain": True}
+    posted = valid(client.post("/api/search", json=asked), "search")
+    got = client.get("/api/search", params=asked | {"explain": 1}).json()
+    assert [(hit["id"], hit["score"]) for hit in posted["hits"]] == [(hit["id"], hit["score"]) for hit in got["hits"]]
+    assert "explanation" in posted["hits"][0]
+    assert len(valid(client.post("/api/encode", json={"q": ["a", "b"]}), "encode")["encodings"]) == 2
+    for body, said in (
+        (b"q=json", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"{}", "The query is empty"),
+        (b'{"q": 5}', "'q' is not a text"),
+        (b'{"q": "a", "k": "5"}', "'k' is not a whole number"),
+        (b'{"q": "a", "k": 0}', "from 1 to"),
+        (b'{"q": "a", "explain": 1}', "'explain' is not true or false"),
+        (b'{"q": "a", "filter": [1]}', "'filter' is not a text or a list of texts"),
+        (b'{"q": "a", "nothing": "x"}', "no parameter 'nothing'"),
+        (b'{"q": null}', "'q' is not a text"),
+    ):
+        answer = client.post("/api/search", content=body, headers={"content-type": "application/json"})
+        assert (answer.status_code, said in valid(answer, "error")["error"]) == (400, True), body
+    assert client.post("/api/search?k=3", json={"q": "json"}).status_code == 400
+    assert client.post("/api/book", json={}).status_code == 405
+
+
+@pytest.mark.engine
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_attacks_are_json(client, attack):
     answer = client.get("/api/search", params={"q": f"function {attack}", "k": 50})

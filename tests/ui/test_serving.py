@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -83,6 +83,14 @@ def until(holds):
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_a_query_of_ten_thousand_characters_fits_into_the_address(serving):
+    """Such addresses of another script than Latin are longer than uvicorn takes by default."""
+    _, said = serving()
+    query = quote("👍" * 9_990 + " function")
+    assert json.load(urlopen(f"{said['url']}api/search?q={query}"))["hits"]
+    assert b'class="hit"' in urlopen(f"{said['url']}search?q={query}").read()
 
 
 def test_silent_connections_are_closed(listening, monkeypatch):

@@ -10,13 +10,14 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.evaluation import evaluate
+from termweave.evaluation import evaluate, index_comparison
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.evaluation.report import table
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import audit, generations
 from termweave.records import Query
+from termweave.search import Index
 from tests.ui.conftest import TEXTS, client_of
 from tests.ui.test_api import valid
 
@@ -52,6 +53,34 @@ def judged(opensearch_engine, attacked):
     opensearch_engine.request(
         "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
     )
+
+
+def test_two_indices_are_compared_with_the_figures_of_the_command(client, opensearch_engine, attacked, judged, name, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": TEXTS[key][1]}) for key in list(TEXTS)[:3]))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    assert (
+        f'<option value="{name}">the default search of {name}'
+        in client_of(opensearch_engine, index=attacked).get("/evaluate").text
+    )
+    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", against=name)
+    page = unescape(ended(client, started.headers["location"]))
+    index = client.app._app.state.workspace.index(attacked)
+    dataset, other = BookDataset(f"book:{attacked}", judged), Index.open(opensearch_engine, name)
+    expected = index_comparison.evaluate_against(index, attacked, other, name, dataset)
+    assert f"Take {attacked}: the difference is more than chance" in page
+    assert expected.notes[-1] in page
+    for row in expected.rows:
+        for measure in row.values:
+            assert table.cell(expected, row, measure) in page
+    link = re.search(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)[1]
+    assert f"&index={name}&" in link
+    assert f"&index2={attacked}" in link
+    assert client.get(link).status_code == 200
+    wrong = post(
+        client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", against="no-such-index", gates="nDCG@10>=0.4"
+    )
+    assert (wrong.status_code, "nDCG@10>=0.4" in unescape(wrong.text)) == (400, True)
 
 
 def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(client, attacked, judged):

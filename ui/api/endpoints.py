@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
+from termweave.errors import UsageError
 from termweave.evaluation.book.store import JudgementBook
 from termweave.search.results import json
 from termweave.ui import kept_candidates, parameters, searching
@@ -19,6 +21,7 @@ from termweave.ui.workspace import check_query, workspace_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -159,9 +162,22 @@ def routes() -> list[Route]:
     return [document, *(_route(name, endpoint) for name, endpoint in ENDPOINTS.items())]
 
 
+def takes_body(endpoint: Endpoint) -> bool:
+    """Whether the parameters may come as a JSON body, too: a query may be longer than an address that a proxy lets pass."""
+    return any(each.name == "q" for each in endpoint.parameters)
+
+
 def _route(name: str, endpoint: Endpoint) -> Route:
-    def answer(request: Request) -> Response:
-        values = endpoint.values(request, parameters.read(request.query_params, endpoint.parameters))
+    def answer(request: Request, given: QueryParams) -> Response:
+        values = endpoint.values(request, parameters.read(given, endpoint.parameters))
         return data({"schema": f"termweave.{endpoint.schema or name}/1", **values})
 
-    return Route(f"/api/{name}", answer, methods=["GET"])
+    async def answer_request(request: Request) -> Response:
+        given = request.query_params
+        if request.method == "POST":
+            if given:
+                raise UsageError("The parameters are in the address and in the body.", "Send all of them in the body.")
+            given = parameters.of_json(await request.body(), endpoint.parameters)
+        return await run_in_threadpool(answer, request, given)
+
+    return Route(f"/api/{name}", answer_request, methods=["GET", "POST"] if takes_body(endpoint) else ["GET"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
 from termweave.ui import parameters
-from termweave.ui.api.endpoints import ENDPOINTS
+from termweave.ui.api.endpoints import ENDPOINTS, takes_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def document(schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "termweave", "version": __version__, "description": "The JSON API of 'termweave serve'."},
-        "paths": {f"/api/{name}": {"get": _operation(name, endpoint)} for name, endpoint in ENDPOINTS.items()},
+        "paths": {f"/api/{name}": _operations(name, endpoint) for name, endpoint in ENDPOINTS.items()},
         "components": {
             "schemas": {
                 name: {key: value for key, value in schema.items() if key != "$schema"} for name, schema in schemas.items()
@@ -47,6 +47,29 @@ def document(schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         },
         "security": [{}, {"token": []}],
     }
+
+
+def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
+    """The methods of an address: a POST has the parameters as the fields of its body."""
+    asked = _operation(name, endpoint)
+    if not takes_body(endpoint):
+        return {"get": asked}
+    declared = [_parameter(each) for each in endpoint.parameters]
+    kinds: dict[str, dict[str, Any]] = {
+        "flag": {"type": "boolean"},
+        "texts": {"type": ["string", "array"], "items": {"type": "string"}, "maxItems": parameters.MOST_TEXTS},
+    }
+    fields = {
+        each["name"]: {**kinds.get(parameter.kind, each["schema"]), "description": each["description"]}
+        for each, parameter in zip(declared, endpoint.parameters, strict=True)
+    }
+    required = [each["name"] for each in declared if each["required"]]
+    schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+    posted = {name: value for name, value in asked.items() if name != "parameters"} | {
+        "operationId": f"{name}_post",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+    }
+    return {"get": asked, "post": posted}
 
 
 def _operation(name: str, endpoint: Endpoint) -> dict[str, Any]:

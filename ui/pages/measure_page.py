@@ -78,19 +78,26 @@ def _page(
         "kind": kind,
         "datasets": [f"book:{name}", *workspace.options.datasets],
         "graded": next(book_of(request, name).entries("grade", ["query"]), None) is not None,
+        "places": [each for each in workspace.places(name) if each != name],
         "measures": MEASURES,
         "jobs": jobs.of_kind(kind, name),
         "job": job,
     }
     if job is not None and job.result is not None:
-        context |= _table(job.result, name) if kind == "evaluate" else {"report": job.result}
-    sent = {field: text_of(form, field) if form is not None else "" for field in ("gates", "dataset", "measure")}
+        context |= _table(job.result, name, job.about["against"]) if kind == "evaluate" else {"report": job.result}
+    sent = {field: text_of(form, field) if form is not None else "" for field in ("gates", "dataset", "measure", "against")}
     context |= {"gates": sent["gates"] or (job.about.get("gates", "") if job is not None else ""), "sent": sent, "error": error}
     return page(request, f"{kind}.html", context, status_of(error) if error else HTTPStatus.OK)
 
 
-def _table(result: GatedExperiment, name: str) -> dict[str, Any]:
-    """What the page of an evaluation shows, with the renderers of the report."""
+def _table(result: GatedExperiment, name: str, against: str) -> dict[str, Any]:
+    """What the page of an evaluation shows, with the renderers of the report.
+
+    Args:
+        result: The evaluation.
+        name: Name of the index.
+        against: The index that it was compared with; "" for none.
+    """
     from termweave.evaluation.measures import MEASURES as SHOWN  # noqa: PLC0415 - numpy comes with it
     from termweave.evaluation.report import html_page, table  # noqa: PLC0415 - likewise
 
@@ -101,6 +108,8 @@ def _table(result: GatedExperiment, name: str) -> dict[str, Any]:
         """The address of the two lists of a query."""
         (mode, rerank), (mode2, rerank2) = configurations[experiment.baseline], configurations[system]
         pairs = {"q": experiment.texts[query], "index": name, "compare": "1"}
+        if against:
+            return page_address("/search", [*(pairs | {"index": against, "index2": name}).items()])
         return page_address(
             "/search", [*pairs.items(), ("mode", mode), ("rerank", rerank), ("mode2", mode2), ("rerank2", rerank2)]
         )
@@ -137,16 +146,25 @@ def _begun(request: Request, form: FormData, kind: str) -> Response:
 
 
 def _evaluate(request: Request, form: FormData) -> Response:
-    from termweave.evaluation import evaluate, gates  # noqa: PLC0415 - numpy comes with it
+    from termweave.evaluation import evaluate, gates, index_comparison  # noqa: PLC0415 - numpy comes with it
+    from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
 
-    required = _gates(text_of(form, "gates"))
+    workspace, required = workspace_of(request), _gates(text_of(form, "gates"))
+    name, against = workspace.chosen(text_of(form, "index")), text_of(form, "against")
+    other = Index.pinned(workspace.engine, against, **(workspace.options.models or {})) if against else None
 
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> GatedExperiment:
         progress = partial(update, stage="Queries")
-        experiment = evaluate(index, dataset, progress=progress, required=required)
+        if other is None:
+            experiment = evaluate(index, dataset, progress=progress, required=required)
+        else:
+            experiment = index_comparison.evaluate_against(
+                index, name, other, against, dataset, progress=progress, required=required
+            )
         return GatedExperiment(experiment, tuple((gate.text, gates.check(gate, experiment, dataset)) for gate in required))
 
-    return _start(request, form, "evaluate", {"gates": "\n".join(gate.text for gate in required)}, work)
+    about = {"gates": "\n".join(gate.text for gate in required), "against": against}
+    return _start(request, form, "evaluate", about, work)
 
 
 def _gates(typed: str) -> list[Gate]:
@@ -193,7 +211,8 @@ def _start(
     index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
     dataset = _dataset(request, name, spec, workspace.options.datasets)
     verb = {"evaluate": "Evaluation", "tune": "Tuning"}[kind]
-    job = BackgroundJob(kind, f"{verb} on {spec}", {"index": name, "dataset": spec, "generation": index, **about})
+    title = f"{verb} on {spec}" + (f" against {about['against']}" if about.get("against") else "")
+    job = BackgroundJob(kind, title, {"index": name, "dataset": spec, "generation": index, **about})
     request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
     return see_other(f"/{kind}", index=name, job=job.id)
 

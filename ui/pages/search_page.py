@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from termweave.errors import TermweaveError
-from termweave.evaluation.book.store import JudgementBook
+from termweave.evaluation.book.store import JudgementBook, check_judge
 from termweave.search.ranking.fusion import METHODS
 from termweave.search.render import pictures
 from termweave.search.results import explanation
@@ -183,7 +183,7 @@ def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -
     from termweave.evaluation.measures import per_query  # noqa: PLC0415 - numpy comes with it
     from termweave.records import Run  # noqa: PLC0415 - as above
 
-    judge, text = judge_page.check_judge(values["judge"]), values["q"].strip()
+    judge, text = check_judge(values["judge"]), values["q"].strip()
     book = JudgementBook(side.index.engine, side.index.lineage.name)
     query = next((each.id for each in book.queries() if each.text == text), None)
     mine = {each.document: each.grade for each in book.grades(judge) if each.query == query}
@@ -290,13 +290,5 @@ class _Suggestions:
 
     def places(self) -> list[str]:
         """Indices, and the generations of this one."""
-        from termweave.indexer.generations import generations  # noqa: PLC0415 - imports wait until a page needs them
-
         index = self._index
-        if index is None:
-            return []
-        try:
-            listed = generations.list_generations(self._workspace.engine, index.lineage.name)
-        except TermweaveError:
-            listed = []
-        return [*self._workspace.names(), *(each.index for each in listed if each.complete)]
+        return [] if index is None else self._workspace.places(index.lineage.name)
