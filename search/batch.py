@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run
+from termweave.search.catalog import profiles
 from termweave.search.options import check_query
 from termweave.search.ranking.order import order
+from termweave.search.rewriting.configuration import parse
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def ranked(
         Each query with its places, best first, in the order of `queries`.
     """
     depth = max(options.candidates, options.k)
+    rewriting = parse(options.rewrite) or profiles.rewriting(index.lineage, options.mode)
 
     def block(part: Sequence[Query]) -> list[tuple[Query, list[Place]]]:
         answered = index.candidates(
@@ -63,6 +66,7 @@ def ranked(
             window=options.candidates,
             where=options.where,
             needs=reranking.needs if reranking else (),
+            rewrite=rewriting,
         )
         for candidates in answered:
             for signal, clause in candidates.clauses.items():

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.rewriting.configuration import Rewriting
     from termweave.signals import DocumentLayout
 
 _T = TypeVar("_T")
@@ -193,16 +194,19 @@ class Index:
         lineage.write(self.engine, self.generation, profiles.adopted(made, profile, use=use))
         self._now = self._open()
 
-    def encode(self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None) -> list[Encoding]:
+    def encode(
+        self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None, rewrite: Rewriting | None = None
+    ) -> list[Encoding]:
         """Encode queries with the models and statistics of a generation. Encoded queries are returned as they are.
 
         Args:
             queries: Texts, or encoded queries.
             generation: The generation; None: the one that is open now.
+            rewrite: How texts are rewritten; None: not at all.
         """
         given = arguments.listed(queries)
         texts = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
-        encoded = iter(single_query.encode(generation or self._now, texts))
+        encoded = iter(single_query.encode(self.engine, generation or self._now, texts, rewrite))
         return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 
     def candidates(
@@ -214,6 +218,7 @@ class Index:
         window: int | None = None,
         where: Where = (),
         needs: Collection[Need] = (),
+        rewrite: Rewriting | None = None,
     ) -> list[Candidates]:
         """The candidates of each query from each signal, in one request.
 
@@ -224,6 +229,7 @@ class Index:
             window: How many of them count in the fusion; None: `depth`.
             where: Filters, as `termweave.search.options.RankingOptions`.
             needs: What rerankers need (`termweave.search.ranking.rerankers.Need`).
+            rewrite: As `encode`.
         """
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
@@ -231,7 +237,7 @@ class Index:
             what = Retrieval(
                 signals, depth, window, clauses(kept, generation.layout, dialect_of(self.engine.capabilities)), needs
             )
-            return execution.retrieve(self.engine, target, generation, self.encode(given, generation), what)
+            return execution.retrieve(self.engine, target, generation, self.encode(given, generation, rewrite), what)
 
         return self._consistently(once)
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from termweave.search.ranking.minimum_score import MinimumScore
     from termweave.search.ranking.rerankers import Reranker, Reranking
     from termweave.search.retrieval.filter_grammar import FilterExpression
+    from termweave.search.rewriting.configuration import Rewriting
 
     Milliseconds = float
 else:  # a command reads the annotations to print its help, and must not wait for these modules; no budget is infinity
-    MinimumScore = Reranker = Reranking = FilterExpression = Milliseconds = Any
+    MinimumScore = Reranker = Reranking = FilterExpression = Rewriting = Milliseconds = Any
 
 #: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
 Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
@@ -60,6 +61,12 @@ def _milliseconds(value: Any) -> Any:
             f"{value!r} is not a time.", "Write 80ms or 0.5s (in Python: a number of milliseconds, rerank_budget=80)."
         )
     return value
+
+
+def _rewriting(value: Any) -> Any:
+    from termweave.search.rewriting.configuration import parse  # noqa: PLC0415 - not needed by `--help`
+
+    return parse(value)
 
 
 def _order(value: Any) -> Any:
@@ -175,6 +182,8 @@ class RankingOptions:
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
         rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first. None: the profile's, else no limit;
             infinity: no limit.
+        rewrite: What is done with a query before it is searched: "operators", "spelling", "synonyms@FILE", several with commas, or "none"
+            (`termweave.search.rewriting`). None: what the profile says, else nothing.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
         where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
             (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL as a dict or as JSON. One filter alone needs no list.
@@ -210,6 +219,16 @@ class RankingOptions:
             "TIME",
             "what the profile says, else none",
             convert=_milliseconds,
+        ),
+    ] = None
+    rewrite: Annotated[
+        str | Rewriting | None,
+        Setting(
+            'Read the query as it was typed: operators ("a phrase" must occur, -word must not), spelling (a word that no document holds is '
+            "replaced by the nearest that one does), synonyms@FILE (Solr's format), or several: operators,spelling. none: nothing.",
+            "HOW",
+            "what the profile says, else nothing",
+            convert=_rewriting,
         ),
     ] = None
     candidates: Annotated[

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.search import paging
@@ -21,11 +21,14 @@ from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
 from termweave.search.retrieval.execution import Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
+from termweave.search.rewriting import rewriter
+from termweave.search.rewriting.configuration import NOTHING
+from termweave.search.rewriting.configuration import parse as rewriting_of
 from termweave.signals import dialect_of
 from termweave.support.messages import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import CutShort, Reranker, Reranking
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.rewriting.configuration import Rewriting
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +137,30 @@ def prepare(
         like: Ids of documents that the query is made of, too.
     """
     mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
-    where, vectors = clauses(asked.where, generation.layout, dialect_of(engine.capabilities)), None
+    where: list[Mapping[str, Any]] = [*clauses(asked.where, generation.layout, dialect_of(engine.capabilities))]
+    vectors = None
+    rewriting = rewriting_of(asked.rewrite) or profiles.rewriting(generation.lineage, asked.mode)
+    words = None
+    if query.strip() or not like:
+        (words,) = encode(engine, generation, [readable(query)], rewriting)
+        where = [*where, *(words.rewritten.where if words.rewritten else ())]
     if like:
-        words = encode(generation, [readable(query)])[0] if query.strip() else None
         liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout, words)
         encoded, vectors, where = liked.query, liked.vectors, [*where, liked.left_out]
+        if words is not None and words.rewritten:
+            encoded = replace(encoded, rewritten=replace(words.rewritten, where=(), parts=()))
     else:
-        (encoded,) = encode(generation, [readable(query)])
+        assert words is not None
+        encoded = replace(words, rewritten=replace(words.rewritten, where=())) if words.rewritten else words
     needs = reranking.needs if reranking else ()
     retrieval = Retrieval(list(mode.weights), asked.candidates, asked.candidates, where, needs)
     return PreparedQuery(engine, generation, target, encoded, mode, reranking, retrieval, vectors)
 
 
-def encode(generation: OpenGeneration, texts: Sequence[str]) -> list[Encoding]:
-    """Encode queries with the models and statistics of a generation."""
+def encode(engine: Engine, generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting | None) -> list[Encoding]:
+    """Encode queries with the models and statistics of a generation, rewritten if that is asked for."""
+    if rewriting is not None and rewriting != NOTHING:
+        return rewriter.rewrite(engine, generation, texts, rewriting)
     return generation.encoder.encode(texts, kind="query", statistics=generation.statistics)
 
 

@@ -68,6 +68,7 @@ class Clause:
         dropped: Terms left out because the server allows no more clauses, heaviest first.
         reach: The most documents that the clause can return, however many are requested; None: all that match.
         par: `TermWeights.par` on the scale of the signal's scores; None if unknown.
+        parts: With synonyms, the terms of each part of the query: of its alternatives the one with the highest score counts.
     """
 
     query: dict[str, Any]
@@ -76,6 +77,7 @@ class Clause:
     dropped: tuple[str, ...] = ()
     reach: int | None = None
     par: float | None = None
+    parts: Sequence[Sequence[Mapping[str, float]]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,29 @@ class Signal(ABC):
     ) -> Clause | None:
         """The clause for the `size` best documents that pass the filters `where`; None if the signal has nothing to search for."""
 
+    def query_clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
+        """The clause of a query that may have synonyms: the parts add up, and of the alternatives of a part the best counts."""
+        whole = self.clause(query, size=size, where=where, capabilities=capabilities)
+        if query.rewritten is None or not query.rewritten.parts or self.needs == "dense" or whole is None:
+            return whole
+        parts: list[list[Clause]] = []
+        for alternatives in query.rewritten.parts:
+            # Stored impacts do not tell where a word stands, so that an explanation could not repeat a phrase.
+            phrases = [each.rewritten.where if each.rewritten and self.text_field else () for each in alternatives]
+            made = [
+                self.clause(each, size=size, where=phrase, capabilities=capabilities)
+                for each, phrase in zip(alternatives, phrases, strict=True)
+            ]
+            if found := [clause for clause in made if clause is not None]:
+                parts.append(found)
+        queries = [_best_of([_scaled(clause) for clause in found]) for found in parts]
+        together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
+        terms = [[clause.terms or {} for clause in found] for found in parts]
+        joined = {term: factor for part in terms for each in part for term, factor in each.items()}
+        return Clause(filtered(together, where), 1.0, joined or None, whole.dropped, par=whole.par, parts=terms if joined else ())
+
     def score(self, engine_score: float, clause: Clause) -> float:
         """Convert the server's score to the signal's score."""
         return engine_score / clause.scale
@@ -169,6 +194,16 @@ class Signal(ABC):
         """The share of each term in the signal's score; they sum to it. Empty for signals without terms."""
         del query, clause, stored, engine_explanation
         return []
+
+
+def _scaled(clause: Clause) -> dict[str, Any]:
+    """The query of a clause, with the signal's own score."""
+    return clause.query if clause.scale == 1 else {"bool": {"must": [clause.query], "boost": 1 / clause.scale}}
+
+
+def _best_of(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A query whose score is the best of several."""
+    return queries[0] if len(queries) == 1 else {"dis_max": {"queries": list(queries)}}
 
 
 #: Clauses around the signal's own clause: the bool of filters, the ids of an explanation.

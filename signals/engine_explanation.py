@@ -10,6 +10,8 @@ from termweave.signals.base import TermShare
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+#: Beginning of the description of a filter, which scores nothing, and of a node that counts the best of its children.
+_FILTER, _BEST = "match on required clause", "max of:"
 #: Description of an explanation's node for one term.
 _TERM_NODE = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
 
@@ -29,7 +31,10 @@ def term_shares(explanation: Mapping[str, Any] | None, field: str) -> list[TermS
 
 def _scores(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
     """Term and score of each node that stands for one term."""
-    match = _TERM_NODE.match(str(node.get("description", "")))
+    description = str(node.get("description", ""))
+    if description.startswith(_FILTER):
+        return
+    match = _TERM_NODE.match(description)
     if match:
         terms = match["terms"]
         if terms.startswith(prefix):
@@ -38,5 +43,6 @@ def _scores(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]
             terms = terms.removeprefix("Synonym(").removesuffix(")").removeprefix(prefix).replace(f" {prefix}", " ")
         yield terms, float(node["value"])
         return
-    for child in node.get("details", ()):
+    children = node.get("details", ())
+    for child in sorted(children, key=lambda each: -each["value"])[:1] if description == _BEST else children:
         yield from _scores(child, prefix)

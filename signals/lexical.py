@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
 
 #: Words, and single characters of scripts without spaces. No analyzer makes more tokens of a text than it has such pieces.
-_PIECE = re.compile(
+PIECE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S"
 )
 
@@ -85,7 +85,7 @@ def match_clause(field: str, text: str, where: Sequence[Mapping[str, Any]], capa
 
 def pieces(text: str) -> int:
     """The most tokens that an analyzer can make of a text."""
-    return sum(1 for _ in _PIECE.finditer(text))
+    return sum(1 for _ in PIECE.finditer(text))
 
 
 def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
@@ -97,7 +97,7 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
     dropped: list[str] = []
     room = limit
     for word in dict.fromkeys(text.split()):
-        matches = list(_PIECE.finditer(word))
+        matches = list(PIECE.finditer(word))
         if len(matches) <= room:
             kept.append(word)
             room -= len(matches)

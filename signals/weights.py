@@ -100,8 +100,15 @@ class Weights(WeightedTerms):
         """The share of each term: its factor times its stored impact. The shares sum to the server's score exactly."""
         del query, engine_explanation
         levels = self.levels_of(stored)
-        shares = [TermShare(term, factor * levels[term]) for term, factor in (clause.terms or {}).items() if term in levels]
-        return sorted(shares, key=lambda share: (-share.share, share.term))
+        shares: dict[str, float] = {}
+        for alternatives in clause.parts or [[clause.terms or {}]]:
+            counted = [
+                {term: factor * levels[term] for term, factor in terms.items() if term in levels} for terms in alternatives
+            ]
+            for term, share in max(counted, key=lambda each: sum(each.values())).items():
+                shares[term] = shares.get(term, 0.0) + share
+        ordered = sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))
+        return [TermShare(term, share) for term, share in ordered]
 
 
 def _features(weights: Mapping[str, float]) -> dict[str, float]:

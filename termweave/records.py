@@ -142,11 +142,33 @@ class Encoding:
         text: The text itself, for signals that need no model (lexical).
         weights: Term weights; None without a weights model.
         vector: float32 ``(d,)`` of unit length; None without a dense model.
+        rewritten: What was made of a query as somebody typed it; None: the text is searched as it is.
     """
 
     text: str
     weights: TermWeights | None = None
     vector: NDArray[np.float32] | None = None
+    rewritten: RewrittenQuery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenQuery:
+    """What `termweave.search.rewriting` made of a query.
+
+    Attributes:
+        typed: The query as it was typed.
+        where: Clauses of the query DSL that every hit must pass: phrases and exclusions.
+        operators: The phrases and exclusions as typed: ``"machine learning"``, ``-java``.
+        corrected: Word as typed -> the word that is searched instead.
+        parts: With synonyms, the parts of the query. Each is a list of alternatives, of which the best in a document counts. Signals of words
+            search these, and the scores of the parts add up. Empty without synonyms.
+    """
+
+    typed: str
+    where: tuple[Mapping[str, Any], ...] = ()
+    operators: tuple[str, ...] = ()
+    corrected: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[tuple[Encoding, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,11 @@ CANDIDATES = Parameter("candidates", "How many documents each signal gives.", "c
 FILTER = Parameter(
     "filter", "Only documents that pass, for example: year>=2020 AND NOT kind=draft. May be repeated.", "texts", ()
 )
-_COMMON = (INDEX, MODE, RERANK, CANDIDATES, FILTER)
+REWRITE = Parameter(
+    "rewrite",
+    'operators ("a phrase", -word), spelling, both with a comma, or none. Default: what the profile says, else nothing.',
+)
+_COMMON = (INDEX, MODE, RERANK, CANDIDATES, FILTER, REWRITE)
 SEARCH = (
     _OPTIONAL_QUERY,
     *_COMMON,

@@ -58,12 +58,14 @@ def ranking(workspace: Workspace, values: Mapping[str, Any], second: str = "") -
     """
     check_query(values["q"])
     workspace.check_reranker(values[f"rerank{second}"])
+    workspace.check_rewriting(values["rewrite"])
     name = workspace.chosen(values[f"index{second}"] or values["index"])
     options = {
         "mode": values[f"mode{second}"],
         "rerank": values[f"rerank{second}"],
         "candidates": values["candidates"],
         "where": list(values["filter"]),
+        "rewrite": values["rewrite"],
     }
     return workspace.index(name), name, options
 

@@ -148,6 +148,15 @@ class Workspace:
                 f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",
             )
 
+    def check_rewriting(self, text: str | None) -> None:
+        """Refuse a file of synonyms: a request must not make this process read a file.
+
+        Raises:
+            UsageError: It names one.
+        """
+        if text and "@" in text:
+            raise UsageError(f"Pages may not use {text!r}, which names a file.", "Known: operators, spelling, none.")
+
 
 def workspace_of(request: Request) -> Workspace:
     """The workspace of the application that got a request."""

@@ -73,6 +73,7 @@ def command(
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
       termweave search docs "parse json" --filter "year>=2020 AND NOT kind=draft" --facet kind --sort year:desc
       termweave search docs --like json.loads --rerank rnn
+      termweave search docs '"json parser" fsat -xml' --rewrite operators,spelling
       termweave search docs "parse json" --show-query
       termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn
     """

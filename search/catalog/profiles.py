@@ -12,6 +12,7 @@ from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.search.rewriting.configuration import Rewriting
 from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.ranking.rerankers import Reranker
 
+#: What profiles have had since a later version.
+_NEW = frozenset({"ranker", "rewrite"})
 #: Profiles of one name that are kept besides the newest.
 EARLIER = 5
 
@@ -33,6 +36,7 @@ class Profile:
         weights: Signal name -> weight; they sum to 1.
         fusion: Name of the fusion method.
         reranking: Parameters of `ReciprocalNeighbours`; None: rNN does not rerank.
+        rewrite: Parameters of `Rewriting`, by which queries are rewritten; None: they are not.
         ranker: Parameters of the ranker that runs after rNN: of `CrossEncoderReranker` (model, hash, candidates, weight, budget), or with
             "kind": "ltr" of `FeatureReranker` (model, hash, candidates); None: no ranker.
         fitted: How it was tuned: data set, measure, number of queries, and results on held-out queries.
@@ -44,6 +48,20 @@ class Profile:
     reranking: Mapping[str, Any] | None
     fitted: Mapping[str, Any] = field(default_factory=dict)
     ranker: Mapping[str, Any] | None = None
+    rewrite: Mapping[str, Any] | None = None
+
+    @property
+    def rewriting(self) -> Rewriting | None:
+        """How queries are rewritten.
+
+        Raises:
+            UsageError: The stored synonyms cannot be read.
+        """
+        if self.rewrite is None:
+            return None
+        stored = Rewriting(**{**self.rewrite, "synonyms": tuple(self.rewrite.get("synonyms", ()))})
+        assert stored.rules is not None
+        return stored
 
     @property
     def mode(self) -> Mode:
@@ -71,8 +89,8 @@ class Profile:
 
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
-        left_out = {"name"} if self.ranker else {"name", "ranker"}  # so that older versions read profiles without a ranker
-        return {name: value for name, value in asdict(self).items() if name not in left_out}
+        # What a profile does not have is left out, so that older versions read it.
+        return {name: value for name, value in asdict(self).items() if name != "name" and (value is not None or name not in _NEW)}
 
 
 def find(lineage: Lineage, mode: str | None) -> Profile | None:
@@ -93,6 +111,7 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
         if profile.ranker is not None and not _names_a_known_model(profile.ranker):
             raise TypeError  # noqa: TRY301 - caught below, with the others
         if profile.weights.keys() <= lineage.signals.keys() and (profile.rerank or not (profile.reranking or profile.ranker)):
+            assert profile.rewriting or not profile.rewrite  # its synonyms can be read
             return profile
     except (AttributeError, KeyError, TypeError, UsageError):
         pass
@@ -100,6 +119,12 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
         f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a newer version.",
         f"Remove it with 'termweave profiles {lineage.name} --drop {name}', and make a new one with 'termweave tune'.",
     )
+
+
+def rewriting(lineage: Lineage, mode: str | None) -> Rewriting | None:
+    """How the profile that a mode names rewrites queries; None if it does not, or if the mode is not a profile. Arguments as `find`."""
+    profile = find(lineage, mode)
+    return profile.rewriting if profile is not None else None
 
 
 def _names_a_known_model(ranker: Mapping[str, Any]) -> bool:

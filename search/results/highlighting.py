@@ -55,7 +55,7 @@ def with_highlights(
     terms: set[str] = set()
     marked: dict[str, Spans] = {}
     for signal in signals:
-        clause = signal.clause(query, size=1, where=(), capabilities=capabilities)
+        clause = signal.query_clause(query, size=1, where=(), capabilities=capabilities)
         if clause is not None and clause.terms:
             terms |= clause.terms.keys()
         elif clause is not None and signal.text_field and hits:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from html import escape
 from http import HTTPStatus
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.server_errors import hint_for
@@ -226,7 +227,9 @@ def _explained(
     engine: Engine, opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Document id -> explanation, with the text and its shaded words."""
-    words = _words(opened, candidates.query.text)
+    query = candidates.query
+    alternatives = chain.from_iterable(query.rewritten.parts if query.rewritten else ())
+    words = {term: word for each in (*alternatives, query) for term, word in _words(opened, each.text).items()}
     explained = explanation.explain(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
     for document, entry in explained.items():
         source = stored[document]

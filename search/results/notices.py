@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.engine import Engine
-    from termweave.records import Hit
+    from termweave.records import Encoding, Hit
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.options import SearchOptions
     from termweave.search.single_query import SearchRound
@@ -69,10 +69,11 @@ def collect(
     if candidates.query.text.strip() and words and shown and not any(candidates.lists[name].scores for name in words):
         which = "No document that passes the filters" if asked.where else "No document"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
+    remarks += _on_rewriting(candidates.query, found=bool(found or searched.ranked))
     if operators := _OPERATORS.findall(candidates.query.text):
         remarks.append(
             f"Quotes, + and - have no meaning in a query: {few([each.strip() for each in operators], 3)} count as plain words. To require or exclude "
-            "something, use a filter."
+            'something, add --rewrite operators (rewrite="operators"), or use a filter.'
         )
     encoded = candidates.liked is None  # else the vector is a mean of document vectors
     if encoded and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):
@@ -86,6 +87,19 @@ def collect(
             * (opened.layout.application is None)
         )
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not searched.ranked))
+
+
+def _on_rewriting(query: Encoding, *, found: bool) -> Iterator[str]:
+    """Remarks on how a query was rewritten: what was searched instead, and whether its phrases and exclusions leave nothing."""
+    if query.rewritten is None:
+        return
+    if words := query.rewritten.corrected:
+        yield (
+            f"Searched for {clipped(query.text)!r} instead of {clipped(query.rewritten.typed)!r}: no document holds "
+            f"{few([repr(word) for word in words], 3)}."
+        )
+    if query.rewritten.operators and not found:
+        yield f"No document that the query finds keeps to {few(query.rewritten.operators, 3)}. Leave some of them out."
 
 
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:

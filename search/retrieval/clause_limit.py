@@ -52,6 +52,8 @@ def fit(
         most first (the lexical signal keeps the first ones); and the weighted terms that were left out, heaviest first.
     """
     budget = clause_budget(capabilities, where)
+    if query.rewritten and sum(pieces(each.text) for part in query.rewritten.parts for each in part) > budget:
+        query = replace(query, rewritten=replace(query.rewritten, parts=()))  # a query that is too long has no synonyms
     left_out: tuple[str, ...] = ()
     weights = query.weights
     if weights is not None and len(weights) > budget and any(_weighted(signal) for signal in signals):

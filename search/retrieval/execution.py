@@ -146,13 +146,14 @@ def prepare(
         capabilities = server_fusion.share_clauses(capabilities, signals)
     prepared = []
     for query in queries:
-        fitting, left_out = clause_limit.fit(engine, generation, query, signals, what.where, capabilities)
+        where = [*what.where, *query.rewritten.where] if query.rewritten else what.where
+        fitting, left_out = clause_limit.fit(engine, generation, query, signals, where, capabilities)
         requests = signal_requests(
             fitting,
             signals,
             capabilities,
             depth=what.depth,
-            where=what.where,
+            where=where,
             needs=what.needs,
             reach=reach,
             texts=generation.layout.text_fields,

@@ -58,7 +58,7 @@ def signal_requests(
     """
     clauses = {}
     for signal in signals:
-        clause = signal.clause(query, size=reach or depth, where=where, capabilities=capabilities)
+        clause = signal.query_clause(query, size=reach or depth, where=where, capabilities=capabilities)
         if clause is not None:
             clauses[signal.name] = clause
     columns = [VECTOR_FIELD] if "vectors" in needs else []

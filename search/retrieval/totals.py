@@ -48,7 +48,7 @@ def totals(engine: Engine, generation: OpenGeneration, candidates: Candidates, w
     lexical = next((signal for signal in generation.layout.signals if signal.name == "lexical"), None)
     clause = None
     if lexical is not None and candidates.query.text.strip() and candidates.liked is None:
-        clause = lexical.clause(candidates.query, size=1, where=(), capabilities=engine.capabilities)
+        clause = lexical.query_clause(candidates.query, size=1, where=(), capabilities=engine.capabilities)
     # A word may stand in any passage of a document, so that documents are counted by their ids.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}} if generation.lineage.passages else None
     aggregations: dict[str, Any] = {"passing": {"filter": FIRST_PASSAGE}}

@@ -26,8 +26,8 @@ MODULES = {
     "reproduction_tables",
     "synthetic",
 }
-#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/training, tests/ui/connector.
-ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning"}
+#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/search/rewriting, tests/training, tests/ui/connector.
+ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning", "misspelt"}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {
     "indexing": ("verify: 40 documents intact", "reading 200 documents"),

@@ -26,7 +26,10 @@ def valid(answer, schema):
     ("address", "schema"),
     [
         ("search?q=parse+json&k=3", "search"),
-        ("search?q=parse+json&explain=1&highlight=1&facet=kind&filter=year%3E%3D2000&sort=year:desc&rerank=rnn", "search"),
+        (
+            "search?q=parse+jsno&rewrite=operators,spelling&explain=1&highlight=1&facet=kind&filter=year%3E%3D2000&sort=year:desc&rerank=rnn",
+            "search",
+        ),
         ("search?like=json&k=2", "search"),
         ("explain?q=parse+json&id=csv&mode=dense", "explain"),
         ("compare?q=parse+json&mode=lexical&mode2=dense", "compare"),
@@ -109,6 +112,7 @@ def test_encoded_queries_are_those_of_the_library(client, attacked):
         "search?q=a&explain=perhaps",
         "search?q=a&index=no-such-index",
         "search?q=a&index=_all",
+        "search?q=a&rewrite=spelling,synonyms@/etc/passwd",
         "search?q=a&rerank=ranker@/etc/passwd",
         "search?q=a&rerank=rnn%3Ehf:OWNER/NAME",
         "search?q=a&filter=AND",

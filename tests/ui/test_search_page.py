@@ -137,6 +137,8 @@ def test_a_mistake_keeps_what_was_typed(client, attacked):
         ({"q": "function", "k": "1000000"}, "number from 1 to 100"),
         ({"q": "function", "index": "no-such-index"}, "no index named"),
         ({"q": "function", "rerank": "ranker@/etc"}, "Pages may not use the reranker"),
+        ({"q": "function", "rewrite": "synonyms@/etc/passwd"}, "Pages may not use"),
+        ({"q": "function", "rewrite": "magic"}, "cannot be rewritten by"),
         ({"q": "function", "rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
         ({"q": "function", "rerank": "diverse/../../x"}, "Pages may not use the reranker"),
         ({"q": "x" * 10_001}, "more than 10,000 characters"),

@@ -1,0 +1,1 @@
+"""Queries as people type them: phrases and exclusions, misspelt words, synonyms."""

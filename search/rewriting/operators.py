@@ -1,0 +1,102 @@
+"""Phrases and exclusions in a query: ``"machine learning" python -java``.
+
+What stands in quotes must occur word by word, and a word or phrase after ``-`` must not. Both are filters: the words of a phrase count in the
+scores as they do without quotes, and excluded words are not searched. A quote without its partner and a ``-`` inside a word are characters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from termweave.signals import DocumentLayout
+
+#: A sign before it if any, and a phrase in straight or curly quotes; or an excluded word.
+_OPERATOR = re.compile(
+    r'(?:(?<=\s)|^)(-?)["\u201c\u201d]([^"\u201c\u201d]*\w[^"\u201c\u201d]*)["\u201c\u201d](?=\s|[.,;:?!]|$)|(?:(?<=\s)|^)-(\w\S*)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """A query, taken apart.
+
+    Attributes:
+        text: What is searched, without excluded words and without quotes.
+        phrases: What must occur word by word.
+        excluded: What must not occur.
+        typed: The phrases and exclusions as typed.
+        quoted: Where phrases stand in `text`: start and end. Their spelling and their words stay as they were typed.
+    """
+
+    text: str
+    phrases: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
+    quoted: tuple[tuple[int, int], ...] = ()
+
+    def where(self, fields: Sequence[str]) -> tuple[dict[str, Any], ...]:
+        """The clauses that every hit must pass."""
+        excluded = [phrase_clause(each, fields) for each in self.excluded]
+        return (
+            *(phrase_clause(each, fields, nothing_matches="all") for each in self.phrases),
+            *([{"bool": {"must_not": excluded}}] if excluded else []),
+        )
+
+
+def parse(query: str) -> Operators:
+    """Take a query apart.
+
+    Raises:
+        UsageError: It only excludes.
+
+    Example:
+        >>> parse('"machine learning" books -java').text
+        'machine learning books '
+    """
+    text, phrases, excluded, typed, quoted, at = "", [], [], [], [], 0
+    for match in _OPERATOR.finditer(query):
+        text += query[at : match.start()]
+        at = match.end()
+        typed.append(match[0].strip())
+        sign, phrase, word = match.groups()
+        if word is not None or sign:
+            excluded.append(word if word is not None else phrase)
+            continue
+        quoted.append((len(text), len(text) + len(phrase)))
+        text += phrase
+        phrases.append(phrase)
+    text += query[at:]
+    if excluded and not text.strip():
+        raise UsageError(f"The query {query!r} only excludes.", "Give it some words to search for.")
+    return Operators(text, tuple(phrases), tuple(excluded), tuple(typed), tuple(quoted))
+
+
+def word_fields(layout: DocumentLayout) -> list[str]:
+    """The fields in which words and phrases are looked up: that of the lexical signal, or the text fields of an application."""
+    if any(signal.name == "lexical" for signal in layout.signals):
+        return ["content"]
+    columns = layout.application.columns if layout.application else {}
+    return [
+        name for name in layout.text_fields if (column := columns.get(name)) and (column.kind == "text" or column.field != name)
+    ]
+
+
+def phrase_clause(text: str, fields: Sequence[str], nothing_matches: str = "none") -> dict[str, Any]:
+    """The clause for a phrase.
+
+    Args:
+        text: The phrase.
+        fields: The fields, of which one must hold it.
+        nothing_matches: What a phrase of nothing but stop words matches: "none" or "all".
+    """
+    said = {"query": text, "zero_terms_query": nothing_matches}
+    if len(fields) == 1:
+        return {"match_phrase": {fields[0]: said}}
+    return {"multi_match": {**said, "type": "phrase", "fields": list(fields)}}

@@ -1,0 +1,146 @@
+"""Rewrite queries and encode them: operators first, then spelling, then synonyms. What stands in quotes stays as it was typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.records import Encoding, RewrittenQuery, TermWeights
+from termweave.search.rewriting import operators, spelling
+from termweave.search.rewriting.operators import Operators, phrase_clause, word_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.rewriting.configuration import Rewriting
+    from termweave.search.rewriting.synonyms import Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A query on its way.
+
+    Attributes:
+        typed: As it was typed.
+        read: Its operators, and the text that is left.
+        corrected: Word as typed -> word that is searched.
+    """
+
+    typed: str
+    read: Operators
+    corrected: Mapping[str, str]
+
+
+def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting) -> list[Encoding]:
+    """Encode queries as they are rewritten.
+
+    Args:
+        engine: The server; spelling asks it.
+        generation: The generation that is searched.
+        texts: The queries as they were typed.
+        rewriting: What is done.
+
+    Raises:
+        UsageError: A query only excludes, or the index has no field in which words can be looked up.
+    """
+    fields = word_fields(generation.layout)
+    if not fields and (rewriting.operators or rewriting.spelling):
+        raise UsageError(
+            f"The index {generation.lineage.name!r} has no field in which words can be looked up, as operators and spelling need it.",
+            "Leave them out of --rewrite, or index with the signal lexical.",
+        )
+    read = [operators.parse(text) if rewriting.operators else Operators(text) for text in texts]
+    queries = [_Text(typed, each, {}) for typed, each in zip(texts, read, strict=True)]
+    if rewriting.spelling:
+        words = {word for each in queries for _, _, word in _words(each.read)}
+        found = spelling.corrections(engine, generation, words, fields)
+        queries = [_correct(each, found) for each in queries]
+    encoder = generation.encoder
+    encoded = encoder.encode([each.read.text for each in queries], kind="query", statistics=generation.statistics)
+    return [_finished(each, query, generation, rewriting, fields) for each, query in zip(queries, encoded, strict=True)]
+
+
+def _words(read: Operators) -> list[tuple[int, int, str]]:
+    """Start, end and text of the words that may be corrected."""
+    found = [(match.start(), match.end(), match[0]) for match in spelling.WORD.finditer(read.text)]
+    return [each for each in found if not _inside(each[0], each[1], read)]
+
+
+def _inside(start: int, end: int, read: Operators) -> bool:
+    """Whether a part of the text overlaps a phrase."""
+    return any(start < last and first < end for first, last in read.quoted)
+
+
+def _correct(query: _Text, found: Mapping[str, str]) -> _Text:
+    """The query with its misspelt words replaced, and its phrases where they stand now."""
+    text, at, quoted = "", 0, list(query.read.quoted)
+    corrected = {}
+    for start, end, word in _words(query.read):
+        if (new := found.get(word)) is None:
+            continue
+        text += query.read.text[at:start] + new
+        at, corrected[word] = end, new
+        longer = len(new) - (end - start)
+        behind = [first >= end for first, _ in query.read.quoted]
+        quoted = [(a + longer * moves, b + longer * moves) for (a, b), moves in zip(quoted, behind, strict=True)]
+    read = replace(query.read, text=text + query.read.text[at:], quoted=tuple(quoted))
+    return _Text(query.typed, read, corrected)
+
+
+def _finished(
+    query: _Text, encoded: Encoding, generation: OpenGeneration, rewriting: Rewriting, fields: Sequence[str]
+) -> Encoding:
+    """The encoded query with what was made of it."""
+    text = query.read.text
+    spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, query.read)]
+    parts = _parts(encoded, spans, generation, fields) if spans else ()
+    return replace(
+        encoded, rewritten=RewrittenQuery(query.typed, query.read.where(fields), query.read.typed, query.corrected, parts)
+    )
+
+
+def _parts(
+    encoded: Encoding, spans: Sequence[Span], generation: OpenGeneration, fields: Sequence[str]
+) -> tuple[tuple[Encoding, ...], ...]:
+    """The parts of a query with synonyms: one for each span, and one for the words around them.
+
+    A word weighs what the model gives it in the whole query; a synonym what it gives it there, in place of what was typed.
+    """
+    text, encoder = encoded.text, generation.encoder
+    rest = " ".join(
+        text[a:b] for a, b in zip([0, *(each.end for each in spans)], [*(each.start for each in spans), None], strict=True)
+    )
+    inside = _terms(encoder, [text[each.start : each.end] for each in spans])
+    (around,) = _terms(encoder, [rest])
+    parts = []
+    if rest.strip():
+        parts.append((Encoding(rest, _only(encoded.weights, set().union(*inside) - around, keep=False)),))
+    replaced = [(span, other) for span in spans for other in span.others]
+    texts = [f"{text[: span.start]}{other}{text[span.end :]}" for span, other in replaced]
+    heard = encoder.only(("weights",)).encode(texts, kind="query", statistics=generation.statistics) if encoder.analysis else []
+    weights = [each.weights for each in heard] or [None] * len(texts)
+    held = _terms(encoder, [other for _, other in replaced])
+    others: dict[Span, list[Encoding]] = {span: [] for span in spans}
+    for (span, other), weighed, terms in zip(replaced, weights, held, strict=True):
+        phrase = RewrittenQuery(other, (phrase_clause(other, fields),)) if fields and " " in other else None
+        others[span].append(Encoding(other, _only(weighed, terms), rewritten=phrase))
+    for span, terms in zip(spans, inside, strict=True):
+        typed = Encoding(text[span.start : span.end], _only(encoded.weights, terms))
+        parts.append((*((typed,) if span.keeps else ()), *others[span]))
+    return tuple(parts)
+
+
+def _terms(encoder: TextEncoder, texts: Sequence[str]) -> list[set[str]]:
+    """The terms of each text; none without term weights."""
+    return [set(terms) for terms in encoder.analyse(texts)] if encoder.analysis else [set() for _ in texts]
+
+
+def _only(weights: TermWeights | None, terms: set[str], *, keep: bool = True) -> TermWeights | None:
+    """The weights of these terms, or of all others."""
+    if weights is None:
+        return None
+    return weights.part([place for place, term in enumerate(weights.terms) if (term in terms) is keep])

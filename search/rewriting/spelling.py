@@ -1,0 +1,141 @@
+"""Misspelt words: a word that no document holds is replaced by the nearest word that one does.
+
+The server's term suggester finds similar terms of the index. An analyzer may have stemmed them, so that documents with such a term are asked
+for the word itself. Of these words the one with the fewest edits is taken, and of several the most frequent one. Two requests at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.engine.client.payloads import ALL_SHARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.search.catalog.opening import OpenGeneration
+
+#: Words of this many letters and more are corrected, by one edit; from the second number on by two.
+SHORTEST, TWO_EDITS = 4, 6
+WORD = re.compile(rf"[^\W\d_]{{{SHORTEST},}}(?:'[^\W\d_]+)?")
+#: Similar terms that are looked at, and documents that are asked for the word of each.
+_TERMS, _DOCUMENTS = 5, 5
+_OPEN, _CLOSE = "\ue5f0", "\ue5f1"
+_MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
+
+
+def corrections(engine: Engine, generation: OpenGeneration, words: Collection[str], fields: Sequence[str]) -> dict[str, str]:
+    """The words that no document holds, each with the word to search for instead; a word without a similar one is left out.
+
+    Args:
+        engine: The server.
+        generation: The generation that is searched.
+        words: Words as typed.
+        fields: Text fields in which words are looked up.
+    """
+    listed = sorted(words)
+    if not listed:
+        return {}
+    similar = _similar_terms(engine, generation.index, listed, fields)
+    if not similar:
+        return {}
+    surfaces = _surfaces(engine, generation, similar, fields)
+    corrected = {}
+    for word, terms in similar.items():
+        most = 2 if len(word) >= TWO_EDITS else 1
+        near = [
+            (edits, -frequency, surface)
+            for term, frequency in terms.items()
+            for surface in surfaces.get(term, ())
+            if (edits := distance(word.casefold(), surface)) <= most
+        ]
+        if near:
+            best = min(near)[2]
+            corrected[word] = best.capitalize() if word[0].isupper() else best
+    return corrected
+
+
+def _similar_terms(
+    engine: Engine, index: str, words: Sequence[str], fields: Sequence[str]
+) -> dict[str, dict[tuple[str, str], int]]:
+    """Word -> (field, similar term) -> its number of documents, for words that no document holds."""
+    counted: dict[str, Any] = {}
+    suggest: dict[str, Any] = {}
+    for at, word in enumerate(words):
+        held = [{"match": {field: word}} for field in fields]
+        counted[str(at)] = {"filter": {"bool": {"should": held, "minimum_should_match": 1}}}
+        for field in fields:
+            asked = {
+                "field": field,
+                "size": _TERMS,
+                "suggest_mode": "always",
+                "min_word_length": SHORTEST - 1,
+                "prefix_length": 0,
+            }
+            suggest[f"{at} {field}"] = {
+                "text": word,
+                "term": asked | {"max_inspections": 20, "string_distance": "damerau_levenshtein"},
+            }
+    body = {"size": 0, "aggs": counted, "suggest": suggest}
+    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
+    similar: dict[str, dict[tuple[str, str], int]] = {}
+    for at, word in enumerate(words):
+        if answer["aggregations"][str(at)]["doc_count"]:
+            continue
+        for field in fields:
+            for entry in answer["suggest"][f"{at} {field}"]:
+                for option in entry["options"]:
+                    similar.setdefault(word, {})[field, option["text"]] = option["freq"]
+    return similar
+
+
+def _surfaces(
+    engine: Engine, generation: OpenGeneration, similar: Mapping[str, Mapping[tuple[str, str], int]], fields: Sequence[str]
+) -> dict[tuple[str, str], list[str]]:
+    """(field, term) -> the words that it comes from, in small letters, most frequent first."""
+    terms = list(dict.fromkeys(term for each in similar.values() for term in each))
+    shown: dict[str, Any] = {name: {} for name in (*generation.layout.text_fields, *fields)}
+    mark = {"type": "unified", "pre_tags": [_OPEN], "post_tags": [_CLOSE], "number_of_fragments": 3, "fragment_size": 60}
+    lines: list[bytes] = []
+    for field, term in terms:
+        query = {"term": {field: term}}
+        highlight = {**mark, "require_field_match": False, "fields": shown}
+        asked = {"query": query, "size": _DOCUMENTS, "_source": False, "highlight": highlight}
+        lines += [orjson.dumps(ALL_SHARDS), orjson.dumps(asked)]
+    answers = engine.request("POST", f"/{generation.index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
+    surfaces: dict[tuple[str, str], list[str]] = {}
+    for key, answer in zip(terms, answers, strict=True):
+        marked = [
+            text
+            for hit in answer.get("hits", {}).get("hits", ())
+            for every in hit.get("highlight", {}).values()
+            for text in every
+        ]
+        counts = Counter(word.casefold() for text in marked for word in _MARKED.findall(text))
+        surfaces[key] = [word for word, _ in counts.most_common()]
+    return surfaces
+
+
+def distance(one: str, other: str) -> int:
+    """Edits between two words: letters that are added, left out, replaced, or swapped with the next one (Damerau 1964).
+
+    Example:
+        >>> distance("thraed", "thread"), distance("functon", "function")
+        (1, 1)
+    """
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        new = [at]
+        for place, target in enumerate(other, 1):
+            best = min(row[place] + 1, new[-1] + 1, row[place - 1] + (letter != target))
+            if at > 1 and place > 1 and letter == other[place - 2] and one[at - 2] == target:
+                best = min(best, before[place - 2] + 1)
+            new.append(best)
+        before, row = row, new
+    return row[-1]

@@ -1,0 +1,257 @@
+"""Queries as people type them: phrases and exclusions, misspelt words, synonyms; in every mode, explained, on every page."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.errors import UsageError
+from termweave.indexer import BuildOptions, build
+from termweave.search.rewriting import operators
+from termweave.search.rewriting.configuration import NOTHING, Rewriting, parse
+from termweave.search.rewriting.spelling import distance
+from termweave.search.rewriting.synonyms import Span, Synonyms
+
+MODES = ("lexical", "weights", "dense", "hybrid")
+TEXTS = {
+    "tv": "A television with a large screen for the living room",
+    "set": "A tv of the newest kind",
+    "radio": "A radio with a large dial",
+    "laptop": "A laptop for students",
+    "notebook": "The notebook computer comes with a charger",
+    "paper": "A computer, and beside it a notebook of paper",
+    "thread": "Functions that run in a thread of their own",
+    "threads": "Threads share a large memory",
+    "case": "A phone case in red leather",
+    "red": "The red case of a large radio",
+    "leather": "Leather in red or blue",
+}
+
+
+@pytest.fixture(scope="module")
+def shop(opensearch_engine, tmp_path_factory):
+    """Eleven documents with all signals."""
+    path = tmp_path_factory.mktemp("shop") / "shop.jsonl"
+    path.write_text(
+        "".join(json.dumps({"_id": name, "text": text, "words": len(text.split())}) + "\n" for name, text in TEXTS.items())
+    )
+    build(opensearch_engine, corpora.open_source(path), "rewritten-shop", BuildOptions())
+    return tw.connect(opensearch_engine.url).index("rewritten-shop")
+
+
+def ids(hits):
+    return [hit.id for hit in hits]
+
+
+def synonyms(tmp_path, *lines):
+    path = tmp_path / "synonyms.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return f"synonyms@{path}"
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "phrases", "excluded"),
+    [
+        ('"red leather" case', "red leather case", ("red leather",), ()),
+        ("case -red", "case ", (), ("red",)),
+        ('case -"red leather"', "case ", (), ("red leather",)),
+        ("\u201cred leather\u201d", "red leather", ("red leather",), ()),
+        ('a 27" screen', 'a 27" screen', (), ()),  # inches
+        ('"red leather', '"red leather', (), ()),
+        ("state-of-the-art 5 - 3", "state-of-the-art 5 - 3", (), ()),
+        ('""', '""', (), ()),
+    ],
+)
+def test_operators_are_taken_apart(query, text, phrases, excluded):
+    read = operators.parse(query)
+    assert (read.text, read.phrases, read.excluded) == (text, phrases, excluded)
+    assert [read.text[a:b] for a, b in read.quoted] == list(phrases)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("mode", MODES)
+def test_phrases_and_exclusions_hold_in_every_mode(shop, mode):
+    found = shop.search('"red case" radio', mode=mode, rewrite="operators", k=20)
+    assert ids(found) == ["red"]
+    assert (
+        found[0].score
+        == pytest.approx(next(hit.score for hit in shop.search("red case radio", mode=mode, k=20) if hit.id == "red"), rel=1e-5)
+        or mode == "hybrid"
+    )  # a fused score is relative to the other candidates
+    without = ids(shop.search("large -screen -memory", mode=mode, rewrite="operators", k=20))
+    assert without
+    assert not {"tv", "threads"} & set(without)
+    pages = [
+        each
+        for start in range(0, 20, 2)
+        for each in ids(shop.search("large -screen", mode=mode, rewrite="operators", k=2, start=start))
+    ]
+    assert pages == ids(shop.search("large -screen", mode=mode, rewrite="operators", k=20))
+    assert len(pages) == len(set(pages))
+    assert ids(shop.search("large", mode=mode, rewrite="operators", k=20)) == ids(shop.search("large", mode=mode, k=20))
+
+
+@pytest.mark.engine
+def test_operators_reach_pins_explanations_counts_and_runs(shop):
+    assert ids(shop.search("large -screen", rewrite="operators", pin=["tv", "set"], k=1)) == ["set"]
+    explained = shop.explain("large -screen", "tv", rewrite="operators")
+    assert explained.explanation["excluded"]
+    answer = shop.answer("large -screen", rewrite="operators", totals=True)
+    assert answer.totals.passing == len(TEXTS) - 1
+    run = shop.run({"a": '"red case"', "b": "large -screen", "c": "large"}, rewrite="operators", mode="hybrid")
+    assert list(run.scores["a"]) == ["red"]
+    assert "tv" not in run.scores["b"]
+    assert "tv" in run.scores["c"]
+    nothing = shop.answer('"large leather"', rewrite="operators")
+    assert 'keeps to "large leather"' in nothing.remarks[0]
+    assert "add --rewrite operators" in " ".join(shop.answer("large -screen").remarks)
+    assert not shop.answer("large -screen", rewrite="operators").remarks
+    assert ids(shop.search('"the" case', rewrite="operators", k=20)) == ids(
+        shop.search("the case", k=20)
+    )  # stop words are in no index
+    with pytest.raises(UsageError, match="only excludes"):
+        shop.search("-screen", rewrite="operators")
+    liked = shop.answer("-large", like=["radio"], rewrite="none")
+    assert liked.hits
+
+
+@pytest.mark.engine
+def test_a_misspelt_word_is_corrected_and_said(shop):
+    for typed, meant in (("thraed", "thread"), ("televison screne", "television screen"), ("Funktions", "Functions")):
+        answer = shop.answer(typed, rewrite="spelling", mode="lexical")
+        assert ids(answer.hits) == ids(shop.search(meant, mode="lexical"))
+        assert answer.remarks[0].startswith(f"Searched for {meant!r} instead of {typed!r}: no document holds ")
+    assert not shop.answer("thread", rewrite="spelling").remarks
+    assert not shop.answer("xylophone qwrtzp", rewrite="spelling", mode="dense").remarks
+    quoted = shop.answer('"thraed" memry', rewrite="operators,spelling", mode="dense")
+    assert not quoted.hits  # what stands in quotes is searched as it was typed
+    assert "'thraed memory'" in quoted.remarks[0]
+    assert ids(shop.search('memry "red case"', rewrite="operators,spelling", k=1)) == ["red"]
+    run = shop.run({"a": "thraed", "b": "thread"}, rewrite="spelling")
+    assert list(run.scores["a"]) == list(run.scores["b"])
+
+
+def test_distances():
+    assert [distance(*pair) for pair in (("a", "a"), ("ab", "ba"), ("abc", "ab"), ("kitten", "sitting"), ("", "ab"))] == [
+        0,
+        1,
+        1,
+        3,
+        2,
+    ]
+
+
+@pytest.mark.engine
+def test_synonyms_find_documents_and_count_once(shop, tmp_path):
+    rules = synonyms(tmp_path, "# of the shop", "", "tv, television, telly", "notebook computer, laptop", "wireless => radio")
+    for mode in ("lexical", "weights"):
+        assert set(ids(shop.search("tv", mode=mode, k=20))) == {"set"}
+        for query in ("tv", "TV", "telly", "television"):
+            hits = shop.search(query, mode=mode, rewrite=rules, k=20, explain=True)
+            assert set(ids(hits)) == {"tv", "set"}
+            for hit in hits:
+                (part,) = hit.explanation["parts"]
+                assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
+        assert {term["word"] for term in next(hit for hit in hits if hit.id == "tv").explanation["parts"][0]["terms"]} == {
+            "television"
+        }
+        # Replaced: what was typed is not searched.
+        assert ids(shop.search("wireless", mode=mode, rewrite=rules)) == ids(shop.search("radio", mode=mode))
+    # The best alternative counts: a document with one of the words scores as for this word alone.
+    alone = {hit.id: hit.score for word in ("tv", "television") for hit in shop.search(f"{word} screen", mode="lexical")}
+    both = {hit.id: hit.score for hit in shop.search("tv screen", mode="lexical", rewrite=rules)}
+    assert both == pytest.approx(alone, rel=1e-5)
+    # Words of an entry with several words stand together.
+    assert set(ids(shop.search("laptop", mode="lexical", rewrite=rules))) == {"laptop", "notebook"}
+    hits = shop.search("telly screen", mode="hybrid", rewrite=rules, rerank="rnn", explain=True, highlight=True, k=3)
+    assert hits[0].id == "tv"
+    for hit in hits:
+        assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
+    assert "television" in [hits[0].highlights[0].text[a:b] for a, b in hits[0].highlights[0].matches]
+    assert shop.explain("telly", "tv", mode="weights", rewrite=rules).rank
+    assert ids(shop.search('"tv"', mode="lexical", rewrite=f"operators,{rules}")) == ["set"]  # as typed
+    together = shop.answer("teley scren -radio", mode="lexical", rewrite=f"operators,spelling,{rules}")
+    assert "radio" not in ids(together.hits)
+    requests = shop.requests("tv screen", mode="lexical", rewrite=rules)
+    assert "dis_max" in json.dumps(requests)
+
+
+def test_rules_of_synonyms():
+    rules = Synonyms.parse(["a => b", "b => a", "new york, nyc", "york, yorkshire", r"a\,b, c", "x, y => y", "x => z"])
+    assert rules.spans("a") == [Span(0, 1, keeps=False, others=("b",))]  # once: rules do not run in a circle
+    assert rules.spans("B") == [Span(0, 1, keeps=False, others=("a",))]
+    assert rules.spans("in New York now") == [Span(3, 11, keeps=True, others=("nyc",))]  # the longest rule
+    assert rules.spans("york") == [Span(0, 4, keeps=True, others=("yorkshire",))]
+    assert rules.spans("c") == [Span(0, 1, keeps=True, others=("a,b",))]
+    assert rules.spans("x y") == [Span(0, 1, keeps=False, others=("y", "z"))]
+    assert not rules.spans("newyork")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["tv"], "Line 1 of the synonyms, 'tv', is not a rule"),
+        (["# fine", "tv, telly", "a => b => c"], "Line 3"),
+        (["=> b"], "Line 1"),
+        (["a =>"], "Line 1"),
+        (["# nothing"], "holds no rule"),
+        (["a, " + "b" * 200_000], "200,003 characters"),
+    ],
+)
+def test_files_that_cannot_be_read_are_said(tmp_path, lines, message):
+    with pytest.raises(UsageError, match=message):
+        parse(synonyms(tmp_path, *lines))
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    assert parse(None) is None
+    assert parse("none") == NOTHING
+    assert parse(parse("operators,spelling")) == Rewriting(operators=True, spelling=True)
+    for value, message in (
+        ("magic", "cannot be rewritten by 'magic'"),
+        ("", "cannot be rewritten by ''"),
+        ("spelling,spelling", "names something twice"),
+        (True, "rewrite is a text, not bool"),
+        (f"synonyms@{tmp_path}/none.txt", "cannot be read: No such file"),
+        (f"synonyms@{tmp_path}", "cannot be read"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            parse(value)
+    (tmp_path / "latin.txt").write_bytes("tv, fernseher f\xfcr alle".encode("latin-1"))
+    with pytest.raises(UsageError, match="not UTF-8"):
+        parse(f"synonyms@{tmp_path / 'latin.txt'}")
+
+
+def test_the_benchmark_breaks_and_corrects_words(shop, opensearch_engine, tmp_path):
+    """`benchmarks/misspelt.py` on a folder of eleven documents."""
+    folder = tmp_path / "misspelt"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in TEXTS.items()))
+    asked = {"q1": ("television screen", "tv"), "q2": ("thread functions", "thread"), "q3": ("leather", "leather")}
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, (text, _) in asked.items())
+    )
+    lines = [f"{name}\t{document}\t1" for name, (_, document) in asked.items()]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    script = Path(__file__).parents[3] / "benchmarks" / "misspelt.py"
+    environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
+    done = subprocess.run(
+        [sys.executable, script, folder, "--mode", "lexical"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    cells = [cell.strip() for cell in done.stdout.splitlines()[-1].split("|")[1:-1]]
+    right, kept, lost, back = map(float, cells[2:6])
+    assert cells[:2] == ["misspelt", "3"]
+    assert (right, kept) == (1.0, 1.0)
+    assert lost < back <= right
