@@ -62,7 +62,7 @@ def watched(
         bar(done, total, stage, detail)
 
     try:
-        with _terminable(terminated), out.progress("Reading") as bar:
+        with terminable(terminated), out.progress("Reading") as bar:
             built = run(progress=show)
     except KeyboardInterrupt:
         remark = (
@@ -78,8 +78,8 @@ def watched(
 
 
 @contextmanager
-def _terminable(terminated: Event) -> Iterator[None]:
-    """Let SIGTERM stop a build as Ctrl-C does, and set `terminated`."""
+def terminable(terminated: Event) -> Iterator[None]:
+    """Let SIGTERM stop a command as Ctrl-C does, and set `terminated`."""
     if current_thread() is not main_thread():  # only the main thread may set handlers
         yield
         return

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli.common.progress import terminable
 from termweave.cli.options.declared_options import click_options
+from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.shared_options import verb
 from termweave.cli.options.source_options import is_index, open_source, release, source_options
 from termweave.indexer.options import BuildOptions, models_in
@@ -15,6 +19,7 @@ from termweave.indexer.options import BuildOptions, models_in
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.indexer.enrichment.enrichment import EnrichmentPlan
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.settings import Settings
 
 
@@ -23,6 +28,13 @@ if TYPE_CHECKING:
 @click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
 @click.option("--plan", "only_plan", is_flag=True, help="Check everything and say what would be written, without writing.")
 @click.option("--yes", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
+@click.option(
+    "--watch",
+    "every",
+    type=FloatRange(min=0.1, max=86_400),
+    metavar="SECONDS",
+    help="Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C.",
+)
 @click_options(BuildOptions, "build", ("model", "weights", "dense", "signals"))
 @source_options()
 def command(
@@ -31,6 +43,7 @@ def command(
     remove: bool,
     only_plan: bool,
     yes: bool,
+    every: float | None,
     build: dict[str, Any],
     skip_bad: bool,
     reading: dict[str, Any],
@@ -50,6 +63,7 @@ def command(
       termweave enrich products --text-field description --signals weights
       termweave enrich products --text-field description --signals learned --yes
       termweave enrich products --title-field name --text-field description --plan
+      termweave enrich products --watch 5
       termweave enrich products --remove
     """
     from termweave import engine
@@ -58,8 +72,8 @@ def command(
     from termweave.errors import UsageError
     from termweave.indexer.enrichment import enrichment
 
-    if remove and only_plan:
-        raise UsageError("--remove and --plan exclude each other.", "Leave one of them out.")
+    if sum((remove, only_plan, every is not None)) > 1:
+        raise UsageError("--remove, --plan and --watch exclude each other.", "Give one of them.")
     if is_index(source):
         raise UsageError(
             f"{source} is an address.", "Give the name of an index on the server of --url: termweave enrich products."
@@ -70,7 +84,8 @@ def command(
     options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
     server = engine.connect(settings).patient(options.patience, out.say)
     try:
-        with out.stages("Reading") as progress:
+        with terminable(Event()) if every is not None else nullcontext(), out.stages("Reading") as bar:
+            progress = _announcing(bar, source, every, out)
             if remove:
                 count = enrichment.remove(server, opened, progress)
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
@@ -79,7 +94,7 @@ def command(
             if only_plan:
                 _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress), out)
                 return
-            done = enrichment.enrich(server, opened, options, progress, close=yes)
+            done = enrichment.enrich(server, opened, options, progress, close=yes, every=every)
     finally:
         release(opened)
     for note in done.notes:
@@ -97,6 +112,22 @@ def command(
         f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
         f"{done.conflicts:,} changed by the application meanwhile and enriched again)",
     )
+
+
+def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:
+    """Progress that also says when the watch begins: a log shows no bar."""
+    from termweave.indexer.enrichment.enrichment import WATCHING
+
+    begun = False
+
+    def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        nonlocal begun
+        if stage == WATCHING and not begun:
+            begun = True
+            out.say(f"{name} is enriched and watched every {every:g} s. Ctrl-C ends the watch.")
+        progress(stage, done, total, detail)
+
+    return show
 
 
 def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:

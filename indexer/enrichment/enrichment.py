@@ -8,6 +8,8 @@ a write of the application is never undone: such a document is read and encoded 
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
 from termweave.indexer.build_target import statistics_lineage
 from termweave.indexer.enrichment import conditional_writes, enriched_mapping
+from termweave.indexer.enrichment import watch as watching
 from termweave.indexer.generations import audit, generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.engine.index_source.source import IndexSource
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
     Hit: TypeAlias = dict[str, Any]
     Write: TypeAlias = tuple[Hit, dict[str, Any]]
 
+#: The stage of the progress while the application's writes are awaited.
+WATCHING = "Watching"
 #: Passes over the index: the application may change documents during each.
 _PASSES = 6
 
@@ -113,8 +119,12 @@ def enrich(
     progress: BuildProgress = lambda *_: None,
     *,
     close: bool = False,
+    every: float | None = None,
 ) -> Enriched:
     """Write the signals' fields into the index that `source` reads, and verify them.
+
+    With `every` the index is watched afterwards: what the application writes gets its fields, until a KeyboardInterrupt, which ends the
+    function in order. A run that was killed leaves nothing undone either: the next one finds what lacks its fields.
 
     Args:
         engine: The server of the index.
@@ -122,6 +132,7 @@ def enrich(
         options: Models, signals, `patience` and `skip_bad` are used.
         progress: Called with (stage, done, total).
         close: Whether the index may be closed for a moment, which the signal learned needs.
+        every: Seconds between two looks for documents that the application wrote; None: it is not watched.
 
     Raises:
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
@@ -130,7 +141,7 @@ def enrich(
     """
     engine = engine.patient(options.patience)
     index = enriched_mapping.one_index(source)
-    with storage.lease(engine, index):
+    with storage.lease(engine, index) as lease:
         before = enriched_mapping.lineage_of(source)
         made, encoder, statistics, notes = (
             _begin(engine, source, index, options, progress, close=close)
@@ -140,6 +151,7 @@ def enrich(
         total = _Counts()
         stale_writes = partial(_stale_writes, source, made.layout, encoder, statistics)
         for number in range(_PASSES):
+            seen = watching.checkpoints(engine, index) if every is not None else {}
             counts = _pass(engine, source, index, stale_writes, progress)
             if before is not None and number == 0:
                 kept = f"{counts.documents - counts.stale:,} of {counted(counts.documents, 'document')}"
@@ -158,9 +170,39 @@ def enrich(
             )
         lineage_after = replace(made, complete=True, documents=total.documents)
         enriched_mapping.write_lineage(engine, index, lineage_after)
-    if total.written:
-        audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
+        try:
+            if every is not None:
+                _watch(engine, source, index, stale_writes, seen, every, total, lease, progress)
+        finally:
+            if total.written:
+                audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
     return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
+
+
+def _watch(
+    engine: Engine,
+    source: IndexSource,
+    index: str,
+    stale_writes: Callable[[Sequence[Hit]], Iterator[Write]],
+    seen: Mapping[str, int],
+    every: float,
+    total: _Counts,
+    lease: Lease,
+    progress: BuildProgress,
+) -> None:
+    """Enrich what is written after the checkpoints `seen`, and count it in `total`, until a KeyboardInterrupt."""
+
+    def read(after: Mapping[str, int]) -> bool:
+        lease.check()
+        counts = _pass(engine, source, index, stale_writes, after=after)
+        total.written, total.conflicts = total.written + counts.written, total.conflicts + counts.conflicts
+        if counts.written:
+            progress(WATCHING, total.written, None, f"last written {time.strftime('%H:%M:%S')}")
+        return counts.conflicts == 0
+
+    progress(WATCHING, total.written, None)
+    with suppress(KeyboardInterrupt):
+        watching.watch(engine, index, seen, every, read)
 
 
 def plan_enrichment(
@@ -316,14 +358,18 @@ def _pass(
     source: IndexSource,
     index: str,
     writes_of: Callable[[Sequence[Hit]], Iterator[Any]],
-    progress: BuildProgress,
+    progress: BuildProgress = lambda *_: None,
     *,
     write: bool = True,
+    after: Mapping[str, int] | None = None,
 ) -> _Counts:
-    """Read all documents from a point in time, and send the writes that `writes_of` makes of each page of them; else only count them."""
+    """Read the documents from a point in time, and send the writes that `writes_of` makes of each page of them; else only count them.
+
+    With `after` only those are read that were written after these checkpoints (`ShardView.key` -> sequence number).
+    """
     engine.request("POST", f"/{quote(index)}/_refresh")
     counts = _Counts()
-    point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query))
+    point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query, after))
     total = sum(view.documents for view in views)
     try:
         for hits in conditional_writes.pages(point, dialect_of(engine.capabilities).source()):
