@@ -65,6 +65,8 @@ DESCRIPTIONS = {
     "Job.total": "null if it is not known.",
     "Job.error": "Why it failed.",
     "Profiles.in_force": "Name of the profile that searches use; empty: none.",
+    "Profile.rules": "Rules that run last, as --rerank takes them.",
+    "Profile.rewrite": "How queries are rewritten: operators, spelling, and the rules of synonyms.",
     "Profile.ranker": "Model, hash, candidates, weight and budget (ms) of the ranker.",
     "Profile.fitted": "Data set, measure, number of queries and held-out figures.",
     "Tune.fitted": "Queries of the half that was fitted.",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from termweave.search import Index
     from termweave.search.ranking.rerankers import Need
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.rewriting.configuration import Rewriting
 
 
 class CandidateFetcher:
@@ -25,23 +26,29 @@ class CandidateFetcher:
         signals: Names of the signals to search with.
         depth: Number of candidates from each signal.
         needs: What rerankers need of the candidates: vectors, texts.
+        rewrite: How queries are rewritten; None: not at all.
 
     Attributes:
         shortened: Signal -> number of queries so far that lost terms to the server's clause limit.
     """
 
-    def __init__(self, index: Index, signals: Sequence[str], *, depth: int, needs: Collection[Need] = ()) -> None:
+    def __init__(
+        self, index: Index, signals: Sequence[str], *, depth: int, needs: Collection[Need] = (), rewrite: Rewriting | None = None
+    ) -> None:
         self.shortened: Counter[str] = Counter()
         self._index = index
         self._signals = signals
         self._depth = depth
         self._needs = needs
+        self._rewrite = rewrite
 
     def candidates(self, texts: Sequence[str], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
         """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
         done = 0
         for part in in_parts(texts, QUERIES):
-            for candidates in self._index.candidates(part, self._signals, depth=self._depth, needs=self._needs):
+            for candidates in self._index.candidates(
+                part, self._signals, depth=self._depth, needs=self._needs, rewrite=self._rewrite
+            ):
                 self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)
                 yield candidates
             done += len(part)

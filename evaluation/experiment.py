@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
@@ -12,6 +13,7 @@ from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_shar
 from termweave.evaluation.significance import holm, randomisation_test
 from termweave.evaluation.systems import default_of, default_systems, with_baseline
 from termweave.records import Run
+from termweave.search.catalog import profiles
 from termweave.search.ranking.order import order
 from termweave.support import arguments
 
@@ -199,17 +201,27 @@ def runs_of(
     index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
 ) -> tuple[dict[str, Run], list[str]]:
     """Return the run of every system, and remarks on queries that lost terms. Arguments as `evaluate`."""
-    chosen = {system.name: index.mode(system.mode) for system in systems}
-    signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
-    fetcher = CandidateFetcher(
-        index, signals, depth=depth, needs={need for system in systems if system.reranking for need in system.reranking.needs}
-    )
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
-    for query, candidates in zip(queries, fetcher.candidates([query.text for query in queries], progress), strict=True):
-        for system in systems:
-            places = order(candidates, chosen[system.name], system.reranking, depth)
-            scores[system.name][query.id] = {place.id: place.score for place in places}
-    return {name: Run(name, rankings) for name, rankings in scores.items()}, fetcher.notes()
+    rewritings = {system.name: profiles.rewriting(index.lineage, system.mode) for system in systems}
+    different = list(dict.fromkeys(rewritings.values()))
+    notes: list[str] = []
+    for number, rewriting in enumerate(different):
+        together = [system for system in systems if rewritings[system.name] == rewriting]
+        chosen = {system.name: index.mode(system.mode) for system in together}
+        signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
+        needs = {need for system in together if system.reranking for need in system.reranking.needs}
+        fetcher = CandidateFetcher(index, signals, depth=depth, needs=needs, rewrite=rewriting)
+        report = partial(_of_round, progress, number, len(different))
+        for query, candidates in zip(queries, fetcher.candidates([query.text for query in queries], report), strict=True):
+            for system in together:
+                places = order(candidates, chosen[system.name], system.reranking, depth)
+                scores[system.name][query.id] = {place.id: place.score for place in places}
+        notes += fetcher.notes()
+    return {name: Run(name, rankings) for name, rankings in scores.items()}, list(dict.fromkeys(notes))
+
+
+def _of_round(progress: Callable[[int, int], None], number: int, rounds: int, done: int, total: int) -> None:
+    progress(number * total + done, rounds * total)
 
 
 def _values(run: Run, qrels: Qrels, ids: Sequence[str], relevant_from: int) -> dict[str, NDArray[np.float64]]:

@@ -139,7 +139,7 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
         return named(mode, reranking)
     if reranking == profile.rerank:
         return System(mode, mode, reranking)
-    left_out = "reranking" if profile.ranker else "rNN"
+    left_out = "reranking" if profile.ranker or profile.rules else "rNN"
     return named(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)
 
 

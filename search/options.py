@@ -77,6 +77,14 @@ def _order(value: Any) -> Any:
     return value
 
 
+def _collapsed(value: Any) -> Any:
+    from termweave.search.retrieval.metadata_fields import parse_collapse  # noqa: PLC0415 - not needed by `--help`
+
+    if isinstance(value, str):
+        parse_collapse(value)
+    return value
+
+
 def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
     """Parse filters, and refuse what cannot be a clause of the query DSL."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
@@ -288,6 +296,7 @@ class SearchOptions(RankingOptions):
             for ranges.
         sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first. All candidates are
             sorted, unless `min_score` leaves some out.
+        collapse: Keep the best document of each value of this field: "brand", or "brand:2" for the best two. Documents without a value stay.
         min_score: Leave out documents below this final score (0.3), or that no signal gives its score ("dense:0.3"): see
             `termweave.search.ranking.minimum_score`.
         totals: Count the documents that pass the filters, and those that contain a word of the query (`Answer.totals`); facets and a
@@ -360,6 +369,14 @@ class SearchOptions(RankingOptions):
             "Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
             "FIELD",
             convert=_order,
+        ),
+    ] = None
+    collapse: Annotated[
+        str | None,
+        Setting(
+            "Keep the best document of each value of this metadata field; FIELD:2 the best two. Documents without a value stay.",
+            "FIELD",
+            convert=_collapsed,
         ),
     ] = None
     min_score: Annotated[

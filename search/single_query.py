@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ class SearchRound:
         before: Number of documents that earlier rounds found.
         cut_short: The rerankers that ran out of time.
         ranked: How many documents were ranked, before the minimum score left some out.
+        remarks: Sentences about documents that are left out.
     """
 
     candidates: Candidates
@@ -94,6 +96,7 @@ class SearchRound:
     before: int
     cut_short: Sequence[CutShort]
     ranked: int
+    remarks: Sequence[str]
 
 
 def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
@@ -116,7 +119,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
     return hits.Answer(
         Hits(page),
         {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
-        notices.collect(engine, generation, last, page, asked, fields, found),
+        (*notices.collect(engine, generation, last, page, asked, fields, found), *last.remarks),
         tuple(last.cut_short),
         metadata_fields.facets(engine, generation.index, generation.layout, first, asked.facets) if asked.facets else {},
         totals.totals(engine, generation, first, prepared.retrieval.where) if counted else None,
@@ -176,10 +179,11 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
     generation, where = prepared.generation, prepared.retrieval.where
     pinned = [each for each in dict.fromkeys(asked.pin) if filters.passes(prepared.engine, generation.index, each, where)]
     seen: set[str] = set()
+    collapsing = _Collapse(prepared, asked.collapse) if asked.collapse else None
     for depth in paging.depths(asked.candidates):
         candidates = prepared.candidates(depth)
         cut_short: list[CutShort] = []
-        limit = None if asked.sort or pinned or asked.min_score is not None else asked.last + len(seen)
+        limit = None if asked.sort or asked.collapse or pinned or asked.min_score is not None else asked.last + len(seen)
         ranked = order(candidates, mode, reranking, limit, cut_short.append)
         places = ranked if asked.min_score is None else [place for place in ranked if floor.keeps(place)]
         if pinned:
@@ -187,10 +191,40 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
         if asked.sort:
             places = metadata_fields.ordered(prepared.engine, generation.index, generation.layout, places, asked.sort)
         new = [place for place in places if place.id not in seen]
-        yield SearchRound(candidates, new, len(seen), cut_short, len(ranked))
+        if collapsing:
+            new = collapsing.kept(new)
+        remarks = collapsing.remarks if collapsing and ranked else ()
+        yield SearchRound(candidates, new, len(seen), cut_short, len(ranked), remarks)
         seen.update(place.id for place in new)
         if asked.sort or len(seen) >= asked.last or floor.exhausts(ranked, candidates, depth):
             return
+
+
+class _Collapse:
+    """Keeps the best documents of each value of a field, over all rounds of a search."""
+
+    def __init__(self, prepared: PreparedQuery, text: str) -> None:
+        self._prepared = prepared
+        self._field, self._most = metadata_fields.parse_collapse(text)
+        self._counts: Counter[Any] = Counter()
+
+    @property
+    def remarks(self) -> list[str]:
+        """Say that no document has a value."""
+        return [] if self._counts else [f"No document of this answer has a value of {self._field!r}, so that none is left out."]
+
+    def kept(self, places: Sequence[Place]) -> list[Place]:
+        """The documents whose group has fewer than the wanted number above them, and those without a value; the 10,001st and later are left out."""
+        engine, generation = self._prepared.engine, self._prepared.generation
+        first = places[: paging.MAX_DEPTH]
+        values = metadata_fields.groups(engine, generation.index, generation.layout, [place.id for place in first], self._field)
+        kept = []
+        for place in first:
+            if (value := values.get(place.id)) is not None:
+                self._counts[value] += 1
+            if value is None or self._counts[value] <= self._most:
+                kept.append(place)
+        return kept
 
 
 def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, fields: Sequence[str]) -> list[Hit]:

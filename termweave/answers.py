@@ -199,7 +199,8 @@ Train = TypedDict("Train", {
 FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})
 Profile = TypedDict("Profile", {
     "name": str, "weights": Mapping[str, float], "fusion": str, "reranking": Mapping[str, Any] | None,
-    "ranker": NotRequired[Mapping[str, Any] | None], "fitted": Mapping[str, Any],
+    "ranker": NotRequired[Mapping[str, Any] | None], "rules": NotRequired[Sequence[str] | None],
+    "rewrite": NotRequired[Mapping[str, Any] | None], "fitted": Mapping[str, Any],
 })
 Profiles = TypedDict("Profiles", {"schema": str, "name": str, "in_force": str, "profiles": Sequence[Profile]})
 Tune = TypedDict("Tune", {

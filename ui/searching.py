@@ -98,6 +98,7 @@ def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         "sort": "sort",
         "like": "like",
         "pin": "pin",
+        "collapse": "collapse",
         "min_score": "min_score",
     }
     options = {option: values[name] for name, option in names.items() if name in known and values[name] not in (None, ())}

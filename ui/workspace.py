@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
-from termweave.search.ranking.rerankers import split_chain
+from termweave.search.ranking.rerankers import RULES, split_chain
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,8 +26,6 @@ _OPEN = 8
 _NAMES_FOR = 5.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
-#: Rerankers whose option is a rule of numbers, and no place.
-_RULES = ("boost", "decay", "diverse")
 #: Characters of a query; longer ones are not questions.
 _LONGEST = 10_000
 
@@ -176,4 +174,4 @@ def check_query(query: str) -> str:
 
 
 def _is_plain(stage: str) -> bool:
-    return stage in _PLAIN or stage.partition("@")[0] in _RULES
+    return stage in _PLAIN or stage.partition("@")[0] in RULES

@@ -1,13 +1,15 @@
-"""`termweave profiles`: list the tuned profiles of an index, choose the one that searches use, or delete one."""
+"""`termweave profiles`: list the profiles of an index, put one together, choose the one that searches use, or delete one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli.common.fitted_table import fitted_table
-from termweave.cli.options.shared_options import verb
+from termweave.cli.options.declared_options import click_options
+from termweave.cli.options.shared_options import check_together, verb
+from termweave.search.options import RankingOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,9 +23,13 @@ if TYPE_CHECKING:
 @verb("profiles", connects=True)
 @click.argument("name")
 @click.option("--use", metavar="PROFILE", help="Let searches use this profile from now on; 'hybrid' stands for no profile.")
+@click.option("--save", metavar="PROFILE", help="Store --mode, --rerank (rnn, then rules) and --rewrite under this name.")
+@click_options(RankingOptions, "given", ("mode", "rerank", "rewrite"))
 @click.option("--drop", metavar="PROFILE", help="Delete this profile. If searches use it, they use no profile from now on.")
-def command(*, name: str, use: str | None, drop: str | None, settings: Settings, out: Output) -> None:
-    """List the profiles that 'termweave tune' stored with NAME, and what they gained; choose one, or delete one.
+def command(
+    *, name: str, use: str | None, save: str | None, given: dict[str, Any], drop: str | None, settings: Settings, out: Output
+) -> None:
+    """List the profiles of NAME, which 'termweave tune' or --save stored, and what they gained; choose one, or delete one.
 
     A profile that is tuned again stays under a number (tuned-1, tuned-2 ...), the last five of them; 'termweave audit NAME' says when each came
     into force.
@@ -32,6 +38,7 @@ def command(*, name: str, use: str | None, drop: str | None, settings: Settings,
     Examples:
       termweave profiles docs
       termweave profiles docs --use tuned
+      termweave profiles docs --save shop --rerank 'rnn>boost@votes:0.2' --rewrite operators,spelling,synonyms@shop.txt --use shop
       termweave profiles docs --use hybrid
       termweave profiles docs --drop tuned
     """
@@ -40,16 +47,24 @@ def command(*, name: str, use: str | None, drop: str | None, settings: Settings,
     from termweave import engine
     from termweave.indexer.generations import audit
     from termweave.search.catalog import lineage, profiles
+    from termweave.search.rewriting.configuration import parse
+    from termweave.search.single_query import choose
 
+    check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(given) and save is None))
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
     record = lineage.read(server, index)
     before = record.profile
     if drop is not None:
         record = profiles.without(record, drop)
+    if save is not None:
+        ranked = RankingOptions(**given)
+        mode, reranking = choose(record, ranked.mode, ranked.rerank)
+        composed = profiles.composed(record, save, mode, reranking, parse(ranked.rewrite))
+        record = profiles.adopted(record, composed, use=save == record.profile)
     if use is not None:
         record = profiles.using(record, None if use == "hybrid" else use)
-    if use is not None or drop is not None:
+    if use is not None or save is not None or drop is not None:
         lineage.write(server, index, record)
     if record.profile != before:
         audit.write(server, "profile", record.name, before=before, after=record.profile)
@@ -83,6 +98,7 @@ def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
             for profile in stored
         ],
         "reranking": [profile.rerank.name if profile.rerank else "none" for profile in stored],
+        **({"queries": [str(each.rewriting or "") for each in stored]} if any(each.rewrite for each in stored) else {}),
         "fitted on": [f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}" for profile in stored],
         "at": [str(profile.fitted.get("at", ""))[:16].replace("T", " ") for profile in stored],
         "held out: tuned": held_out("tuned"),

@@ -7,22 +7,22 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
-from termweave.search.ranking import feature_ranker
+from termweave.search.ranking import feature_ranker, rerankers
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
-from termweave.search.rewriting.configuration import Rewriting
+from termweave.search.rewriting.configuration import NOTHING, Rewriting
 from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.ranking.rerankers import Reranker
 
 #: What profiles have had since a later version.
-_NEW = frozenset({"ranker", "rewrite"})
+_NEW = frozenset({"ranker", "rules", "rewrite"})
 #: Profiles of one name that are kept besides the newest.
 EARLIER = 5
 
@@ -36,6 +36,7 @@ class Profile:
         weights: Signal name -> weight; they sum to 1.
         fusion: Name of the fusion method.
         reranking: Parameters of `ReciprocalNeighbours`; None: rNN does not rerank.
+        rules: Rules that run last, as `--rerank` takes them: "boost@votes:0.2".
         rewrite: Parameters of `Rewriting`, by which queries are rewritten; None: they are not.
         ranker: Parameters of the ranker that runs after rNN: of `CrossEncoderReranker` (model, hash, candidates, weight, budget), or with
             "kind": "ltr" of `FeatureReranker` (model, hash, candidates); None: no ranker.
@@ -48,6 +49,7 @@ class Profile:
     reranking: Mapping[str, Any] | None
     fitted: Mapping[str, Any] = field(default_factory=dict)
     ranker: Mapping[str, Any] | None = None
+    rules: Sequence[str] | None = None
     rewrite: Mapping[str, Any] | None = None
 
     @property
@@ -71,7 +73,8 @@ class Profile:
     @property
     def rerank(self) -> Reranking | None:
         """The rerankers; None without reranking."""
-        stages = tuple(stage for stage in (self.neighbours, self._ranker) if stage is not None)
+        rules = [rerankers.rule(name) for name in self.rules or ()]
+        stages = tuple(stage for stage in (self.neighbours, self._ranker, *rules) if stage is not None)
         return Reranking(stages) if stages else None
 
     @property
@@ -93,6 +96,36 @@ class Profile:
         return {name: value for name, value in asdict(self).items() if name != "name" and (value is not None or name not in _NEW)}
 
 
+def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> Profile:
+    """A profile that somebody puts together: of the profile in use, if the mode is one, or of signals.
+
+    Args:
+        lineage: The lineage.
+        name: Name of the new profile.
+        mode: The signals, weights and fusion; that of a profile has its name.
+        reranking: The rerankers: those of that profile or rNN, then rules.
+        rewriting: How queries are rewritten; None: as in that profile.
+
+    Raises:
+        UsageError: A reranker is neither of that profile, nor rNN, nor a rule.
+    """
+    former = find(lineage, mode.name)
+    stages = list(reranking.stages if reranking else ())
+    own = list(former.rerank.stages) if former and former.rerank else []
+    kept = own if former and stages[: len(own)] == own else []
+    added = stages[len(kept) :]
+    base = (
+        former if former and kept else Profile(name, mode.weights, mode.fusion, None, rewrite=former.rewrite if former else None)
+    )
+    if added and not kept and isinstance(added[0], ReciprocalNeighbours):
+        base = replace(base, reranking=asdict(added.pop(0)))
+    rules = [stage.name for stage in added]
+    for rule in rules:
+        rerankers.rule(rule)
+    stored = base.rewrite if rewriting is None else asdict(rewriting) if rewriting != NOTHING else None
+    return replace(base, name=name, fitted={}, rules=[*(base.rules or ()), *rules] or None, rewrite=stored)
+
+
 def find(lineage: Lineage, mode: str | None) -> Profile | None:
     """The profile that a mode names; None if the mode is not a profile.
 
@@ -110,7 +143,9 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
         profile = Profile(name, **lineage.profiles[name])
         if profile.ranker is not None and not _names_a_known_model(profile.ranker):
             raise TypeError  # noqa: TRY301 - caught below, with the others
-        if profile.weights.keys() <= lineage.signals.keys() and (profile.rerank or not (profile.reranking or profile.ranker)):
+        if profile.weights.keys() <= lineage.signals.keys() and (
+            profile.rerank or not (profile.reranking or profile.ranker or profile.rules)
+        ):
             assert profile.rewriting or not profile.rewrite  # its synonyms can be read
             return profile
     except (AttributeError, KeyError, TypeError, UsageError):

@@ -38,6 +38,8 @@ METADATA, SIGNAL = "metadata.", "signal."
 CHAIN = ">"
 #: Rerankers that a process keeps, so that their models stay loaded; pages may name any number of rules.
 _KEPT = 64
+#: Rerankers whose option is a rule of numbers, and no place.
+RULES = ("boost", "decay", "diverse")
 #: What stands for the rerankers of the profile at the beginning of a chain.
 PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
@@ -259,10 +261,24 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
             f"Known: none, {', '.join(known)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME).",
         )
     for stage in profile.stages if profile else ():
-        if stage.name.partition("@")[0] == name:
+        if stage.name.partition("@")[0] == name and name not in RULES:
             tuned = getattr(stage, "with_option", None)  # parameters of the profile, the option as asked
             return stage if not option or tuned is None else tuned(option)
     return _create(name, option)
+
+
+def rule(text: str) -> Reranker:
+    """The rule that a profile stores: it reads numbers of documents, and opens nothing.
+
+    Raises:
+        UsageError: The text names another reranker.
+    """
+    if text.partition("@")[0] not in RULES:
+        raise UsageError(
+            f"A profile does not keep the reranker {text!r}.",
+            f"It keeps rnn, then rules ({', '.join(RULES)}); 'termweave tune NAME DATASET --rerank {text}' adopts a model.",
+        )
+    return _stage(text, None)
 
 
 def _is_model(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Count and sort candidates by a metadata field: `--facet FIELD` and `--sort FIELD`.
+"""Count, sort and collapse candidates by a metadata field: `--facet FIELD`, `--sort FIELD` and `--collapse FIELD`.
 
 `--facet kind:20` counts the 20 most frequent values, and `--facet price:10/50` three ranges: below 10, from 10 to below 50, from 50 on.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.search.paging import MAX_DEPTH
 from termweave.search.retrieval.filter_grammar import quoted
@@ -66,6 +67,44 @@ class Facet:
     name: str
     size: int = VALUES
     bounds: tuple[str, ...] = ()
+
+
+def parse_collapse(text: str) -> tuple[str, int]:
+    """Read what `--collapse` names: "brand" keeps the best document of each brand, "brand:2" the best two.
+
+    Raises:
+        UsageError: The text does not name a field, or keeps none.
+    """
+    name, colon, kept = text.strip().removeprefix("metadata.").rpartition(":")
+    if not colon or not _SIZE.fullmatch(kept):
+        name, kept = text.strip().removeprefix("metadata."), "1"
+    if not name or not int(kept):
+        raise UsageError(f"{text!r} does not say what to collapse by.", "Write brand, or brand:2 for the best two of each brand.")
+    return name, int(kept)
+
+
+def groups(engine: Engine, index: str, layout: DocumentLayout, documents: Sequence[str], name: str) -> dict[str, Any]:
+    """Document -> its value of a field, the first of several; a document without one is left out.
+
+    Args:
+        engine: The server.
+        index: The generation that answered.
+        layout: Its layout.
+        documents: Ids, at most 10,000.
+        name: The field.
+    """
+    field = _column(name, layout).field
+    if field == "id" or not documents:
+        return {document: document for document in documents}
+    body = {
+        "size": len(documents),
+        "query": _among(documents),
+        "_source": False,
+        "docvalue_fields": ["id", field],
+        "track_total_hits": False,
+    }
+    hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+    return {hit["fields"]["id"][0]: hit["fields"][field][0] for hit in hits if field in hit["fields"]}
 
 
 def check_order(text: str) -> tuple[str, str]:

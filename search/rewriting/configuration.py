@@ -7,6 +7,7 @@ from functools import cached_property
 
 from termweave.errors import UsageError
 from termweave.search.rewriting.synonyms import Synonyms, read
+from termweave.support.messages import counted
 
 _FORM = "Write operators, spelling or synonyms@FILE, separated by commas, or none."
 
@@ -24,6 +25,11 @@ class Rewriting:
     operators: bool = False
     spelling: bool = False
     synonyms: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        count = len(self.synonyms)
+        named = [("operators", self.operators), ("spelling", self.spelling), (counted(count, "rule") + " of synonyms", count)]
+        return ", ".join(name for name, done in named if done) or "none"
 
     @cached_property
     def rules(self) -> Synonyms:

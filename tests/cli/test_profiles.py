@@ -11,9 +11,13 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
+from termweave.errors import EngineError
+from termweave.evaluation.experiment import runs_of
+from termweave.evaluation.systems import named, system_of
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
-from termweave.search.catalog import lineage
+from termweave.records import Query
+from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.profiles import Profile
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
@@ -131,3 +135,50 @@ def test_a_signal_of_another_version_is_named(index, capsys):
     lineage.write(index.engine, index.generation, dataclasses.replace(index.lineage, signals=signals))
     assert run(["search", index.name, "red house"]) == 1
     assert "stores parameters of the signal 'lexical' that the installed version does not have" in capsys.readouterr().err
+
+
+def test_a_profile_is_put_together(index, capsys, tmp_path):
+    path = tmp_path / "synonyms.txt"
+    path.write_text("crimson => red\n")
+    name = index.name
+    saved = ["profiles", name, "--save", "shop", "--mode", "lexical", "--rewrite", f"spelling,synonyms@{path}", "--use", "shop"]
+    assert run(saved) == 0
+    assert "spelling, 1 rule of synonyms" in " ".join(capsys.readouterr().out.split())
+    path.unlink()  # the profile keeps the rules
+    opened = tw.connect(index.engine.url).index(name)
+    plain = [hit.id for hit in opened.search("red house", mode="lexical")]
+    assert plain
+    assert [hit.id for hit in opened.search("crimson house")] == plain
+    assert not opened.search("crimson", mode="lexical")
+    assert list(opened.run({"q": "crimson hous"}, k=10).scores["q"]) == plain
+    evaluated = runs_of(
+        opened, [Query("q", "crimson house")], [system_of("shop", None, opened), named("lexical", None)], lambda *_: None, 10
+    )
+    assert list(evaluated[0]["shop"].scores["q"]) == plain
+    assert evaluated[0]["shop"].scores != evaluated[0]["BM25"].scores
+    assert not opened.search("crimson", rewrite="none")
+
+    assert run(["profiles", name, "--save", "new", "--mode", "shop", "--rerank", "rnn>diverse@0.2"]) == 0
+    profile = profiles.find(lineage.read(index.engine, index.generation), "new")
+    assert profile.rerank.name == "rnn>diverse@0.2"
+    assert profile.rewriting.synonyms == ("crimson => red",)
+    assert (
+        run(["profiles", name, "--save", "newer", "--mode", "new", "--rerank", "profile>diverse@0.3", "--rewrite", "none"]) == 0
+    )
+    profile = profiles.find(lineage.read(index.engine, index.generation), "newer")
+    assert (profile.rerank.name, profile.rewriting) == ("rnn>diverse@0.2>diverse@0.3", None)
+    capsys.readouterr()
+    for wrong, said in (
+        (["--mode", "lexical"], "go with --save"),
+        (["--save", "lexical"], "cannot be called"),
+        (["--save", "x", "--rerank", "ranker@/nowhere"], "does not keep the reranker"),
+        (["--save", "x", "--rerank", "diverse>rnn"], "does not keep the reranker 'rnn'"),
+        (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
+    ):
+        assert run(["profiles", name, *wrong]) == 2
+        assert said in capsys.readouterr().err
+    made = lineage.read(index.engine, index.generation)
+    for damage in ({"rules": ["ranker@/etc"]}, {"rules": 3}, {"rewrite": {"synonyms": ["=>"]}}, {"rewrite": {"magic": 1}}):
+        damaged = dataclasses.replace(made, profiles={"shop": {**made.profiles["shop"], **damage}})
+        with pytest.raises(EngineError, match="is damaged"):
+            profiles.find(damaged, "shop")

@@ -170,3 +170,71 @@ def test_pinned_documents_come_first(shop, opensearch_engine):
         shop.search("lamp", pin=["0"], sort="votes")
     with pytest.raises(UsageError, match="list of ids"):
         shop.search("lamp", pin="0")
+
+
+@pytest.fixture
+def brands(opensearch_engine, name, tmp_path):
+    """Sixty lamps of seven brands, some without a brand; more than the ten candidates of the first round."""
+    lines = [
+        {"_id": f"{number:02d}", "text": f"A lamp, number {number}, for the {'desk' if number % 3 else 'wall'}", "price": number}
+        | ({"brand": f"b{number % 7}"} if number % 10 else {})
+        for number in range(60)
+    ]
+    path = tmp_path / "brands.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+    return tw.connect(opensearch_engine.url).index(name)
+
+
+def collapsed(ids, most):
+    """The definition, literally: the first of each brand, and all without one."""
+    counts, kept = {}, []
+    for each in ids:
+        brand = int(each) % 7 if int(each) % 10 else None
+        counts[brand] = counts.get(brand, 0) + 1
+        if brand is None or counts[brand] <= most:
+            kept.append(each)
+    return kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"rerank": "rnn>boost@price:0.3"},
+        {"pin": ["59", "52"]},
+        {"sort": "price:desc"},
+        {"mode": "lexical"},
+        {"mode": "dense", "where": "price>=9"},
+    ],
+    ids=str,
+)
+def test_the_best_of_each_group_is_kept_on_every_page(brands, given):
+    for most in (1, 2):
+        whole = [hit.id for hit in brands.search("desk lamp", k=60, candidates=60, **given)]
+        kept = [hit.id for hit in brands.search("desk lamp", k=60, candidates=60, collapse=f"brand:{most}", **given)]
+        assert kept == collapsed(whole, most)
+        # Ten pages of two: searched deeper from the tenth document on, and no document twice.
+        for candidates in (10, 60):
+            asked = {"k": 2, "candidates": candidates, "collapse": f"brand:{most}", **given}
+            pages = [hit.id for start in range(0, 60, 2) for hit in brands.search("desk lamp", start=start, **asked)]
+            assert len(pages) == len(set(pages))
+            assert pages == [hit.id for hit in brands.search("desk lamp", **{**asked, "k": 60})]
+            if candidates == 60 or given.get("sort"):
+                continue
+            assert len(pages) == len(kept)  # none is missing
+
+
+def test_what_cannot_be_collapsed_is_said(brands):
+    hits = brands.search("lamp", collapse="metadata.brand", explain=True, k=5)
+    assert sum(part["share"] for part in hits[0].explanation["parts"]) == pytest.approx(hits[0].score, abs=1e-6)
+    for value, message in (
+        ("maker", "no field 'maker'"),
+        (":2", "does not say what to collapse by"),
+        ("brand:0", "does not say"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            brands.search("lamp", collapse=value)
+    answer = brands.answer("lamp", collapse="brand", where="NOT exists(brand)", k=60)
+    assert len(answer.hits) == 6
+    assert "No document of this answer has a value of 'brand'" in " ".join(answer.remarks)
