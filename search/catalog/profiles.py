@@ -117,8 +117,8 @@ def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | Non
     base = (
         former if former and kept else Profile(name, mode.weights, mode.fusion, None, rewrite=former.rewrite if former else None)
     )
-    if added and not kept and isinstance(added[0], ReciprocalNeighbours):
-        base = replace(base, reranking=asdict(added.pop(0)))
+    if added and not kept and isinstance(first := added[0], ReciprocalNeighbours):
+        base, added = replace(base, reranking=asdict(first)), added[1:]
     rules = [stage.name for stage in added]
     for rule in rules:
         rerankers.rule(rule)

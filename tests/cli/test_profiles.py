@@ -171,7 +171,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     for wrong, said in (
         (["--mode", "lexical"], "go with --save"),
         (["--save", "lexical"], "cannot be called"),
-        (["--save", "x", "--rerank", "ranker@/nowhere"], "does not keep the reranker"),
+        (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
         (["--save", "x", "--rerank", "diverse>rnn"], "does not keep the reranker 'rnn'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
     ):
