@@ -3,6 +3,7 @@
     termweave node start
     python benchmarks/latency.py            prints one Markdown table; --keep leaves the index for the next run,
                                             --quick takes the smallest input, to see whether the script works
+    python benchmarks/latency.py --learned  a plain match on the field `learned` against one on the text, without vectors
 
 The documents are mixtures of the demo corpus's passages: real words with real impacts, and vectors between real ones, so
 that no model has to read 100,000 texts. Queries are the demo corpus's 294 questions, encoded beforehand: encoding is the same
@@ -69,22 +70,24 @@ def main() -> None:
     arguments.add_argument("--queries", type=int, default=294)
     arguments.add_argument("--keep", action="store_true", help="leave the index for the next run")
     arguments.add_argument("--quick", action="store_true", help="the smallest input, to see whether the script works")
+    arguments.add_argument("--learned", action="store_true", help="compare a match on `learned` with one on the text")
     chosen = arguments.parse_args()
     server = engine.connect(settings.load(), pool_maxsize=CLIENTS)
-    name, passages = f"{NAME}-{chosen.documents}", None
+    signals = ("lexical", "learned") if chosen.learned else SIGNALS
+    name, passages = f"{NAME}{'-learned' * chosen.learned}-{chosen.documents}", None
     if chosen.quick:
         name, passages = f"{NAME}-quick-{os.getpid()}", QUICK_PASSAGES
         chosen.documents, chosen.queries = QUICK_DOCUMENTS, QUICK_QUERIES
     if generations.live(server, name) is None:
-        build(server, name, chosen.documents, passages)
+        build(server, name, chosen.documents, passages, signals)
     try:
-        report(server, name, chosen.queries)
+        (report_matches if chosen.learned else report)(server, name, chosen.queries)
     finally:
         if not chosen.keep:
             server.request("DELETE", f"/{name}-*", params={"expand_wildcards": "all"})
 
 
-def build(server: Engine, name: str, count: int, first: int | None) -> None:
+def build(server: Engine, name: str, count: int, first: int | None, signals: Sequence[str]) -> None:
     """The synthetic generation, published under its name; sent straight, for what is measured here is reading.
 
     Args:
@@ -92,6 +95,7 @@ def build(server: Engine, name: str, count: int, first: int | None) -> None:
         name: Of the index.
         count: How many documents.
         first: Mix so many passages of the demo corpus; None: all.
+        signals: Names of the signals.
     """
     source, encoder = corpora.open_source("demo"), encoders.load()
     passages = [document for document in source.documents() if document.content][:first]
@@ -102,8 +106,8 @@ def build(server: Engine, name: str, count: int, first: int | None) -> None:
         counter.add(terms)
     counted = counter.result()
     encodings = encoder.encode(texts, kind="document", statistics=counted)
-    fitting = Fitting(server.capabilities, encodings[:1000], encoder.dimension)
-    layout = DocumentLayout([signal_class(each).fit(fitting) for each in SIGNALS])
+    fitting = Fitting(server.capabilities, encodings[:1000], encoder.dimension, statistics=counted)
+    layout = DocumentLayout([signal_class(each).fit(fitting) for each in signals])
     index = generations.new_index(name)
     described = {"hash": counted.hash, "analysis": counted.analysis}
     found = lineage.Lineage(
@@ -128,7 +132,8 @@ def build(server: Engine, name: str, count: int, first: int | None) -> None:
         for number in range(start, min(start + _BATCH, count)):
             one, other = random.integers(0, len(passages), 2).tolist()
             identity = f"{number:06}"
-            body = layout.document(*mixture(identity, passages[one], passages[other], encodings[one], encodings[other], random))
+            mixed = mixture(identity, passages[one], passages[other], encodings[one], encodings[other], random)
+            body = layout.document(*mixed, counted)
             lines += [orjson.dumps({"index": {"_id": identity}}), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
         answer = server.request("POST", f"/{index}/_bulk", body=b"\n".join(lines) + b"\n", timeout=300)
         if answer["errors"]:
@@ -308,6 +313,24 @@ class Times(list[float]):
     def median(self) -> float:
         """Half were faster."""
         return statistics.median(self)
+
+
+def report_matches(server: Engine, name: str, count: int) -> None:
+    """Measure a plain match on each field, the fields in turn, and print."""
+    questions = [query.text for query in corpora.open_dataset("demo").queries()][:count]
+    taken: dict[str, list[float]] = {"content": [], "learned": []}
+    for round_ in range(3):  # the first one warms the server up
+        for number, question in enumerate(questions):
+            for field in list(taken)[:: 1 if number % 2 else -1]:
+                body = {"query": {"match": {field: question}}, "size": 10, "_source": False}
+                began = time.perf_counter()
+                server.request("POST", f"/{name}/_search", body=body)
+                if round_:
+                    taken[field].append((time.perf_counter() - began) * 1000)
+    print(f"{len(questions)} questions, twice each, one client\n\n| match on | p50, ms | p95, ms |\n|---|---:|---:|")
+    for field, times in taken.items():
+        print(f"| {field} | {np.median(times):.2f} | {np.percentile(times, 95):.2f} |")
+    print(f"\nratio of the medians {np.median(taken['learned']) / np.median(taken['content']):.2f}")
 
 
 def leg(index: Index, encoded: dict[str, Encoding], *, needs: Collection[Need]) -> Callable[[str], object]:

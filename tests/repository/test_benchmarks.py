@@ -33,6 +33,7 @@ SYNTHETIC = {
     "indexing": ("verify: 40 documents intact", "reading 200 documents"),
 }
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
+SYNTHETIC["latency --learned"] = ("| content |", "ratio of the medians")
 SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |")
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
@@ -165,14 +166,23 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers", "reproduction"}
+    assert scripts == {
+        *(each.partition(" ")[0] for each in SYNTHETIC),
+        *INDEXED,
+        *TRAINING,
+        *ELSEWHERE,
+        "retrieval",
+        "rankers",
+        "reproduction",
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("script", SYNTHETIC)
 def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensearch_engine):
-    output = printed(script, "--quick", url=opensearch_engine.url)
+    name, *options = script.split()
+    output = printed(name, "--quick", *options, url=opensearch_engine.url)
     for part in SYNTHETIC[script]:
         assert part in output
 

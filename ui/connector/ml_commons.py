@@ -90,10 +90,15 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
         EngineError: The cluster may not call its address, or does not deploy it.
     """
     try:
-        answer = engine.request("POST", f"{_MODELS}/_register", params={"deploy": True}, body=body)
+        model: str = engine.request("POST", f"{_MODELS}/_register", body=body)["model_id"]
     except EngineResponseError as error:
         raise explained(error) from error
-    model: str = answer["model_id"]
+    try:
+        # With ?deploy=true it is a matter of time whether the user or ml-commons itself needs the permission to deploy (3.6.0).
+        engine.request("POST", f"{_MODELS}/{quote(model)}/_deploy")
+    except EngineResponseError as error:
+        delete(engine, model)
+        raise explained(error) from error
     until = time.monotonic() + _PATIENCE
     while (state := engine.request("GET", f"{_MODELS}/{quote(model)}").get("model_state")) != "DEPLOYED":
         if state == "DEPLOY_FAILED" or time.monotonic() > until:

@@ -255,8 +255,9 @@ def test_a_model_server_with_a_token(small, api, elasticsearch_engine, termweave
 def test_a_model_server_that_does_not_answer_as_it_should(small, api, termweave, fault):
     with answering(**fault) as url:
         said = termweave("connect", small, "--model-server", url, status=1)
-    assert f"The cluster cannot use the model server at {url}" in said
-    assert (api.endpoints, api.scripts) == ({}, {})
+        assert f"The cluster cannot use the model server at {url}" in said
+        assert (api.endpoints, api.scripts) == ({}, {})
+    assert "Connection refused" in termweave("connect", small, "--model-server", url, status=1)
 
 
 def test_what_a_refused_template_leaves(small, api, elasticsearch_engine, termweave):

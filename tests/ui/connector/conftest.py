@@ -87,8 +87,8 @@ def serving(url, name, *options):
 
 
 @contextmanager
-def answering(status=200, body=None, *, after=0.0):
-    """The address of a model server that gives every request the same answer."""
+def answering(status=200, body=None, *, after=0.0, port=0):
+    """The address of a model server that gives every request the same answer; port 0: any that is free."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -100,13 +100,14 @@ def answering(status=200, body=None, *, after=0.0):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            self.send_header("Connection", "close")  # or the cluster would go on asking a server that has ended
             self.end_headers()
             self.wfile.write(data)
 
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
