@@ -67,7 +67,18 @@ def verdict(experiment: Experiment, name: str) -> str:
         return f"The default search of {name} is not in the table: leave --mode and --rerank out to compare the two indices."
     mine, other, p = row.values[LEADING], base.values[LEADING], row.p[LEADING]
     figures = f"{LEADING} {mine:.4f} against {other:.4f} of {base.system}, p = {p:.3f}, {counted(len(experiment.queries), 'query', 'queries')}"
+    caveat = _less_judged(*sorted(((name, row.judged), (base.system, base.judged)), key=lambda each: each[1]))
     if p >= _CHANCE:
-        return f"{name} and {base.system} may differ by chance ({figures}): take the one that costs less."
+        return f"{name} and {base.system} may differ by chance ({figures}): take the one that costs less.{caveat}"
     better = name if mine > other else base.system
-    return f"Take {better}: the difference is more than chance ({figures})."
+    return f"Take {better}: the difference is more than chance ({figures}).{caveat}"
+
+
+def _less_judged(less: tuple[str, float], more: tuple[str, float]) -> str:
+    """Say that one index's ten best documents are judged less than half as often: a book has those that the other one found."""
+    if less[1] >= more[1] / 2:
+        return ""
+    return (
+        f" Of the ten best of {less[0]} {less[1]:.0%} are judged, of {more[0]} {more[1]:.0%}, and the others count as not relevant: "
+        "perhaps judge them first."
+    )

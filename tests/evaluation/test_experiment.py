@@ -18,7 +18,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import evaluate, gates, latency, runs, systems
+from termweave.evaluation import evaluate, gates, index_comparison, latency, runs, systems
 from termweave.evaluation.experiment import _beaten_by_one_signal
 from termweave.evaluation.measures import LEADING, MEASURES
 from termweave.evaluation.report import html_page
@@ -304,3 +304,10 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert "both name what to compare with" in evaluated(
         index.name, str(folder), "--against", other, "--baseline", "dense", status=2
     )
+
+
+def test_an_index_whose_hits_nobody_judged_is_not_called_worse_without_a_caveat():
+    """A book holds what one of the two indices found."""
+    said = index_comparison._less_judged(("movies", 0.0), ("films", 0.25))
+    assert said.startswith(" Of the ten best of movies 0% are judged, of films 25%")
+    assert index_comparison._less_judged(("movies", 0.08), ("films", 0.1)) == ""
