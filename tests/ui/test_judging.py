@@ -246,7 +246,11 @@ WORK = ("/evaluate/start", "/tune/start")
 
 def test_the_forms_above_are_all_there_are(client):
     routes = client.app._app.routes
-    assert {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())} == {*FORMS, *WORK, "/login"}
+    posted = {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())}
+    assert {path for path in posted if not path.startswith("/api/")} == {*FORMS, *WORK, "/login"}
+    asked = {"search", "explain", "compare", "candidates", "requests", "encode"}  # these read the same by GET
+    assert {path for path in posted if path.startswith("/api/")} == {f"/api/{name}" for name in asked}
+    assert client.post("/api/search", json={"q": "json"}, headers={"sec-fetch-site": "cross-site"}).status_code == 403
 
 
 @pytest.mark.parametrize("path", FORMS)
