@@ -98,7 +98,7 @@ def _endpoints(engine: Engine) -> list[dict[str, Any]] | None:
     try:
         endpoints: list[dict[str, Any]] = engine.request("GET", "/_inference/_all")["endpoints"]
     except EngineResponseError as error:
-        if "no handler found" in str(error.body):
+        if error.status == HTTPStatus.METHOD_NOT_ALLOWED or "no handler found" in str(error.body):  # 8.19, 9.2
             return None
         raise
     return endpoints

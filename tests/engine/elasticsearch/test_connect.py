@@ -32,7 +32,8 @@ class InferenceAPI(ForwardingProxy):
 
     def __init__(self, url):
         super().__init__(url)
-        self.server, self.endpoints, self.scripts, self.licence, self.fails = url, {}, {}, "enterprise", {}
+        self.server, self.endpoints, self.scripts, self.fails = url, {}, {}, {}
+        self.licence, self.installed = "enterprise", True
 
     def intercept(self, method, path, headers, body):
         del headers
@@ -43,7 +44,7 @@ class InferenceAPI(ForwardingProxy):
             own = error(*self.fails[method, path])
         elif path == "/_license":
             own = answer({"license": {"status": "active", "type": self.licence}})
-        elif path.startswith("/_inference/"):
+        elif path.startswith("/_inference/") and self.installed:
             own = self.inference(method, path.split("/")[2:], asked)
         elif path.startswith("/_scripts/"):
             own = self.script(method, path.rpartition("/")[2], asked)
@@ -200,8 +201,13 @@ def searched(api, name, **params):
 def test_the_archive_is_refused(small, elasticsearch_engine, termweave):
     for options in ((), ("--plan",)):
         said = termweave("connect", small, *options, status=2)
-        assert "licence 'basic'" in said or "lacks the inference API" in said
+        assert "licence 'basic'" in said
     assert "was not connected" in termweave("connect", small, "--remove")
+
+
+def test_a_server_without_the_api_is_refused(small, api, termweave):
+    api.installed = False
+    assert "lacks the inference API" in termweave("connect", small, status=2)
 
 
 def test_words_get_learned_search(small, api, elasticsearch_engine, termweave):
