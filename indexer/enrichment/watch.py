@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def checkpoints(engine: Engine, index: str) -> dict[str, int]:
-    """Return for each shard (`ShardView.key`) the sequence number up to which every write is done, on all of its copies.
+    """Return for each shard (`ShardView.key`) the sequence number up to which every write is done on all of its copies.
 
     The highest number would not do: writes run at the same time, so a higher number can be visible before a lower one.
 
@@ -27,8 +27,10 @@ def checkpoints(engine: Engine, index: str) -> dict[str, int]:
     answer = engine.request("GET", f"/{quote(index)}/_stats/docs", params={"level": "shards"})
     shards = answer["indices"].get(index, {"shards": {}})["shards"]  # none while all of its shards are unassigned
     return {
-        ShardView(index, int(number), uuid).key: min(copy["seq_no"]["global_checkpoint"] for copy in copies)
+        ShardView(index, int(number), uuid).key: copy["seq_no"]["global_checkpoint"]
         for number, copies in shards.items()
+        for copy in copies
+        if copy["routing"]["primary"]  # a copy that is being made says less
     }
 
 
