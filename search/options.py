@@ -85,6 +85,14 @@ def _collapsed(value: Any) -> Any:
     return value
 
 
+def _passages(value: Any) -> Any:
+    from termweave.search.results.best_passages import parse  # noqa: PLC0415 - not needed by `--help`
+
+    if value is not None:
+        parse(value)
+    return value
+
+
 def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
     """Parse filters, and refuse what cannot be a clause of the query DSL."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
@@ -291,6 +299,7 @@ class SearchOptions(RankingOptions):
         pin: Ids of documents that come first, in this order, also where the search does not find them. One that a filter leaves out, or
             that the index does not hold, is not shown.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
+        passages: Show the best passages of each document that is cut into passages: 3, or "3+1" with one neighbour on each side.
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
         facets: Fields whose values are counted among the candidates (`Answer.facets`): "kind", "kind:20" for 20 values, "price:10/50"
             for ranges.
@@ -343,6 +352,14 @@ class SearchOptions(RankingOptions):
             flag="--highlight/--no-highlight",
         ),
     ] = False
+    passages: Annotated[
+        str | int | None,
+        Setting(
+            "Show the best passages of each document that is cut into passages: 3, or 3+1 with one neighbouring passage on each side.",
+            "NUMBER",
+            convert=_passages,
+        ),
+    ] = None
     fields: Annotated[
         Sequence[str],
         Setting(

@@ -17,7 +17,7 @@ from termweave.search.options import FIELDS
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.minimum_score import MinimumScore
 from termweave.search.ranking.order import below_all, order, with_pinned
-from termweave.search.results import explanation, highlighting, hits, notices
+from termweave.search.results import best_passages, explanation, highlighting, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
 from termweave.search.retrieval.execution import Retrieval
@@ -235,6 +235,8 @@ def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, 
     page = hits.fetch(engine, generation, places, searched.candidates, first=rank, fields=fields, explain=asked.explain)
     if asked.explain_words:
         page = explanation.with_word_effects(page, places)
+    if asked.passages is not None:
+        page = best_passages.with_passages(engine, generation, searched.candidates, page, asked.passages)
     if asked.highlight:
         signals = generation.signals(prepared.retrieval.signals)
         page = highlighting.with_highlights(engine, generation, signals, prepared.query, page)

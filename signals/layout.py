@@ -194,6 +194,11 @@ class DocumentLayout:
             return sorted(self.types)
         return sorted(name for name, column in self.application.columns.items() if column.kind != "text")
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Entry that can be compared -> its type; in an enriched index as the mapping of the application says."""
+        return {name: column.kind for name in self.sortable if (column := self.column(name))}
+
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
         merged: dict[str, Any] = {}

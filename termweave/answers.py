@@ -32,9 +32,11 @@ Passage = TypedDict("Passage", {"number": int, "start": int, "end": int})
 Highlight = TypedDict("Highlight", {
     "field": Literal["title", "text"], "start": int, "text": str, "matches": Sequence[tuple[int, int]],
 })
+FoundPassage = TypedDict("FoundPassage", {"number": int, "start": int, "end": int, "text": str, "score": float})
 HitAnswer = TypedDict("HitAnswer", {
     "id": str, "score": float, "rank": int, "fields": Mapping[str, Any], "signals": Mapping[str, Signal], "reranked": float,
     "explanation": Explanation | None, "passage": NotRequired[Passage], "highlights": NotRequired[Sequence[Highlight]],
+    "passages": NotRequired[Sequence[FoundPassage]],
 })
 Facet = TypedDict("Facet", {"value": str, "count": int, "filter": str})
 Totals = TypedDict("Totals", {"candidates": int, "passing": int, "matching": int | None})

@@ -262,6 +262,25 @@ class SignalScore:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundPassage:
+    """One of the best passages of a hit.
+
+    Attributes:
+        number: Number of the passage in its document; the first is 1.
+        start: Offset of the first character of `text` in the document's text.
+        end: Offset behind the last.
+        text: The passage, and its neighbours if they were asked for.
+        score: What it is worth for the query (`termweave.search.results.best_passages`).
+    """
+
+    number: int
+    start: int
+    end: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Highlight:
     """A passage of a field that shows matched words of the query.
 
@@ -293,6 +312,7 @@ class Hit:
         passage: Passage that was found, if the document is indexed in passages; `fields["text"]` is its text.
         highlights: Passages with matched words, at most one per field; None if not asked for.
         reranked: Contribution of the reranker to `score`.
+        passages: The best passages, best first; None if not asked for.
     """
 
     id: str
@@ -305,6 +325,7 @@ class Hit:
     passage: Passage | None = None
     highlights: tuple[Highlight, ...] | None = None
     reranked: float = 0.0
+    passages: tuple[FoundPassage, ...] | None = None
 
     def __hash__(self) -> int:
         return hash((self.id, self.rank))
@@ -318,7 +339,7 @@ class Hit:
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickle the hit without its explainer, which holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
-        return Hit, (*kept, None, self.passage, self.highlights, self.reranked)
+        return Hit, (*kept, None, self.passage, self.highlights, self.reranked, self.passages)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON values of this hit, as in ``termweave search --json``."""
@@ -337,6 +358,8 @@ class Hit:
             values["passage"] = {"number": passage.number, "start": passage.start, "end": passage.end}
         if self.highlights is not None:
             values["highlights"] = [asdict(highlight) for highlight in self.highlights]
+        if self.passages is not None:
+            values["passages"] = [asdict(passage) for passage in self.passages]
         return values
 
     def explain(self) -> Mapping[str, Any]:

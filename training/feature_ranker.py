@@ -158,7 +158,7 @@ def gather(
             f"{dataset.name}:{dataset.split} has {len(queries)} questions with an answer, and a feature ranker needs at least {FEWEST}.",
             "Judge more questions, or name a split with more.",
         )
-    types = _types(index.layout.types, settings.metadata)
+    types = _types(index.layout.kinds, settings.metadata)
     signals = [name for name in index.signals if name != "learned"]
     plain = FeatureRecorder(features.FeatureReader(tuple(features.names(signals, types, {})), types), settings.candidates)
     needs = {*plain.needs, *(METADATA + name for name in types)}
@@ -197,7 +197,13 @@ def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]
                 f"The index has no typed metadata entry {name!r}.",
                 f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
             )
-    return {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
+    kept = {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
+    if len(kept) > _MOST_ENTRIES:
+        raise UsageError(
+            f"The index has {len(kept)} entries that could be features, and a server gives at most {_MOST_ENTRIES} in a search.",
+            "Name those that say how good a document is: --set metadata=votes,released.",
+        )
+    return kept
 
 
 def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
@@ -228,6 +234,8 @@ class CrossValidated:
     history: tuple[float, ...] = field(default=(), repr=False)
 
 
+#: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
+_MOST_ENTRIES = 95
 #: Trees between two measures of a fold.
 _EVERY = 10
 

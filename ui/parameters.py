@@ -127,6 +127,9 @@ SEARCH = (
     Parameter("min_score", "Leave out documents below this final score (0.3), or below this score of a signal (dense:0.3)."),
     Parameter("totals", "1: count the documents that pass the filters, and those that contain a word of the query.", "flag"),
     Parameter("pin", "Id of a document that comes first; may be repeated.", "texts", ()),
+    Parameter(
+        "passages", "Show the best passages of each document that is cut into passages: 3, or 3+1 with a neighbour on each side."
+    ),
     Parameter("like", "Id of a document: search for similar ones; may be repeated.", "texts", ()),
     Parameter("explain", "1: explain each score.", "flag"),
     Parameter("highlight", "1: mark the words that lexical and weights matched.", "flag"),

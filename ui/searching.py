@@ -98,6 +98,7 @@ def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         "sort": "sort",
         "like": "like",
         "pin": "pin",
+        "passages": "passages",
         "collapse": "collapse",
         "min_score": "min_score",
     }

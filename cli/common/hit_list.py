@@ -59,6 +59,9 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             _below(console, Text.assemble(before, _marked("", marks["text"], ""), behind))
         elif snippet := " ".join(str(hit.fields.get("text", "")).split()):
             _below(console, Text(clipped(snippet, _SNIPPET)))
+        for each in hit.passages or ():
+            line = f"passage {each.number}, characters {each.start:,} to {each.end:,}: {' '.join(each.text.split())}"
+            _below(console, Text(printable(line)))
         if others and (line := _others(hit)):
             _below(console, Text(line, "dim"))
 

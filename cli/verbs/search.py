@@ -82,9 +82,8 @@ def command(
     from termweave.search.results import json
 
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
-    not_sent = bool(
-        given.keys() & {"facets", "sort", "min_score", "totals", "explain", "explain_words", "like", "pin", "collapse"} or html
-    )
+    after = {"facets", "sort", "collapse", "min_score", "totals", "explain", "explain_words", "like", "pin", "passages"}
+    not_sent = bool(given.keys() & after or html)
     check_together(
         (
             "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing",
@@ -92,7 +91,7 @@ def command(
         ),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
         (
-            "--show-query sends no search: leave out --facet, --sort, --min-score, --totals, --explain, --html, --like, --pin and --collapse",
+            "--show-query sends no search: leave out --html, --explain, --like, --facet, --totals, and what orders or leaves out hits",
             show_query and not_sent,
         ),
     )

@@ -199,17 +199,24 @@ class FeatureReader:
         name, kind, value = entry
         assert request.metadata is not None
         held = [metadata.get(name, ()) for metadata in request.metadata]
-        if kind == "keyword":
-            return [float(value in each) for each in held]
         now = self.now or datetime.now(UTC)
         read: Callable[[object], float] = number if kind != "date" else lambda value: seconds_since(value, now) / 86_400
         try:
+            if kind == "keyword":
+                return [float(value in map(_text, each)) for each in held]
             return [max(map(read, each), default=float("nan")) for each in held]
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",
                 "Train again on the index as it is now.",
             ) from error
+
+
+def _text(value: object) -> str:
+    """A text of the metadata; raise `TypeError` for anything else."""
+    if isinstance(value, str):
+        return value
+    raise TypeError
 
 
 def number(value: object) -> float:

@@ -12,7 +12,6 @@ from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
-from termweave.signals import typed_fields
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
 from termweave.signals.layout import DocumentLayout, stored_text
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from termweave.signals import Clause, Signal
 
 _NO_FIELDS: dict[str, Any] = {}
-#: Before the name of a typed metadata entry on the server.
-_TYPED = f"{typed_fields.FIELD}."
 #: The layout of an index that termweave built, as far as title and text go.
 _LAYOUT = DocumentLayout(())
 #: Part of the server's reason if a shard has no living copy -> what to do.
@@ -195,7 +192,7 @@ def _candidates(
     vectors: dict[str, str] = {}
     texts: dict[str, tuple[int, str]] = {}
     metadata: dict[str, dict[str, Any]] = {}
-    short = False
+    short, entries = False, prepared.entries
     for name, clause, answer in answered:
         signal = signals[name]
         by_vector = signal.needs == "dense"  # the document's vector is that of the passage that the dense signal returned
@@ -212,8 +209,8 @@ def _candidates(
                 passages[identity] = fields["passage"][0]
             if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                 vectors[identity] = fields[VECTOR_FIELD][0]
-            if identity not in metadata and (typed := [name for name in fields if name.startswith(_TYPED)]):
-                metadata[identity] = {name.removeprefix(_TYPED): fields[name] for name in typed}
+            if entries and identity not in metadata:
+                metadata[identity] = {entry: fields[name] for name, entry in entries.items() if name in fields}
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
                 texts[identity] = rank, _content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)

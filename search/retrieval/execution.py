@@ -130,7 +130,11 @@ def prepare(
             "Use --rerank none, or index with a dense model.",
         )
     for need in sorted(what.needs):
-        if need.startswith(METADATA) and (name := need.removeprefix(METADATA)) not in generation.layout.types:
+        if not need.startswith(METADATA):
+            continue
+        name = need.removeprefix(METADATA)
+        column = generation.layout.column(name)
+        if column is None or column.kind == "text":
             raise UsageError(
                 f"The reranker reads the metadata entry {name!r}, and the index {generation.lineage.name!r} has no typed entry of that name.",
                 "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
@@ -156,7 +160,7 @@ def prepare(
             where=where,
             needs=what.needs,
             reach=reach,
-            texts=generation.layout.text_fields,
+            layout=generation.layout,
         )
         if fitting is not query:
             requests = clause_limit.restored(requests, query, left_out, signals)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.search.ranking.rerankers import METADATA
-from termweave.signals import typed_fields
 from termweave.signals.dense import VECTOR_FIELD
+from termweave.signals.layout import DocumentLayout
+from termweave.signals.typed_fields import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Encoding
     from termweave.search.ranking.rerankers import Need
     from termweave.signals import Clause, Signal
+
+#: The layout of an index that termweave built, without metadata.
+_LAYOUT = DocumentLayout(())
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,13 @@ class SignalRequests:
         query: The encoded query.
         clauses: Signal name -> clause; none for a signal that cannot match anything of the query.
         bodies: Signal name -> request body.
+        entries: Field of the server -> metadata entry that a reranker reads of it.
     """
 
     query: Encoding
     clauses: Mapping[str, Clause]
     bodies: Mapping[str, dict[str, Any]]
+    entries: Mapping[str, str] = field(default_factory=dict)
 
 
 def signal_requests(
@@ -41,7 +47,7 @@ def signal_requests(
     where: Sequence[Mapping[str, Any]] = (),
     needs: Collection[Need] = (),
     reach: int | None = None,
-    texts: Sequence[str] = ("title", "text"),
+    layout: DocumentLayout = _LAYOUT,
 ) -> SignalRequests:
     """Build the searches of one query. They ask for ids and scores, and for what a reranker needs.
 
@@ -51,20 +57,23 @@ def signal_requests(
         capabilities: What the server can do.
         depth: How many documents each signal returns.
         where: Filters of the query DSL; all must match.
-        needs: "vectors" asks for the documents' vectors (as doc values), "texts" for titles and texts, "metadata.NAME" for a typed entry.
+        needs: "vectors" asks for the documents' vectors (as doc values), "texts" for titles and texts, "metadata.NAME" for an entry.
         reach: Set if documents are stored as passages. The server then returns the best passage of each document, and k-NN
             searches look for this many passages.
-        texts: The stored fields of title and text.
+        layout: Says which fields of the server hold title, text and metadata.
     """
     clauses = {}
     for signal in signals:
         clause = signal.query_clause(query, size=reach or depth, where=where, capabilities=capabilities)
         if clause is not None:
             clauses[signal.name] = clause
-    columns = [VECTOR_FIELD] if "vectors" in needs else []
-    columns += [f"{typed_fields.FIELD}.{need.removeprefix(METADATA)}" for need in sorted(needs) if need.startswith(METADATA)]
+    columns: list[Any] = [VECTOR_FIELD] if "vectors" in needs else []
+    names = [need.removeprefix(METADATA) for need in sorted(needs) if need.startswith(METADATA)]
+    read = {name: column for name in names if (column := layout.column(name))}
+    # An application may store dates in a format of its own.
+    columns += [{"field": each.field, "format": INSTANT} if each.kind == "date" else each.field for each in read.values()]
     # Without texts not even `_id` is asked for: opening the stored fields of 100 hits cost 0.6 ms of 2.2 a search (3.6.0).
-    stored: dict[str, Any] = {"_source": list(texts)} if "texts" in needs else {"stored_fields": "_none_"}
+    stored: dict[str, Any] = {"_source": list(layout.text_fields)} if "texts" in needs else {"stored_fields": "_none_"}
     bodies: dict[str, dict[str, Any]] = {
         name: {
             "query": clause.query,
@@ -82,7 +91,7 @@ def signal_requests(
     if reach is not None:
         for name, clause in clauses.items():
             bodies[name] |= {**grouped([*columns, "passage"]), "track_total_hits": clause.reach is not None}
-    return SignalRequests(query, clauses, bodies)
+    return SignalRequests(query, clauses, bodies, {column.field: name for name, column in read.items()})
 
 
 def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +100,7 @@ def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"docvalue_fields": ["id", *body["docvalue_fields"]]}
 
 
-def grouped(columns: Sequence[str]) -> dict[str, Any]:
+def grouped(columns: Sequence[Any]) -> dict[str, Any]:
     """The part of a request that groups passages by document: the best one of each, the first of equal ones."""
     return {
         "collapse": {"field": "id"},

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +21,10 @@ from termweave.errors import UsageError
 from termweave.indexer.enrichment import conditional_writes, watch
 from termweave.indexer.generations import audit
 from termweave.search import Index
+from termweave.search.ranking.features import FeatureReader
 from termweave.search.ranking.rerankers import RerankResult
 from termweave.signals import dialect_of
+from termweave.training.feature_ranker import FeatureRecorder
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
@@ -244,6 +247,37 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
         remark
         == "No document has 'Köln' in 'maker.town'; other documents have 'Bonn', 'Ulm'. Filters match only the exact value."
     )
+
+
+def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, enrich, opensearch_engine):
+    index = shop({"day": {"type": "date", "format": "dd.MM.yyyy"}, "brand": {"type": "keyword"}})
+    for number in range(30):
+        values = {"day": f"{number % 28 + 1:02d}.01.2024", **({"brand": f"b{number % 3}"} if number % 2 else {})}
+        opensearch_engine.request("POST", f"/{index}/_update/p{number}", body={"doc": values})
+    enrich(index)
+    opened = Index.open(opensearch_engine, index)
+    assert [hit.id for hit in opened.search("a lamp", rerank="boost@stock:1", k=3)] == ["p29", "p28", "p27"]
+    best = opened.search("a lamp", rerank="decay@day:1:7d", k=1, explain=True)[0]
+    assert best.id == "p27"  # the 28th
+    assert best.explanation["parts"][-1]["worth"] > 0
+    with pytest.raises(UsageError, match="reads numbers, and 'brand' holds something else"):
+        opened.search("a lamp", rerank="boost@brand")
+    for name in ("name", "price"):
+        with pytest.raises(UsageError, match=f"reads the metadata entry '{name}'"):
+            opened.search("a lamp", rerank=f"boost@{name}")
+    kinds = opened.layout.kinds
+    assert {name: kinds[name] for name in ("stock", "day", "brand")} == {"stock": "long", "day": "date", "brand": "keyword"}
+    names = ("metadata.stock", "metadata.day.age", "metadata.brand=b1")
+    recorder = FeatureRecorder(FeatureReader(names, kinds, now=datetime(2024, 2, 1, tzinfo=UTC)), 30)
+    opened.search("a lamp", rerank=recorder)
+    ids, rows = recorder.kept
+    found = dict(zip(ids, rows.tolist(), strict=True))
+    assert found["p7"] == [7.0, 24.0, 1.0]
+    assert found["p4"] == [4.0, 27.0, 0.0]  # it has no brand
+    assert {hit.fields["text"].split()[1] for hit in opened.search('"warm light"', rewrite="operators", k=9)} == {"lamp"}
+    answer = opened.answer("a wodoen chiar -1", rewrite="operators,spelling", k=3)
+    assert answer.remarks[0].startswith("Searched for 'a wooden chair ' instead of")
+    assert len(opened.search("lamp", collapse="brand", k=30)) == 15 + 3  # 15 without a brand
 
 
 def test_an_index_whose_vectors_would_end_the_embedded_node_is_refused_before_a_write(opensearch_engine, shop, enrich):

@@ -1,0 +1,183 @@
+"""The best passages of each hit, where documents are cut into passages: `--passages 3`, with neighbouring text `--passages 3+1`.
+
+A passage is worth what the signals that ranked the documents give it, scaled and weighed as they were for the documents: the sum over
+the signals of ``counts * (score - lowest) / (highest - lowest)``; one signal alone gives its own score. A passage that overlaps a better one is
+left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import orjson
+
+from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.errors import UsageError
+from termweave.records import FoundPassage, Passage
+from termweave.search.retrieval.candidates import hits_of
+from termweave.signals.base import filtered
+from termweave.signals.layout import engine_id, stored_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.records import Hit
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals import Signal
+
+#: Passages of a document that each signal scores, and the most that a hit shows.
+_SCORED, _MOST = 100, 20
+_FORM = re.compile(r"(\d{1,3})(?:\+(\d{1,3}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A passage and what it is worth."""
+
+    number: int
+    start: int
+    end: int
+    worth: float
+
+
+def parse(value: str | int) -> tuple[int, int]:
+    """Read what `--passages` names: how many, and how many neighbours on each side.
+
+    Raises:
+        UsageError: It is something else.
+
+    Example:
+        >>> parse("3+1"), parse(2)
+        ((3, 1), (2, 0))
+    """
+    match = _FORM.fullmatch(str(value).strip())
+    count, beside = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
+    if not 1 <= count <= _MOST or beside > _MOST:
+        raise UsageError(
+            f"{value!r} does not say how many passages.", f"Write 3 (at most {_MOST}), or 3+1 for one neighbour on each side."
+        )
+    return count, beside
+
+
+def with_passages(
+    engine: Engine, opened: OpenGeneration, candidates: Candidates, hits: Sequence[Hit], asked: str | int
+) -> list[Hit]:
+    """Add the best passages to hits; none to a document that is not cut.
+
+    Args:
+        engine: The server.
+        opened: The generation that answered.
+        candidates: The candidates that were ranked.
+        hits: The hits.
+        asked: As `parse`.
+
+    Raises:
+        UsageError: The documents of the index are not cut into passages.
+    """
+    count, beside = parse(asked)
+    if not opened.lineage.passages:
+        raise UsageError(
+            f"The documents of the index {opened.lineage.name!r} are not cut into passages.",
+            "Leave --passages out, or build the index with --passage-size 160.",
+        )
+    scored = _scored(engine, opened, candidates, hits)
+    chosen = {hit.id: _best(scored[hit.id], count) for hit in hits}
+    wanted = {
+        hit.id: sorted(
+            {number for best in chosen[hit.id] for number in range(max(1, best.number - beside), best.number + beside + 1)}
+        )
+        for hit in hits
+    }
+    stored = _stored(engine, opened, wanted)
+    return [replace(hit, passages=tuple(_shown(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id])) for hit in hits]
+
+
+def _best(passages: Sequence[_Scored], count: int) -> list[_Scored]:
+    """The best passages of a document, best first, of which none overlaps a better one."""
+    best: list[_Scored] = []
+    for each in sorted(passages, key=lambda passage: (-passage.worth, passage.number)):
+        if len(best) < count and all(each.end <= other.start or each.start >= other.end for other in best):
+            best.append(each)
+    return best
+
+
+def _scored(engine: Engine, opened: OpenGeneration, candidates: Candidates, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
+    """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
+    lines: list[bytes] = []
+    asked: list[tuple[Signal, Hit]] = []
+    for signal in opened.signals(list(candidates.lists)):
+        if (clause := candidates.clauses.get(signal.name)) is None:
+            continue
+        for hit in hits:
+            where = [{"term": {"id": hit.id}}]
+            query = filtered(clause.query, where)
+            if signal.needs == "dense":  # the filter of a k-NN clause must be inside it
+                inside = signal.clause(candidates.query, size=_SCORED, where=where, capabilities=engine.capabilities)
+                query = (inside or clause).query
+            columns = ["passage", "passage_start", "passage_end"]
+            body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
+            lines += [orjson.dumps(ALL_SHARDS), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
+            asked.append((signal, hit))
+    if not asked:
+        return defaultdict(list)
+    answers = engine.request("POST", f"/{opened.index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
+    places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    worth: dict[tuple[str, int], float] = defaultdict(float)
+    counts = {name: each.counts for hit in hits for name, each in hit.signals.items() if each.counts is not None}
+    for (signal, hit), answer in zip(asked, answers, strict=True):
+        for found in hits_of(answer, signal.name):
+            fields = found.get("fields", {})
+            if not {"passage", "passage_start", "passage_end"} <= fields.keys():
+                continue  # a document that is short enough, or that another program wrote
+            number = fields["passage"][0]
+            places[hit.id][number] = fields["passage_start"][0], fields["passage_end"][0]
+            score = signal.score(found["_score"], candidates.clauses[signal.name])
+            worth[hit.id, number] += _scaled(score, candidates, signal.name, counts)
+    return defaultdict(
+        list,
+        {
+            document: [_Scored(number, *place, worth[document, number]) for number, place in numbers.items()]
+            for document, numbers in places.items()
+        },
+    )
+
+
+def _scaled(score: float, candidates: Candidates, name: str, counts: Mapping[str, float]) -> float:
+    """What a score is worth beside those of other signals; the score itself if there are none."""
+    if len(candidates.lists) == 1:
+        return score
+    ranked = candidates.lists[name]
+    extent = ranked.high - ranked.low
+    return counts.get(name, 0.0) * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
+
+
+def _stored(
+    engine: Engine, opened: OpenGeneration, wanted: Mapping[str, Sequence[int]]
+) -> dict[str, dict[int, tuple[int, int, str]]]:
+    """Document -> number of a passage -> its start, end and text."""
+    keys = [engine_id(Passage.key(document, number)) for document, numbers in wanted.items() for number in numbers]
+    if not keys:
+        return {}
+    params = {"_source_includes": "id,text,passage,passage_start,passage_end", "realtime": False}
+    entries = engine.request("POST", f"/{opened.index}/_mget", params=params, body={"ids": keys})["docs"]
+    stored: dict[str, dict[int, tuple[int, int, str]]] = defaultdict(dict)
+    for source in (entry["_source"] for entry in entries if entry.get("found")):
+        if {"id", "passage", "passage_start", "passage_end"} <= source.keys():
+            stored[source["id"]][source["passage"]] = source["passage_start"], source["passage_end"], stored_text(source, "text")
+    return stored
+
+
+def _shown(best: _Scored, beside: int, stored: Mapping[int, tuple[int, int, str]]) -> FoundPassage:
+    """A passage with the text of its neighbours, at the offsets that it has in the document; white space between passages is blanks."""
+    parts = [stored[number] for number in range(best.number - beside, best.number + beside + 1) if number in stored]
+    parts.sort()
+    text = ""
+    start = parts[0][0] if parts else best.start
+    for begin, _, part in parts:
+        text = text[: begin - start].ljust(begin - start) + part if begin + len(part) > start + len(text) else text
+    return FoundPassage(best.number, start, start + len(text), text, best.worth)
