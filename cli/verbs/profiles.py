@@ -46,7 +46,8 @@ def command(
 
     from termweave import engine
     from termweave.indexer.generations import audit
-    from termweave.search.catalog import lineage, profiles
+    from termweave.search.catalog import application_fields, lineage, profiles
+    from termweave.search.retrieval.execution import check_needs
     from termweave.search.rewriting.configuration import parse
     from termweave.search.single_query import choose
 
@@ -60,6 +61,8 @@ def command(
     if save is not None:
         ranked = RankingOptions(**given)
         mode, reranking = choose(record, ranked.mode, ranked.rerank)
+        layout = application_fields.with_fields(server, index, record)
+        check_needs(record.name, layout, reranking.needs if reranking else ())
         composed = profiles.composed(record, save, mode, reranking, parse(ranked.rewrite))
         record = profiles.adopted(record, composed, use=save == record.profile)
     if use is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Need
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.requests import SignalRequests
+    from termweave.signals import DocumentLayout
 
 
 class AliasMoved(EngineError):
@@ -115,6 +116,33 @@ def first_reach(generation: OpenGeneration, depth: int) -> int | None:
     return paging.further(depth) if generation.lineage.passages else None
 
 
+def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> None:
+    """Refuse a reranker that needs what an index does not have.
+
+    Args:
+        name: Name of the index.
+        layout: Its layout.
+        needs: What the reranker needs.
+
+    Raises:
+        UsageError: The index has no vectors, or no such metadata entry.
+    """
+    if "vectors" in needs and not any(signal.name == "dense" for signal in layout.signals):
+        raise UsageError(
+            "The reranker needs the documents' vectors, and this index has none.",
+            "Use --rerank none, or index with a dense model.",
+        )
+    for need in sorted(needs):
+        if not need.startswith(METADATA):
+            continue
+        column = layout.column(entry := need.removeprefix(METADATA))
+        if column is None or column.kind == "text":
+            raise UsageError(
+                f"The reranker reads the metadata entry {entry!r}, and the index {name!r} has no typed entry of that name.",
+                "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
+            )
+
+
 def prepare(
     engine: Engine, generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval, reach: int | None
 ) -> list[SignalRequests]:
@@ -124,21 +152,7 @@ def prepare(
         UsageError: A reranker needs vectors and the index has none, or the server cannot fuse as asked.
     """
     signals = generation.signals(what.searched)
-    if "vectors" in what.needs and not any(signal.name == "dense" for signal in generation.layout.signals):
-        raise UsageError(
-            "The reranker needs the documents' vectors, and this index has none.",
-            "Use --rerank none, or index with a dense model.",
-        )
-    for need in sorted(what.needs):
-        if not need.startswith(METADATA):
-            continue
-        name = need.removeprefix(METADATA)
-        column = generation.layout.column(name)
-        if column is None or column.kind == "text":
-            raise UsageError(
-                f"The reranker reads the metadata entry {name!r}, and the index {generation.lineage.name!r} has no typed entry of that name.",
-                "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
-            )
+    check_needs(generation.lineage.name, generation.layout, what.needs)
     capabilities = engine.capabilities
     if what.server_fusion is not None:
         if any(need.startswith(SIGNAL) for need in what.needs):

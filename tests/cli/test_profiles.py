@@ -173,6 +173,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--save", "lexical"], "cannot be called"),
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
         (["--save", "x", "--rerank", "diverse>rnn"], "does not keep the reranker 'rnn'"),
+        (["--save", "x", "--rerank", "boost@price"], "reads the metadata entry 'price'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
     ):
         assert run(["profiles", name, *wrong]) == 2
