@@ -86,7 +86,7 @@ FIGURES = (
     Figures("serving", "docs/api.md", "searches a second through the page's API, start, a page beside its search", "serving.py --documents 200 --rounds 3 --seconds 4"),
     Figures("model-server", "docs/latency.md", "the model server against sentence-transformers", "model_server.py"),
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
-    Figures("misspelt", "docs/filters.md", "misspelt questions, corrected", "misspelt.py DATA/cranfield DATA/stackfaq"),
+    Figures("misspelt", "docs/filters.md", "misspelt questions, corrected", "misspelt.py DATA/cranfield DATA/stackfaq DATA/xquad-en-reqa"),
     Figures("ltr", "docs/rankers.md", "feature rankers by cross-validation", "feature_ranker.py DATA/movies:dev DATA/nfcorpus DATA/scifact DATA/cranfield DATA/stackfaq DATA/wikiqa DATA/banking77"),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),

@@ -1,6 +1,6 @@
 """Misspelt copies of judged questions: how much `--rewrite spelling` brings back of what the mistakes cost, in nDCG@10.
 
-    python benchmarks/misspelt.py ../shared/data/cranfield ../shared/data/stackfaq
+    python benchmarks/misspelt.py ../shared/data/cranfield ../shared/data/stackfaq ../shared/data/xquad-en-reqa
 
 Each set is indexed with the shipped model as `misspelt-SET`, unless that index is there. In each question one edit is made in a third of the
 words of four letters and more: a letter is left out, doubled, replaced, or swapped with the next one.
