@@ -56,6 +56,15 @@ class Choice:
     ranker: TrainedCandidate | None = None
 
 
+def no_feature_ranker(held_out: int) -> str:
+    """Why no feature ranker is tried with so many held-out questions; "" where one is."""
+    if find_spec("lightgbm") is None:
+        return "No feature ranker is tried: run: pip install 'termweave[ltr]'"
+    if held_out < feature_ranker.FEWEST:
+        return f"No feature ranker is tried: it needs {feature_ranker.FEWEST} questions to choose by, and there are {held_out}."
+    return ""
+
+
 def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None], folder: Path) -> Choice:
     """Choose signals, their weights, the fusion and reranking for an index.
 
@@ -77,7 +86,7 @@ def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None]
     mode, reranking = search.choice(search.descend_from_best())
     fitted = {"dataset": f"{held_out.name}:{held_out.split}", "measure": _MEASURE, "queries": len(queries)}
     profile = Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
-    if len(queries) < feature_ranker.FEWEST or find_spec("lightgbm") is None:
+    if no_feature_ranker(len(queries)):
         return Choice(profile)
     ranker = _feature_ranker(index, held_out, mode, trials.values(mode, reranking), folder, progress)
     if ranker.folder is None:

@@ -8,6 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.language_guess import guess_of
+from termweave.learning.choice import no_feature_ranker
+from termweave.learning.questions import HELD_OUT
 from termweave.learning.report import bytes_of
 from termweave.learning.run import tried_on
 from termweave.learning.training_folder import MOST_DOCUMENTS
@@ -33,7 +35,7 @@ class LearningPlan:
         documents: Number of documents in the index.
         trained_on: Number of documents that training looks at.
         languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown one.
-        methods: The training methods that are tried, as far as there is time.
+        methods: The training methods that are tried, as far as there is time; "ltr", a feature ranker, comes after the fusion.
         encoding_minutes: About how long it takes to encode all documents.
         documents_stay: Whether that is too long, so that documents stay as they are encoded, and only what reads queries is trained.
         minutes: The budget.
@@ -79,6 +81,10 @@ def plan(learning: Learning) -> LearningPlan:
             "the models that come with termweave know one language each."
         )
     tried = tried_on(learning)
+    last = ("ltr",)
+    if why_not := no_feature_ranker(len(split.parts[HELD_OUT])):
+        notes.append(why_not)
+        last = ()
     bytes_now = bytes_of(learning.server, learning.task.name, learning.live.index)
     return LearningPlan(
         name=learning.task.name,
@@ -90,7 +96,7 @@ def plan(learning: Learning) -> LearningPlan:
         documents=len(learning.identities),
         trained_on=min(MOST_DOCUMENTS, len(learning.identities)),
         languages=languages,
-        methods=tuple(each.method for each in tried),
+        methods=(*(each.method for each in tried), *last),
         encoding_minutes=learning.encoding_minutes,
         documents_stay=learning.documents_stay,
         minutes=learning.task.minutes,
@@ -105,6 +111,8 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
     from termweave.support.messages import counted, sized  # noqa: PLC0415 - as the rest of this file, for those who print
 
     parts = plan.parts
+    trained = [each for each in plan.methods if each != "ltr"]
+    last = " and a feature ranker (ltr)" if "ltr" in plan.methods else ""
     return [
         ("questions", f"{sum(parts.values()):,} of {plan.questions}, {plan.near_duplicates:,} with a near duplicate"),
         (
@@ -113,7 +121,7 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
         ),
         ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
         ("language", " / ".join(dict.fromkeys(plan.languages.values()))),
-        ("tries", f"{', '.join(plan.methods)}, as far as there is time, then the fusion of what won"),
+        ("tries", f"{', '.join(trained)}, as far as there is time, then the fusion of what won{last}"),
         (
             "encodes",
             "no document"
