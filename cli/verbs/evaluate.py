@@ -15,8 +15,11 @@ from termweave.cli.options.shared_options import check_rerankers, check_together
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from termweave.cli.common.output import Output
     from termweave.corpora import Dataset
+    from termweave.engine import Engine
     from termweave.evaluation import Experiment, System
     from termweave.search import Index
     from termweave.settings import Settings
@@ -137,6 +140,9 @@ def command(
             experiment = index_comparison.evaluate_against(
                 index, name, other, against, opened, rows, progress=bar, required=parsed
             )
+    if against is not None:
+        costs = _costs(server, [(name, models_to_open(models, settings)), (against, {})], list(experiment.texts.values()))
+        experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
         if timed:
             experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
@@ -157,6 +163,19 @@ def command(
             # Even with --quiet: it is the reason for exit status 3.
             click.echo(printable(f"NOT met: {verdict.reason}."), err=True)
     return 0 if all(verdict.met for verdict in verdicts) else GateNotMet.exit_status
+
+
+def _costs(server: Engine, compared: Sequence[tuple[str, Mapping[str, Any]]], questions: list[str]) -> list[str]:
+    """What a default search of each index costs, as sentences."""
+    from termweave.learning.report import cost
+    from termweave.search import Index
+    from termweave.support.messages import sized
+
+    costs = [(name, cost(server, name, Index.pinned(server, name).generation, models, questions)) for name, models in compared]
+    return [
+        f"A search of {name} takes {each.milliseconds:.1f} ms (median), and the index {sized(each.bytes)} on disk."
+        for name, each in costs
+    ]
 
 
 def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:

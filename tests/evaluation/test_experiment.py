@@ -296,6 +296,11 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert {(row["system"], row["mode"]) for row in ours["rows"]} == {(other, "run"), ("hybrid", "hybrid")}
     assert ours["notes"][-1].startswith(f"Take {index.name}: the difference is more than chance (nDCG@10 ")
     assert f"0.0000 of {other}, p = 0.0" in ours["notes"][-1]
+    costs = [
+        re.fullmatch(rf"A search of {name} takes [\d.]+ ms \(median\), and the index [\d.]+ .B on disk\.", note)
+        for name, note in zip((index.name, other), ours["notes"][:2], strict=True)
+    ]
+    assert all(costs)
     assert evaluated(other, str(folder), "--against", index.name)["notes"][-1].startswith(f"Take {index.name}: ")
     same = evaluated(index.name, str(folder), "--against", index.name)["notes"][-1]
     assert same.startswith(f"{index.name} and {index.name} may differ by chance")
