@@ -4,7 +4,8 @@
     python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield
 
 Shipped int8 model, or another one (`--model`), no tuning, test splits; an index that is there and up to date is used as it is.
-`--against bench` compares another model with the indices `bench-DATASET`; those that are missing are built with the shipped model.
+`--against bench` compares another model with the indices `bench-DATASET`; those that are missing are built with the shipped model. `--bm25s` adds
+bm25s, and the fusion of BM25 and vectors by reciprocal ranks (``lexical,dense@rrf``), as engines have it.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from entry_point import enter
 
 from termweave import corpora, engine, settings
-from termweave.evaluation import Experiment, evaluate, randomisation_test
+from termweave.evaluation import Experiment, evaluate, per_query, randomisation_test
 from termweave.evaluation.report import table as report
 from termweave.evaluation.systems import default_systems, grid
 from termweave.indexer import BuildOptions, build, up_to_date
 from termweave.indexer.generations import generations
+from termweave.records import Run
 from termweave.search import Index
+
+if TYPE_CHECKING:
+    from termweave.corpora import Dataset
 
 HEAD = """Full collections, test splits, through the index on OpenSearch {version}; {model} (int8), searches not tuned.
 """
@@ -42,6 +48,8 @@ def summary(experiments: list[Experiment], measure: str) -> str:
     return "\n".join(lines)
 
 
+#: What engines offer for BM25 and vectors.
+RRF = "lexical,dense@rrf"
 #: What learned weights add to vectors: the same fusion with BM25 and with the weights.
 FUSED = {"adaptive": ("lexical,dense", "weights,dense"), "min-max": ("lexical,dense@min-max", "weights,dense@min-max")}
 
@@ -95,6 +103,27 @@ def compared(experiments: list[Experiment], others: list[Experiment], names: tup
     return "\n\n".join("\n".join(table) for table in (lines, short))
 
 
+def bm25s(dataset: Dataset) -> float:
+    """nDCG@10 of bm25s (its defaults: Lucene's BM25, k1 1.5, b .75; English stop words, Snowball stems), in memory."""
+    import bm25s as library  # of the group bench
+    import Stemmer
+
+    documents, qrels = list(dataset.documents()), dataset.qrels()
+    read = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
+    retriever = library.BM25()
+    retriever.index(library.tokenize([each.content for each in documents], **read), show_progress=False)
+    queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels.get(query.id, {}).values())]
+    found, scores = retriever.retrieve(library.tokenize([query.text for query in queries], **read), k=10, show_progress=False)
+    run = Run(
+        "bm25s",
+        {
+            query.id: {documents[place].id: float(score) for place, score in zip(best, own, strict=True)}
+            for query, best, own in zip(queries, found, scores, strict=True)
+        },
+    )
+    return float(per_query(run, qrels, list(run.scores), measures=("nDCG@10",))["nDCG@10"].mean())
+
+
 def system_of(experiment: Experiment, mode: str) -> str:
     """Return the name of a mode in a table."""
     return next(row.system for row in experiment.rows if row.mode == mode)
@@ -111,11 +140,12 @@ def main() -> None:
     parser.add_argument("--model", help="weights and dense model  [default: the shipped one]")
     parser.add_argument("--name", default="bench", help="indices are called NAME-DATASET  [default: bench]")
     parser.add_argument("--against", metavar="NAME", help="compare with the indices NAME-DATASET")
+    parser.add_argument("--bm25s", action="store_true", help="add bm25s and the engines' own fusion")
     given = parser.parse_args()
     options = BuildOptions(weights=given.model, dense=given.model)
     server = engine.connect(settings.load())
     experiments: list[Experiment] = []
-    pairs, others = [], []
+    pairs, others, plain = [], [], ["| nDCG@10 | bm25s | BM25 + dense, RRF |", "|---|---:|---:|"]
     model = ""
     for folder in given.folders:
         dataset = corpora.open_dataset(folder)
@@ -132,13 +162,21 @@ def main() -> None:
                 build(server, dataset, before, BuildOptions())
             other = Index.open(server, before)
             others.append(evaluate(other, dataset, default_systems(other)))
+        if given.bm25s:
+            fused_by_rank = evaluate(index, dataset, grid([RRF], ["none"], index))
+            mean = fused_by_rank.values[system_of(fused_by_rank, RRF)]["nDCG@10"].mean()
+            plain.append(f"| {dataset.name} | {bm25s(dataset):.4f} | {mean:.4f} |")
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
     print(HEAD.format(version=server.capabilities.version, model=model))
     names = (given.against, given.model or given.name)
     against = [AGAINST.format(name=given.against), compared(experiments, others, names)] if others else []
     summaries = [summary(experiments, measure) for measure in ("nDCG@10", "MRR@10", "recall@100")]
-    print("\n\n".join([*against, *summaries, PAIRS, fused(pairs), *map(details, experiments)]))
+    print(
+        "\n\n".join(
+            [*against, *(["\n".join(plain)] if given.bm25s else []), *summaries, PAIRS, fused(pairs), *map(details, experiments)]
+        )
+    )
 
 
 if __name__ == "__main__":
