@@ -72,6 +72,7 @@ class Figures:
 FIGURES = (
     Figures("retrieval", "README.md, docs/figures.md", "all systems on full collections", f"retrieval.py SETS: {_EIGHT}"),
     Figures("models", "docs/encoding.md", "the model small against fast", f"retrieval.py --model small --name small --against fast SETS: {_FOURTEEN}"),
+    Figures("chinese", "docs/encoding.md", "the model chinese", "retrieval.py --model chinese --name zh SETS: cmrc2018 cmrc2018-reqa drcd-reqa", model=False),
     Figures("fusion", "docs/fusion.md", "fusion and rNN with three dense models", "fusion.py --work WORK/fusion --data DATA"),
     Figures("learning", "docs/learning.md", "before and after learning", "learning.py --data DATA --work WORK/learning --minutes 15"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),

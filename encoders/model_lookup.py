@@ -23,7 +23,8 @@ from termweave.support import extras, paths
 DEFAULT = "shipped"
 #: Short names of models: the folder that comes with termweave, or the package that brings the model.
 SHORT = {"fast": "minilm-l6-anchored"}
-PACKAGES = {"small": "termweave-model-small"}
+CHINESE = "chinese"
+PACKAGES = {"small": "termweave-model-small", CHINESE: "termweave-model-chinese"}
 _SHIPPED, _LANGUAGES = (Path(__file__).parent / name for name in ("shipped", "languages"))
 #: Names that switch an output off.
 NONE = ("", "none")

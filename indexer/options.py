@@ -130,10 +130,10 @@ class BuildOptions:
     model: Annotated[
         str | Path | None,
         BuildSetting(
-            "Model for term weights and vectors, in one pass: small (better), fast, or another one; stands for --weights MODEL --dense "
+            "Model for term weights and vectors, in one pass: small (better), fast, chinese, or another one; stands for --weights MODEL --dense "
             "MODEL.",
             "MODEL",
-            "the shipped one",
+            "the shipped one; chinese for Chinese text, where it is installed",
             _MODELS,
         ),
     ] = None

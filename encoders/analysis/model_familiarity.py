@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from termweave.encoders.analysis import language_guess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Characters of each text that are examined.
 _CHARACTERS = 2000
@@ -163,6 +163,19 @@ def analyzer_of(texts: Sequence[str]) -> str:
     main = next((script for script, _ in scripts.most_common(1)), "Latin")
     usual = "english" if main == "Latin" else _ANALYZERS.get(main, "standard")
     return language_guess.guess_of("\n".join(clipped)) or usual
+
+
+def is_chinese(texts: Iterable[str]) -> bool:
+    """Whether most letters of some texts are ideographs, and hardly any are Japanese or Korean.
+
+    Example:
+        >>> is_chinese(["自然语言处理"]), is_chinese(["自然言語を処理する"]), is_chinese(["Natural language"])
+        (True, False, False)
+    """
+    letters = Counter(
+        unicodedata.name(letter, "OTHER").partition(" ")[0] for text in texts for letter in text[:_CHARACTERS] if letter.isalpha()
+    )
+    return letters["CJK"] > 0.5 * letters.total() and sum(letters[name] for name in _CJK - {"CJK"}) < 0.05 * letters.total()
 
 
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:

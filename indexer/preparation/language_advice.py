@@ -1,24 +1,26 @@
 """The language check: warns if the models do not know the language of a corpus, and by default leaves such models out.
 
-Seven languages have BM25 with their own stemmer and stop words in the place of a weights model (`encoders.languages`).
+Seven languages have BM25 with their own stemmer and stop words in the place of a weights model (`encoders.languages`). Chinese text gets
+the model "chinese", where it is installed and no other one is named.
 
 Its effect was measured on cmrc2018 (Chinese) with the shipped English model, see docs/terms.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from termweave import encoders
-from termweave.encoders.analysis.model_familiarity import analyzer_of
-from termweave.encoders.model_lookup import language_model
+from termweave.encoders.analysis.model_familiarity import analyzer_of, is_chinese
+from termweave.encoders.model_lookup import CHINESE, PACKAGES, language_model, registered
 from termweave.signals import signal_class
+from termweave.support.extras import install_model
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -38,15 +40,15 @@ class LanguageAdvice:
         signals: Signals to build, without those whose model does not know the language, unless the user asked for them.
         encoder: The models that these signals need.
         warnings: Sentences about models that do not know the language.
-        notes: A sentence about an analyzer that was chosen and that no warning names.
-        weights: Name of the folder that gives term weights in the place of a model that does not know the language; None: the model stays.
+        notes: What was chosen by the language and no warning names: a model, an analyzer.
+        instead: Output -> name of the model that gives it in the place of one that does not know the language.
     """
 
     analyzer: str
     signals: tuple[str, ...]
     encoder: TextEncoder
     warnings: tuple[str, ...] = ()
-    weights: str | None = None
+    instead: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -69,15 +71,21 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     if not encoder.models:
         analyzer = options.analyzer or analyzer_of(texts)
         return LanguageAdvice(analyzer, signals, encoder, notes=_chosen(analyzer, options))
+    instead, notes = {}, []
+    missing = _missing(texts, options)
+    if not missing and _takes_chinese(texts, options):
+        instead = dict.fromkeys(encoder.models.keys() - {"dense_query"}, CHINESE)
+        encoder = encoders.load(CHINESE, CHINESE, dense_query=options.dense_query).only(encoder.models.keys())
+        notes.append(f"The text is Chinese: term weights and vectors are those of the model {CHINESE!r} (--model names another).")
     coverage = encoder.familiarity(texts)
     analyzer = options.analyzer or next(iter(coverage.values())).analyzer
     needed = {signal_class(name).needs for name in signals}
     foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
     asked = {"weights": options.weights is not None, "dense": options.dense is not None}
     guess = coverage["weights"].guess if "weights" in foreign and not asked["weights"] else None
-    instead = language_model(guess) if guess else None
-    replaced = {"weights"} if instead else set()
-    dropped = {output for output in foreign - replaced if not (asked[output] or options.signals)}
+    if guess and (words := language_model(guess)):
+        instead = {"weights": words}
+    dropped = {output for output in foreign - instead.keys() if not (asked[output] or options.signals)}
     kept = tuple(name for name in signals if signal_class(name).needs not in dropped)
     warnings = []
     for model, outputs in _by_model(encoder, coverage.keys() & needed).items():
@@ -85,7 +93,8 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
         if known.verdict == "mixed":
             warnings.append(f"The model {model!r} knows the language of {source.name} only in part: {known.reason}.")
         elif known.verdict == "foreign":
-            effect = _effect([output for output in outputs if output in dropped], instead if "weights" in outputs else None)
+            words = instead.get("weights") if "weights" in outputs else None
+            effect = _effect([output for output in outputs if output in dropped], words)
             warnings.append(f"The model {model!r} does not know the language of {source.name} ({known.reason}): {effect}.")
         elif known.doubtful:
             warnings.append(
@@ -93,11 +102,24 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
                 "If the text is not English, name its analyzer with --analyzer and leave the model out: --signals lexical."
             )
     if foreign:
-        warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
-    if instead:
-        encoder = encoders.load(weights=instead, dense=options.dense, dense_query=options.dense_query)
+        warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer).{missing}"
+        if instead:
+            encoder = encoders.load(weights=instead["weights"], dense=options.dense, dense_query=options.dense_query)
     encoder = encoder.only({signal_class(name).needs for name in kept})  # no model runs for nothing
-    return LanguageAdvice(analyzer, kept, encoder, tuple(warnings), instead, () if foreign else _chosen(analyzer, options))
+    notes += () if foreign else _chosen(analyzer, options)
+    return LanguageAdvice(analyzer, kept, encoder, tuple(warnings), instead, tuple(notes))
+
+
+def _takes_chinese(texts: Sequence[str], options: BuildOptions) -> bool:
+    """Whether the model for Chinese is the one to take: the text is Chinese, and no model was named."""
+    return options.weights is None and options.dense is None and is_chinese(texts)
+
+
+def _missing(texts: Sequence[str], options: BuildOptions) -> str:
+    """How the model for Chinese gets here, if it is the one to take and is not installed."""
+    if registered(CHINESE) or not _takes_chinese(texts, options):
+        return ""
+    return f" The model {CHINESE!r} knows it: {install_model(CHINESE, PACKAGES[CHINESE])}"
 
 
 def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:

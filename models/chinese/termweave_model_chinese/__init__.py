@@ -1,0 +1,1 @@
+"""The folder of the model `chinese` of termweave."""
