@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.language_guess import guess_of
+from termweave.encoders.analysis.model_familiarity import is_chinese
 from termweave.learning.choice import no_feature_ranker
 from termweave.learning.questions import HELD_OUT
 from termweave.learning.report import bytes_of
@@ -71,8 +72,8 @@ def plan(learning: Learning) -> LearningPlan:
     asked, split = learning.questions, learning.split
     counts = Counter(document for grades in asked.qrels.values() for document, grade in grades.items() if grade > 0)
     languages = {
-        "questions": guess_of(" ".join(query.text for query in asked.queries[:_SAMPLE])) or "english",
-        "documents": guess_of(" ".join(text[:500] for text in learning.texts)) or "english",
+        "questions": _language([query.text for query in asked.queries[:_SAMPLE]]),
+        "documents": _language([text[:500] for text in learning.texts]),
     }
     notes = list(learning.notes)
     if languages["questions"] != languages["documents"]:
@@ -104,6 +105,10 @@ def plan(learning: Learning) -> LearningPlan:
         disk_bytes=2 * bytes_now + (len(tried) + 2) * _MODEL,
         notes=tuple(notes),
     )
+
+
+def _language(texts: list[str]) -> str:
+    return "chinese" if is_chinese(texts) else guess_of(" ".join(texts)) or "english"
 
 
 def lines(plan: LearningPlan) -> list[tuple[str, Any]]:

@@ -12,12 +12,13 @@ import orjson
 
 from termweave import corpora
 from termweave.encoders import backbones, model_lookup
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import generations, publication
 from termweave.learning import choice, report, training_folder
-from termweave.learning.candidates import PARTS, candidates
+from termweave.learning.candidates import PARTS, Heads, candidates
 from termweave.learning.learned import Learned
 from termweave.learning.preparation import DATA, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
@@ -27,7 +28,7 @@ from termweave.search import Index
 from termweave.support import atomic_files, file_locks, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from termweave.corpora import Dataset
     from termweave.engine import Engine
@@ -103,15 +104,36 @@ def tried_on(learning: Learning) -> list[Candidate]:
     folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
     weights, dense = folders.get("weights"), folders.get("dense")
     start = weights if weights and (weights / HEADS).is_file() else None
-    if start and learned in start.parents and not learning.task.update:
-        start = model_lookup.resolve("shipped")
-    model = learning.live.lineage.models.get("dense")
-    backbone = model.name if model and model.name in backbones.BACKBONES else ""
+    while start and learned in start.parents and not learning.task.update:
+        start = _begun_with(start)
+    backbone = _backbone(dense)
     if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
         backbone = str(dense)
-    return candidates(
-        str(start) if start else None, backbone, documents_stay=learning.documents_stay, made=not learning.split.parts["train"]
+    heads = Heads(str(start) if start else None, _backbone(start), joint=weights == dense)
+    return candidates(heads, backbone, documents_stay=learning.documents_stay, made=not learning.split.parts["train"])
+
+
+def _begun_with(learned: Path) -> Path:
+    """The model that a learned one began with; the shipped one where it is not on this host any more."""
+    begun = Path(str(_options(learned).get("start", "")))
+    return begun if (begun / HEADS).is_file() else model_lookup.resolve("shipped")
+
+
+def _backbone(folder: Path | None) -> str:
+    """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
+    if folder is None:
+        return ""
+    made_from = str(_options(folder).get("backbone", ""))
+    named = next(
+        (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
     )
+    return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
+
+
+def _options(folder: Path) -> Mapping[str, Any]:
+    """The settings that a model was trained with."""
+    options: Mapping[str, Any] = read_folder(folder, check=False).manifest.training.get("options", {})
+    return options
 
 
 def _refuse(name: str) -> None:

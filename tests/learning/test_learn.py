@@ -162,6 +162,22 @@ def test_documents_stay_where_encoding_them_takes_longer_than_the_budget(opensea
 
 
 @pytest.mark.slow
+def test_training_goes_on_from_the_live_models_and_their_backbone(opensearch_engine, name, folder, tmp_path):
+    model = next((Path(__file__).parents[2] / "models" / "chinese").glob("*/*/termweave.json")).parent
+    words = [f"第{number}种机器的说明书在哪里" for number in range(24)]
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(f"{json.dumps({'_id': str(number), 'text': f'{word}。'})}\n" for number, word in enumerate(words))
+    )
+    (tmp_path / "log.tsv").write_text("".join(f"{word}\t{number}\t1\n" for number, word in enumerate(words)))
+    build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(model=model))
+    learning = prepare(opensearch_engine, LearningTask(name, str(tmp_path / "log.tsv")))
+    assert plan(learning).languages == {"questions": "chinese", "documents": "chinese"}
+    tried = {each.method: each.settings for each in run.tried_on(learning)}
+    assert {settings["backbone"] for settings in tried.values()} == {"bge-small-zh"}
+    assert (tried["fectek"]["start"], tried["fectek"]["outputs"]) == (str(model), "weights,dense")
+
+
+@pytest.mark.slow
 def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine, built, folder, brief):
     """Which of sixteen answers is right hangs on a number in their metadata alone: a feature ranker finds that, and no document is encoded."""
     pytest.importorskip("lightgbm")
