@@ -123,6 +123,7 @@ def evaluate(
     arguments.check(index=index, dataset=dataset)
     asked = systems or default_systems(index)
     chosen, compared = with_baseline(asked, baseline, index)
+    judgements.check_clicks((stage for system in chosen if system.reranking for stage in system.reranking.stages), dataset)
     described = {system.name: (system.mode, system.reranker) for system in chosen}
     saved: dict[str, Run] = {}
     against = compared if isinstance(compared, str) else compared.name

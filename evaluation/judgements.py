@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.report.wording import queries
+from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from termweave.corpora import Dataset
     from termweave.records import Qrels, Query, Run
     from termweave.search import Index
+    from termweave.search.ranking.rerankers import Reranker
 
 #: Most judged documents in one request.
 _IDS = 10_000
@@ -95,6 +98,24 @@ def profiles_fitted_on(index: Index, modes: Collection[str], dataset: Dataset) -
         for name, profile in index.lineage.profiles.items()
         if name in modes and profile.get("fitted", {}).get("dataset") == of
     ]
+
+
+def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
+    """Refuse a feature ranker whose clicks may be those that made the judgements.
+
+    Raises:
+        InputError: The data set is a log of user behaviour that does not begin after the log that the ranker's clicks come from.
+    """
+    if not isinstance(dataset, UbiLog):
+        return
+    for reranker in rerankers:
+        until = open_feature_ranker(reranker.model, reranker.hash).clicks_until if isinstance(reranker, FeatureReranker) else None
+        if until is not None and not dataset.behaviour.first > until:
+            raise InputError(
+                f"The clicks that judge in {dataset.name} may be features of {reranker.name}: the log does not begin after the one that it "
+                "was trained with.",
+                "Name a later log with times (timestamp), or judgements that people made.",
+            )
 
 
 def without_relevant(qrels: Qrels, relevant_from: int) -> list[str]:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from termweave import corpora
 from termweave import settings as machine_settings
+from termweave.corpora.behaviour.document_rates import normalised, rates
 from termweave.encoders.manifest import Manifest, digest, write_manifest
 from termweave.engine import connect
+from termweave.engine.index_source.ubi import PREFIX, UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
@@ -24,7 +27,7 @@ from termweave.records import Run
 from termweave.rerank import decision_trees
 from termweave.search import Index
 from termweave.search.ranking import features
-from termweave.search.ranking.feature_ranker import KIND, TREES
+from termweave.search.ranking.feature_ranker import KIND, RATES, TREES
 from termweave.search.ranking.order import order
 from termweave.search.ranking.rerankers import METADATA, Reranking, RerankResult
 from termweave.support import atomic_files
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
+    from termweave.corpora.behaviour.ubi import Behaviour
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.rerankers import Need, RerankRequest
     from termweave.search.retrieval.candidates import Candidates
@@ -90,6 +94,8 @@ class JudgedCandidates:
         rows: Of each question: ``(candidates, features)``.
         qrels: The judgements.
         relevant_from: Lowest grade that counts as relevant.
+        texts: Text of each question.
+        behaviour: The log that rates of clicks and conversions come from; None: they are no features.
     """
 
     features: tuple[str, ...]
@@ -99,6 +105,47 @@ class JudgedCandidates:
     rows: tuple[NDArray[np.float64], ...]
     qrels: Mapping[str, Mapping[str, int]]
     relevant_from: int
+    texts: tuple[str, ...]
+    behaviour: Behaviour | None = None
+
+    def folds(self, seed: int) -> list[int]:
+        """The fold of each question, drawn at random; questions with one text share a fold."""
+        numbers = list(range(len(self.questions)))
+        random.Random(seed).shuffle(numbers)  # noqa: S311 - a draw, not a secret
+        of_text: dict[str, int] = {}
+        for at, number in enumerate(numbers):
+            of_text.setdefault(normalised(self.texts[number]), at % _FOLDS)
+        return [of_text[normalised(text)] for text in self.texts]
+
+    def with_rates(self, folds: Sequence[int], held_out: int | None = None) -> JudgedCandidates:
+        """The same, with rates of clicks and conversions that leave judged questions out.
+
+        The features of a question come from the clicks of other folds alone, so that they cannot hold what its judgements say.
+
+        Args:
+            folds: The fold of each question.
+            held_out: A fold that counts in no feature of any question: the one that a model is measured on.
+        """
+        columns = [
+            (at, features.OF_BEHAVIOUR.index(name)) for at, name in enumerate(self.features) if name in features.OF_BEHAVIOUR
+        ]
+        if self.behaviour is None or not columns:
+            return self
+        tables = {
+            fold: rates(
+                self.behaviour, {text for text, other in zip(self.texts, folds, strict=True) if other in {fold, held_out}}
+            )
+            for fold in set(folds)
+        }
+        rows = []
+        for fold, documents, matrix in zip(folds, self.documents, self.rows, strict=True):
+            filled = matrix.copy()
+            for at, which in columns:
+                filled[:, at] = [
+                    tables[fold][document][which] if document in tables[fold] else features.UNSEEN for document in documents
+                ]
+            rows.append(filled)
+        return replace(self, rows=tuple(rows))
 
     def figures(self, scores: Sequence[NDArray[np.float64]] | None = None) -> NDArray[np.float64]:
         """nDCG@10 of each question by these scores; None: of the first stage."""
@@ -124,13 +171,15 @@ class JudgedCandidates:
 
     @property
     def parts(self) -> list[str]:
-        """The signals, the metadata entries and "vectors": what features are of."""
+        """The signals, the metadata entries, "vectors" and "behaviour": what features are of."""
         return [part for part in dict.fromkeys(_part(name, self.types) for name in self.features) if part]
 
 
 def _part(feature: str, types: Mapping[str, str]) -> str:
     if feature in _GENERAL:
         return ""
+    if feature in features.OF_BEHAVIOUR:
+        return "behaviour"
     needed = next(iter(features.needs([feature], types)))
     return needed if needed == "vectors" or needed.startswith(METADATA) else needed.partition(".")[2]
 
@@ -165,14 +214,15 @@ def gather(
     fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs)
     found = list(fetcher.candidates([query.text for query in queries], progress))
     values = _values(found, types)
-    names = tuple(features.names(signals, types, values))
+    behaviour = _behaviour(settings.clicks)
+    names = (*features.names(signals, types, values), *(features.OF_BEHAVIOUR if behaviour else ()))
     recorder = replace(plain, reader=features.FeatureReader(names, types, now=datetime.now(UTC)))
     kept = []
     for each in found:
         recorder.kept = (), np.zeros((0, len(names)))  # what stays where a search finds nothing
         order(each, mode, Reranking((recorder,)))
         kept.append(recorder.kept)
-    return JudgedCandidates(
+    judged = JudgedCandidates(
         names,
         types,
         tuple(query.id for query in queries),
@@ -180,7 +230,26 @@ def gather(
         tuple(rows for _, rows in kept),
         qrels,
         dataset.relevant_from,
+        tuple(query.text for query in queries),
+        behaviour,
     )
+    return judged.with_rates(judged.folds(settings.seed))
+
+
+def _behaviour(clicks: str) -> Behaviour | None:
+    """The log of the setting `clicks`.
+
+    Raises:
+        UsageError: It is not a log of user behaviour: a list of clicks does not say what else was shown.
+    """
+    if not clicks:
+        return None
+    if not clicks.startswith(PREFIX):
+        raise UsageError(
+            f"clicks={clicks} does not say which documents were shown.",
+            "Name a log of user behaviour: ubi:FOLDER or ubi:opensearch.",
+        )
+    return UbiLog(clicks).behaviour
 
 
 def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
@@ -242,17 +311,16 @@ _EVERY = 10
 
 def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) -> CrossValidated:
     """Train on all folds but one, and measure that one, for each."""
-    numbers = list(range(len(judged.questions)))
-    random.Random(settings.seed).shuffle(numbers)  # noqa: S311 - a draw, not a secret
-    folds = [numbers[at::_FOLDS] for at in range(_FOLDS)]
+    folds = judged.folds(settings.seed)
     steps = [*range(_EVERY, settings.steps, _EVERY), settings.steps]
     scores: list[list[NDArray[np.float64]]] = [[np.zeros(len(rows)) for rows in judged.rows] for _ in steps]
-    for fold in folds:
-        booster = _fit(judged, [number for number in numbers if number not in set(fold)], settings, settings.steps)
-        for number in fold:
-            if len(judged.rows[number]):
+    for held_out in sorted(set(folds)):
+        seen = judged.with_rates(folds, held_out)
+        booster = _fit(seen, [number for number, fold in enumerate(folds) if fold != held_out], settings, settings.steps)
+        for number, rows in enumerate(seen.rows):
+            if folds[number] == held_out and len(rows):
                 for at, step in enumerate(steps):
-                    scores[at][number] = booster.predict(judged.rows[number], num_iteration=step, num_threads=1)
+                    scores[at][number] = booster.predict(rows, num_iteration=step, num_threads=1)
     figures = [judged.figures(each) for each in scores]
     best = int(np.argmax([each.mean() for each in figures]))
     history = (float(judged.figures().mean()), *(float(each.mean()) for each in figures))
@@ -317,20 +385,24 @@ def write(
     gain = f"{MEASURE}: {figures['start']:.4f} before, {figures['dev']:.4f} after, of {len(judged.questions):,} questions"
     card = [f"# {out.resolve().name}", "", f"A feature ranker for `--rerank ltr@FOLDER`. {gain}. Its features:", ""]
     atomic_files.write(out / "README.md", "\n".join([*card, *(f"* `{name}`" for name in judged.features), ""]).encode())
+    table = b"" if judged.behaviour is None else orjson.dumps(rates(judged.behaviour))
+    if table:
+        atomic_files.write(out / RATES, table)
     manifest = Manifest(
         name=out.resolve().name,
         kind=KIND,
         outputs=("scores",),
-        hash=blake2b(f"{content}{judged.features}{dict(judged.types)}".encode(), digest_size=8).hexdigest(),
+        hash=blake2b(f"{content}{judged.features}{dict(judged.types)}".encode() + table, digest_size=8).hexdigest(),
         max_length=0,
         settings={
             "features": list(judged.features),
             "types": dict(judged.types),
             "mode": {"weights": dict(mode.weights), "fusion": mode.fusion},
+            **({"clicks_until": str(judged.behaviour.last)} if judged.behaviour else {}),
         },
         training=dict(about),
         metrics={"train": dict(figures)},
-        files={TREES: digest(out / TREES)},
+        files={name: digest(out / name) for name in (TREES, *([RATES] if table else []))},
     )
     write_manifest(out, manifest)
     return manifest
@@ -401,6 +473,7 @@ def train(
         "generation": index.generation,
         "mode": mode.name,
         "dataset": f"{dataset.name}:{dataset.split}",
+        **({"clicks": UbiLog(settings.clicks).name} if settings.clicks else {}),
     }
     manifest = write(out, content, judged, mode, about, figures)
     return TrainingResult(folder=out, hash=manifest.hash, parity={}, ndcg={}, **figures)

@@ -34,12 +34,14 @@ class Impressions:
         position: int64 ``(n,)``, position in the list, from 0.
         shown: float64 ``(n,)``, how often the document was shown there.
         clicked: float64 ``(n,)``, in how many of these lists it was clicked.
+        converted: float64 ``(n,)``, in how many of these lists it was bought, downloaded or the like.
     """
 
     pair: NDArray[np.int64]
     position: NDArray[np.int64]
     shown: NDArray[np.float64]
     clicked: NDArray[np.float64]
+    converted: NDArray[np.float64]
 
 
 @dataclass(frozen=True)

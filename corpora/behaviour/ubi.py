@@ -7,18 +7,19 @@ do. A record of ``ubi_events`` with the id of a document is a click if its actio
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from termweave.corpora.behaviour import click_model
-from termweave.corpora.behaviour.ubi_records import event_record, search_record
+from termweave.corpora.behaviour.ubi_records import event_record, search_record, time_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -41,12 +42,14 @@ class _Search:
         listed: Document id -> position from 0, as the log of queries lists them.
         seen: Document id -> ordinal of an impression, from 0 or from 1 as the log counts.
         clicked: Document id -> ordinal of the first click; None: not known.
+        converted: Ids of the documents that were bought, downloaded or the like.
     """
 
     query: str = ""
     listed: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     clicked: dict[str, int | None] = field(default_factory=dict)
+    converted: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Behaviour:
         unplaced: Clicks on documents that no list and no event gives a position; they are left out.
         lost: Events of searches that the log of queries does not hold, and that do not say what was searched for.
         internal: Searches whose list of shown documents is Lucene's document numbers instead of ids; it is left out.
+        first: Time of the earliest record in seconds since 1970; -infinity if a record has no time.
+        last: Time of the latest record; infinity if a record has no time.
     """
 
     pairs: list[tuple[str, str]]
@@ -66,6 +71,8 @@ class Behaviour:
     unplaced: int
     lost: int
     internal: int
+    first: float = -inf
+    last: float = inf
 
     def model(self, *, corrected: bool) -> click_model.PositionModel:
         """The click model: fitted, or the one that takes raw counts."""
@@ -117,15 +124,24 @@ def read(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any
     """Join queries and events, and sum what was shown and clicked."""
     searches: dict[str, _Search] = {}
     internal = lost = 0
-    for entry in queries:
+    first, last = inf, -inf
+
+    def timed(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        nonlocal first, last
+        for entry in entries:
+            time = time_of(entry)
+            first, last = min(first, -inf if time is None else time), max(last, inf if time is None else time)
+            yield entry
+
+    for entry in timed(queries):
         if (page := search_record(entry)) is not None:
             search = searches.setdefault(page.search, _Search(page.query))
             search.listed = page.shown | search.listed
             internal += page.internal
-    for entry in events:
+    for entry in timed(events):
         if (event := event_record(entry)) is not None:
             lost += not _note(event, searches)
-    return _summed(searches.values(), lost, internal)
+    return replace(_summed(searches.values(), lost, internal), first=first, last=last)
 
 
 def query_id(text: str) -> str:
@@ -142,6 +158,8 @@ def _note(event: EventRecord, searches: dict[str, _Search]) -> bool:
         return False
     if event.clicked:
         search.clicked.setdefault(event.document, event.ordinal)
+        if event.converted:
+            search.converted.add(event.document)
     elif event.ordinal is not None:
         search.seen.setdefault(event.document, event.ordinal)
     return True
@@ -155,7 +173,7 @@ def _first_ordinal(searches: Iterable[_Search]) -> int:
 
 def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviour:
     numbers: dict[tuple[str, str], int] = {}
-    rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     unplaced, first = 0, _first_ordinal(searches)
     for search in searches:
         ordinals = search.clicked | search.seen
@@ -165,7 +183,8 @@ def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviou
             row = rows[numbers.setdefault((search.query, document), len(numbers)), place]
             row[0] += 1
             row[1] += document in search.clicked
+            row[2] += document in search.converted
     keys = np.array(list(rows), np.int64).reshape(-1, 2)
-    values = np.array(list(rows.values())).reshape(-1, 2)
-    impressions = click_model.Impressions(keys[:, 0], keys[:, 1], values[:, 0], values[:, 1])
+    values = np.array(list(rows.values())).reshape(-1, 3)
+    impressions = click_model.Impressions(keys[:, 0], keys[:, 1], *values.T)
     return Behaviour(list(numbers), impressions, unplaced, lost, internal)

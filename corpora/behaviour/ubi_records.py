@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-#: Actions that say: this is what I looked for. "view" is none: some shops mean an opened page with it, others a document on the screen.
-CLICKS = frozenset(
-    {
-        "click", "click_through", "item_click", "product_click", "result_click", "add_to_cart", "purchase", "buy", "download", "watch",
-    }
-)  # fmt: skip
+#: Actions that are more than a look, and all that say: this is what I looked for.
+#: "view" is none: some shops mean an opened page with it, others a document on the screen.
+CONVERSIONS = frozenset({"add_to_cart", "purchase", "buy", "download", "watch"})
+CLICKS = CONVERSIONS | {"click", "click_through", "item_click", "product_click", "result_click"}
 #: Actions that say that a document was on the screen.
 SHOWN = frozenset({"impression", "item_impression", "product_impression"})
 _HITS = ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids")
@@ -55,6 +54,7 @@ class EventRecord:
         document: The id of the document.
         clicked: Whether it is a click.
         ordinal: The position as the log counts, from 0 or from 1; None: not known.
+        converted: Whether it is a click that is also a conversion, such as a purchase.
     """
 
     search: str
@@ -62,6 +62,7 @@ class EventRecord:
     document: str
     clicked: bool
     ordinal: int | None
+    converted: bool = False
 
 
 def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
@@ -90,7 +91,21 @@ def event_record(record: Mapping[str, Any]) -> EventRecord | None:
     ordinal = _inside(record, "event_attributes.position.ordinal")
     if isinstance(ordinal, Mapping):
         ordinal = ordinal.get("index")
-    return EventRecord(str(record.get("query_id")), _query(record), str(document), action in CLICKS, _number(ordinal))
+    return EventRecord(
+        str(record.get("query_id")), _query(record), str(document), action in CLICKS, _number(ordinal), action in CONVERSIONS
+    )
+
+
+def time_of(record: Mapping[str, Any]) -> float | None:
+    """Seconds from 1970 to the `timestamp` of a record, a date or milliseconds; None if it has neither."""
+    value = record.get("timestamp")
+    if isinstance(value, int | float):
+        return value / 1000
+    try:
+        then = datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
 
 
 def _query(record: Mapping[str, Any]) -> str:

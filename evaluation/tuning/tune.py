@@ -141,6 +141,9 @@ def tune(
     recorded = None if ranker is None else recorded_logits(ranker)
     ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
     current = find(index.lineage, None)
+    judgements.check_clicks(
+        [*([features] if features else []), *(current.rerank.stages if current and current.rerank else [])], dataset
+    )
     for each in (features, current.rerank if current else None, ranker):
         needs += each.needs if each else ()
     fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from termweave.search.ranking.features import FeatureReader
     from termweave.search.ranking.rerankers import Need, RerankRequest
 
-#: Kind of the model folders, and the file of the trees: what LightGBM or XGBoost saved.
-KIND, TREES = "ltr", "trees.txt"
+#: Kind of the model folders, and their files: trees that LightGBM or XGBoost saved, and document -> its rates of clicks and conversions.
+KIND, TREES, RATES = "ltr", "trees.txt", "rates.json"
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,14 @@ class FeatureRanker:
         trees: The trees.
         reader: Computes their features.
         mode: The signals, weights and fusion of the first stage that it was trained behind.
+        clicks_until: Time of the latest record of the log that its clicks come from, in seconds since 1970; None: it has no clicks.
     """
 
     info: ModelInfo
     trees: DecisionTrees
     reader: FeatureReader
     mode: Mode
+    clicks_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,9 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     Raises:
         ModelError: The folder holds no such model, or one with another hash.
     """
-    from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` opens no model
+    import orjson  # noqa: PLC0415 - `--help` opens no model
+
+    from termweave.encoders import model_lookup  # noqa: PLC0415 - likewise
     from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
     from termweave.records import ModelInfo  # noqa: PLC0415
     from termweave.rerank import decision_trees  # noqa: PLC0415
@@ -134,12 +138,14 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         trees = decision_trees.read((folder.path / TREES).read_text(encoding="utf-8"))
         names, types = tuple(manifest.settings["features"]), manifest.settings["types"]
         trees = trees.named(names)
-        reader = features.FeatureReader(names, types, trees.used)
+        rates = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
+        reader = features.FeatureReader(names, types, trees.used, rates=rates)
         _ = reader.needs  # refuses a feature that is not known
         mode = Mode(KIND, **manifest.settings["mode"])
+        until = float(manifest.settings["clicks_until"]) if rates else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"The feature ranker in {folder.path} cannot be read: {error}.", "Train it again.") from error
-    return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode)
+    return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
 
 
 def create(option: str = "") -> FeatureReranker:

@@ -12,20 +12,24 @@
 ``cosine``          of the document's vector with the query's
 ``jaccard``         rNN's J among the candidates
 ``neighbours``      mean cosine with the three candidates that are best so far, itself left out
+``clicks``          clicks of all queries over those that its positions make likely (`corpora.behaviour.document_rates`)
+``conversions``     purchases, downloads and the like, likewise
 ``metadata.F``      number or truth value of the metadata entry F; the largest of several
 ``metadata.F.age``  days since the date F; negative for a date to come
 ``metadata.F=V``    1 where V is among the texts of F, else 0
 ==================  =======================================================================================================
 
-Those of a signal look at its window alone, so that a deeper page does not change them.
+Those of a signal look at its window alone, so that a deeper page does not change them. Clicks and conversions are those of the log that the model
+was trained with; a document that it did not show has 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
+from math import nan
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -42,12 +46,17 @@ if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import RerankRequest
 
     Column = NDArray[np.float64]
+    _Values = Column | Sequence[float] | float
 
 _AGE = ".age"
 #: Features that are read from vectors.
 _OF_VECTORS = ("cosine", "jaccard", "neighbours")
 #: Features of each signal.
 _OF_SIGNALS = ("score", "rank", "value", "best", "spread")
+#: Features that are read from a log of user behaviour.
+OF_BEHAVIOUR = ("clicks", "conversions")
+#: Their value for a document that the log did not show.
+UNSEEN = 1.0
 #: The best candidates that `neighbours` looks at.
 _NEIGHBOURS = 3
 #: Types of metadata that are numbers.
@@ -112,7 +121,7 @@ def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | Non
                 return entry, kind, ""
             if kind == "keyword" and f"{entry}={value}" == rest:
                 return entry, kind, value
-    elif feature in ("score", "rank", "terms", *_OF_VECTORS) or feature.rpartition(".")[2] in _OF_SIGNALS:
+    elif feature in ("score", "rank", "terms", *_OF_VECTORS, *OF_BEHAVIOUR) or feature.rpartition(".")[2] in _OF_SIGNALS:
         return None
     raise UsageError(f"There is no feature {feature!r}.", "docs/rankers.md lists the features.")
 
@@ -126,12 +135,14 @@ class FeatureReader:
         types: Metadata entry -> its type when the model was trained.
         read: The features that the model looks at; the columns of the others are left empty. None: all.
         now: The time from which ages count; None: that of the search.
+        rates: Document -> its rates of clicks and conversions.
     """
 
     features: tuple[str, ...]
     types: Mapping[str, str]
     read: frozenset[str] | None = None
     now: datetime | None = None
+    rates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def needs(self) -> frozenset[str]:
@@ -146,36 +157,39 @@ class FeatureReader:
         """
         import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
-        kept: dict[str, Column] = {}
+        weights = request.query.weights
+        kept: dict[str, _Values] = {
+            "score": request.scores,
+            "rank": np.arange(1.0, len(request.ids) + 1),
+            "terms": float(len(request.query.text.split()) if weights is None else len(weights.terms)),
+        }
         columns = np.full((len(self.features), len(request.ids)), np.nan)
         for row, feature in enumerate(self.features):
-            if self.read is not None and feature not in self.read:
-                continue
-            columns[row] = self._column(feature, request, kept)
+            if self.read is None or feature in self.read:
+                if feature not in kept:
+                    kept |= self._columns(feature, request)
+                columns[row] = kept[feature]
         return columns.T
 
-    def _column(self, feature: str, request: RerankRequest, kept: dict[str, Column]) -> Column | Sequence[float] | float:
-        if feature == "score":
-            return request.scores
-        if feature == "rank":
-            return [float(place) for place in range(1, len(request.ids) + 1)]
-        if feature == "terms":
-            weights = request.query.weights
-            return float(len(request.query.text.split()) if weights is None else len(weights.terms))
+    def _columns(self, feature: str, request: RerankRequest) -> Mapping[str, _Values]:
+        """The column of a feature, and those of others that come with it."""
+        if feature in OF_BEHAVIOUR:
+            which = OF_BEHAVIOUR.index(feature)
+            return {feature: [self.rates[document][which] if document in self.rates else UNSEEN for document in request.ids]}
         if feature in _OF_VECTORS:
-            return self._of_vectors(feature, request, kept)
+            return self._of_vectors(feature, request)
         if (entry := _entry(feature, self.types)) is not None:
-            return self._of_metadata(entry, request)
-        signal, _, part = feature.rpartition(".")
+            return {feature: self._of_metadata(entry, request)}
+        signal = feature.rpartition(".")[0]
         if signal not in request.lists:
             raise UsageError(
                 f"The ranker was trained with the signal {signal!r}, and this search does not use it.",
                 "Search in the mode that the ranker was trained with, or train again.",
             )
-        return _of_signal(request.lists[signal], part, request.ids)
+        return {f"{signal}.{part}": values for part, values in _of_signal(request.lists[signal], request.ids).items()}
 
     @staticmethod
-    def _of_vectors(feature: str, request: RerankRequest, kept: dict[str, Column]) -> Column:
+    def _of_vectors(feature: str, request: RerankRequest) -> dict[str, Column]:
         import numpy as np  # noqa: PLC0415
 
         if request.query.vector is None or request.vectors is None:
@@ -189,11 +203,9 @@ class FeatureReader:
             counted[:, _NEIGHBOURS:] = 0.0
             for row in range(min(_NEIGHBOURS, len(best))):  # the fourth takes the place of the document itself
                 counted[row, row], counted[row, _NEIGHBOURS:] = 0.0, 1.0
-            return (best * counted).sum(axis=1) / np.maximum(1.0, counted.sum(axis=1))  # type: ignore[no-any-return]
-        if not kept:
-            cosine, jaccard = neighbourhood_features(request.query.vector, request.vectors)
-            kept |= {"cosine": cosine.astype(np.float64), "jaccard": jaccard.astype(np.float64)}
-        return kept[feature]
+            return {feature: (best * counted).sum(axis=1) / np.maximum(1.0, counted.sum(axis=1))}
+        cosine, jaccard = neighbourhood_features(request.query.vector, request.vectors)
+        return {"cosine": cosine.astype(np.float64), "jaccard": jaccard.astype(np.float64)}
 
     def _of_metadata(self, entry: tuple[str, str, str], request: RerankRequest) -> list[float]:
         name, kind, value = entry
@@ -204,7 +216,7 @@ class FeatureReader:
         try:
             if kind == "keyword":
                 return [float(value in map(_text, each)) for each in held]
-            return [max(map(read, each), default=float("nan")) for each in held]
+            return [max(map(read, each), default=nan) for each in held]
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",
@@ -232,16 +244,15 @@ def seconds_since(value: object, now: datetime) -> float:
     return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
 
 
-def _of_signal(ranked: Ranked, part: str, ids: Sequence[str]) -> list[float] | float:
-    if part in ("best", "spread"):
-        return ranked.high if part == "best" else ranked.spread
+def _of_signal(ranked: Ranked, ids: Sequence[str]) -> dict[str, _Values]:
+    """The columns of a signal, by the last part of their names."""
     window = list(islice(ranked.scores, ranked.within))
-    if part == "value":
-        values, absent = dict(zip(window, ranked.normalised(), strict=False)), 0.0
-    else:
-        places = range(1, len(window) + 1)
-        values = {
-            name: ranked.scores[name] if part == "score" else float(place) for name, place in zip(window, places, strict=True)
-        }
-        absent = float("nan")
-    return [values.get(document, absent) for document in ids]
+    places = dict(zip(window, range(1, len(window) + 1), strict=True))
+    scaled = dict(zip(window, ranked.normalised(), strict=False))
+    return {
+        "score": [ranked.scores[document] if document in places else nan for document in ids],
+        "rank": [places.get(document, nan) for document in ids],
+        "value": [scaled.get(document, 0.0) for document in ids],
+        "best": ranked.high,
+        "spread": ranked.spread,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
+from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
@@ -184,6 +186,101 @@ def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
     assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
 
 
+def log_of(folder, clicked, queries=tuple(f"{topic} module" for topic in TOPICS), time="2025-03-03T00:00:00Z"):
+    """A log in which each query showed the ten documents of its topic in an order by chance, and those of `clicked` were clicked."""
+    draw, searches, events = random.Random(5), [], []
+    for number, query in enumerate(queries):
+        shown = [f"{query.split()[0].lower()}-{at}" for at in range(10)]
+        draw.shuffle(shown)
+        name = f"s{number}"
+        searches.append({"query_id": name, "user_query": query, "query_response_hit_ids": shown, "timestamp": time})
+        events += [
+            {
+                "query_id": name,
+                "action_name": "click",
+                "timestamp": time,
+                "event_attributes": {"object": {"object_id": document}},
+            }
+            for document in shown
+            if document in clicked
+        ]
+    folder.mkdir()
+    for name, records in (("ubi_queries", searches), ("ubi_events", events)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return f"ubi:{folder}"
+
+
+def best_by_votes(folder):
+    rows = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]
+    return {document for _, document, grade in map(str.split, rows) if grade == "1"}
+
+
+def test_clicks_of_other_queries_teach_and_serve(index, folder, tmp_path, capsys):
+    """Other queries clicked on what is relevant: the ranker learns it without votes, and the table in its folder serves searches."""
+    clicks = log_of(tmp_path / "log", best_by_votes(folder), [f"{topic} manual {at}" for topic in TOPICS for at in range(4)])
+    out = tmp_path / "by-clicks"
+    command = [
+        "train",
+        "ltr",
+        str(folder),
+        "--out",
+        str(out),
+        "--set",
+        f"candidates_from=index:{index.name}",
+        "--set",
+        "metadata=none",
+    ]
+    assert run([*command, "--set", "steps=60", "--set", f"clicks={clicks}", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["start"] < 0.6
+    assert report["dev"] > 0.9
+    hits = index.search("socket module", rerank=f"ltr@{out}", k=2, explain=True)
+    assert {hit.id for hit in hits} <= best_by_votes(folder)
+    (part,) = (part for part in hits[0].explanation["parts"] if part["name"].startswith("ltr@"))
+    assert next(each for each in part["features"] if each["feature"] == "clicks")["value"] > 2
+    # A log may judge a ranker only if it begins after the one that the ranker knows.
+    early = log_of(tmp_path / "early", best_by_votes(folder))
+    late = log_of(tmp_path / "late", best_by_votes(folder), time="2025-03-04T00:00:00Z")
+    for verb in ("evaluate", "tune"):
+        assert run([verb, index.name, early, "--rerank", f"ltr@{out}", "--quiet"]) == 1
+        assert "does not begin after" in capsys.readouterr().err
+    assert run(["evaluate", index.name, late, "--rerank", f"ltr@{out}", "--quiet"]) == 0
+    capsys.readouterr()
+    (out / "rates.json").write_text("{}")
+    open_feature_ranker.cache_clear()
+    with pytest.raises(ModelError, match="was altered"):
+        index.search("timer", rerank=f"ltr@{out}")
+
+
+def test_clicks_of_a_question_do_not_reach_its_own_features(opensearch_engine, built, folder, tmp_path):
+    """Judgements by chance, and a log whose clicks are these judgements: the clicks gain nothing."""
+    draw = random.Random(3)
+    (tmp_path / "qrels").mkdir()
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    relevant = {f"{topic}-{number}" for topic in TOPICS for number in range(10) if draw.random() < 0.3}
+    rows = [f"{topic}\t{topic}-{number}\t{int(f'{topic}-{number}' in relevant)}\n" for topic in TOPICS for number in range(10)]
+    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    opened = Index.open(opensearch_engine, built)
+    queries = [f"{topic.upper()}  module" for topic in TOPICS] * 3
+    clicks = log_of(tmp_path / "log", relevant, queries)
+    settings = METHOD.settings({"candidates_from": f"index:{built}", "steps": 40, "clicks": clicks})
+    mode, _ = opened.choose(None, "none")
+    judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
+    assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
+    # The fold that a model is measured on counts in no feature of the questions that train it either.
+    folds = judged.folds(0)
+    fold_of = dict(zip(judged.questions, folds, strict=True))
+    silent = log_of(tmp_path / "silent", {each for each in relevant if fold_of[each.split("-")[0]] != 0}, queries)
+    without = dataclasses.replace(judged, behaviour=UbiLog(silent).behaviour)
+    for seen, unseen in zip(judged.with_rates(folds, 0).rows, without.with_rates(folds, 0).rows, strict=True):
+        np.testing.assert_array_equal(seen, unseen)
+    column = judged.features.index("clicks")
+    others = without.with_rates(folds).rows
+    assert any((one[:, column] != other[:, column]).any() for one, other in zip(judged.rows, others, strict=True))
+
+
 def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     out = tmp_path / "parts"
     command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=20", "--json"]
@@ -227,6 +324,8 @@ def test_mistakes_are_said_in_a_sentence(index, folder, model, tmp_path, capsys,
     named = ("--set", f"candidates_from=index:{index.name}")
     assert "has no plan" in refused(folder, *named, "--plan")
     assert "no typed metadata entry 'price'" in refused(folder, *named, "--set", "metadata=price")
+    assert "does not say which documents were shown" in refused(folder, *named, "--set", "clicks=clicks.tsv")
+    assert "no ubi_queries" in refused(folder, *named, "--set", f"clicks=ubi:{folder}")
     assert "cannot be used" in refused(folder, *named, "--set", f"start={folder / 'corpus.jsonl'}")
     few = tmp_path / "few"
     few.mkdir()

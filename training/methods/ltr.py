@@ -44,6 +44,13 @@ class FeatureRankerParameters(ParameterRecord):
         tuple[str, ...],
         Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none."),
     ] = ()
+    clicks: Annotated[
+        str,
+        Setting(
+            "Log of user behaviour whose clicks and conversions are features: ubi:FOLDER or ubi:opensearch. Those of a judged question "
+            "never count in its own features."
+        ),
+    ] = ""
     steps: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
     rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
     outputs: Annotated[

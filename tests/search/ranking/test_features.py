@@ -91,6 +91,13 @@ def test_features_of_metadata(request_of):
         np.testing.assert_allclose(column(name, request_of, now), expected, err_msg=name)
 
 
+def test_features_of_behaviour(request_of):
+    rates = {"a": (2.0, 0.5), "d": (0.25, 3.0)}
+    matrix = FeatureReader(("clicks", "conversions"), {}, rates=rates).matrix(request_of)
+    np.testing.assert_allclose(matrix, [[2, 0.5], [1, 1], [1, 1], [0.25, 3], [1, 1]])
+    assert features.needs(features.OF_BEHAVIOUR, {}) == frozenset()
+
+
 def test_names_and_needs_belong_together():
     names = features.names(["weights", "dense"], TYPES, {"genre": ["drama"]})
     assert {"metadata.votes", "metadata.genre=drama", "metadata.released.age", "jaccard", "dense.spread"} <= set(names)
