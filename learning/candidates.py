@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Heads:
+class LiveHeads:
     """The live weights model, from which training goes on.
 
     Attributes:
@@ -48,7 +48,7 @@ class Heads:
     joint: bool
 
 
-def candidates(heads: Heads, backbone: str, *, documents_stay: bool = False, made: bool = False) -> list[Candidate]:
+def candidates(heads: LiveHeads, backbone: str, *, documents_stay: bool = False, made: bool = False) -> list[Candidate]:
     """The candidates for an index.
 
     Args:

@@ -18,7 +18,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import generations, publication
 from termweave.learning import choice, report, training_folder
-from termweave.learning.candidates import PARTS, Heads, candidates
+from termweave.learning.candidates import PARTS, LiveHeads, candidates
 from termweave.learning.learned import Learned
 from termweave.learning.preparation import DATA, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
@@ -109,7 +109,7 @@ def tried_on(learning: Learning) -> list[Candidate]:
     backbone = _backbone(dense)
     if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
         backbone = str(dense)
-    heads = Heads(str(start) if start else None, _backbone(start), joint=weights == dense)
+    heads = LiveHeads(str(start) if start else None, _backbone(start), joint=weights == dense)
     return candidates(heads, backbone, documents_stay=learning.documents_stay, made=not learning.split.parts["train"])
 
 
