@@ -163,6 +163,20 @@ def test_a_query_is_edited_with_its_grades_and_removed_with_them(client, attacke
     assert (gone.status_code, "does not have this query any more" in gone.text) == (400, True)
 
 
+def test_the_former_words_of_an_edited_query_are_another_query(client, attacked, book):
+    """Ids of typed queries come from their words, so that a grade for the old words would go to the new ones."""
+    post(client, "/book/add", index=attacked, typed="run a function")
+    (query,) = book.queries()
+    post(client, "/book/edit", index=attacked, query=token(query.id), text="parse json")
+    sent = {"index": attacked, "judge": "ann", "grade": "2", "document": "csv"}
+    assert post(client, "/judge/rate", **sent, q="run a function").status_code == 303
+    edited, new = book.queries()
+    assert (edited.id, edited.text, new.text) == (query.id, "parse json", "run a function")
+    assert [each.query for each in book.grades()] == [new.id] != [edited.id]
+    added = post(client, "/book/add", index=attacked, typed="run a function\nparse json")
+    assert added.headers["location"].endswith("&added=0")  # both are there, whatever their ids
+
+
 def test_a_judge_sees_the_metadata_beside_the_text(client, attacked, book):
     book.add([BookQuery("q", "json", ("json",))])
     page = client.get(f"/judge?index={attacked}&judge=ann").text

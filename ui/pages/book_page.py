@@ -157,15 +157,15 @@ def _remove(request: Request, form: FormData) -> Response:
 def _add(request: Request, form: FormData) -> Response:
     name = text_of(form, "index")
     typed = [line.strip() for line in text_of(form, "typed").splitlines() if line.strip()]
-    queries = [typed_query(text) for text in dict.fromkeys(typed)]
-    queries += _uploaded(form, "file")
-    if not queries:
+    texts, uploaded = list(dict.fromkeys(typed)), _uploaded(form, "file")
+    if not (count := len(texts) + len(uploaded)):
         raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")
-    if len(queries) > _MOST:
-        raise UsageError(f"These are {len(queries):,} queries.", f"Add at most {_MOST:,} at once.")
+    if count > _MOST:
+        raise UsageError(f"These are {count:,} queries.", f"Add at most {_MOST:,} at once.")
     book = book_to_fill(request, form)
-    known = {query.id for query in book.queries()}
-    new = [query for query in queries if query.id not in known]
+    there = book.queries()
+    known = {query.id for query in there}
+    new = [query for query in (*(typed_query(text, there) for text in texts), *uploaded) if query.id not in known]
     added = book.add(pooled(workspace_of(request).index(name), new))
     return see_other("/book", index=name, added=added)
 

@@ -203,9 +203,10 @@ def _rate(request: Request, form: FormData) -> Response:
         raise UsageError("The query is empty.", "Search for something, then rate what was found.")
     book = book_to_fill(request, form)
     index = workspace_of(request).index(text_of(form, "index"))
-    query = next((each for each in book.queries() if each.text == text), None)
+    queries = book.queries()
+    query = next((each for each in queries if each.text == text), None)
     if query is None:
-        (query,) = pooled(index, [typed_query(text)])
+        (query,) = pooled(index, [typed_query(text, queries)])
         book.add([query])
     if document not in query.pool:
         if searching.content_of(index, document) == ("", "", {}):
@@ -217,9 +218,12 @@ def _rate(request: Request, form: FormData) -> Response:
     return RedirectResponse(f"{address}#hit-{rank if rank.isdecimal() else 1}", status_code=HTTPStatus.SEE_OTHER)
 
 
-def typed_query(text: str) -> Query:
-    """A query that somebody typed; the same words have the same id."""
-    return Query(f"t-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}", check_query(text))
+def typed_query(text: str, queries: Sequence[BookQuery]) -> Query:
+    """A query that somebody typed. It has the id of the same words in the book, and no id of a query whose words were changed since."""
+    named, taken = {each.text: each.id for each in queries}, {each.id for each in queries}
+    first = f"t-{sha256(check_query(text).encode('utf-8', 'replace')).hexdigest()[:12]}"
+    new = next(key for key in (first, *(f"{first}-{number}" for number in range(2, len(taken) + 2))) if key not in taken)
+    return Query(named.get(text, new), text)
 
 
 def token(identity: str) -> str:
