@@ -66,7 +66,7 @@ class Enriched:
 
     Attributes:
         index: The concrete index.
-        documents: Documents in it.
+        documents: Documents in it, at the end.
         written: Documents that were written.
         conflicts: Writes that were given up because the application had changed the document; it was enriched in a later pass.
         signals: Names of the signals.
@@ -203,6 +203,7 @@ def _watch(
     progress(WATCHING, total.written, None)
     with suppress(KeyboardInterrupt):
         watching.watch(engine, index, seen, every, read)
+    total.documents = engine.request("GET", f"/{quote(index)}/_count")["count"]
 
 
 def plan_enrichment(
