@@ -202,7 +202,9 @@ def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
     kinds = {each.name: each.kind for each in known}
     pairs = []
     for name, value in given.items():
-        kind, values = kinds.get(name, "texts"), value if isinstance(value, list) else [value]
+        if (kind := kinds.get(name)) is None:
+            raise UsageError(f"There is no parameter {name!r}.", f"Known: {', '.join(kinds)}.")
+        values = value if isinstance(value, list) else [value]
         if type(value) not in _JSON[kind] or (kind == "texts" and not all(isinstance(each, str) for each in values)):
             raise UsageError(f"The parameter {name!r} is not {_JSON_NAMES[kind]}.", _BODY)
         pairs += [(name, str(int(each)) if isinstance(each, bool) else str(each)) for each in values]

@@ -157,6 +157,7 @@ def test_a_body_of_json_asks_as_an_address_does(client, attacked):
         (b'{"q": "a", "explain": 1}', "'explain' is not true or false"),
         (b'{"q": "a", "filter": [1]}', "'filter' is not a text or a list of texts"),
         (b'{"q": "a", "nothing": "x"}', "no parameter 'nothing'"),
+        (b'{"q": "a", "nothing": 1}', "no parameter 'nothing'"),
         (b'{"q": null}', "'q' is not a text"),
     ):
         answer = client.post("/api/search", content=body, headers={"content-type": "application/json"})
