@@ -275,8 +275,8 @@ def rule(text: str) -> Reranker:
     """
     if text.partition("@")[0] not in RULES:
         raise UsageError(
-            f"A profile does not keep the reranker {text!r}.",
-            f"It keeps rnn, then rules ({', '.join(RULES)}); 'termweave tune NAME DATASET --rerank {text}' adopts a model.",
+            f"A profile does not keep the reranker {text!r} here.",
+            f"It keeps rnn if it comes first, then rules ({', '.join(RULES)}); 'termweave tune' adopts a model.",
         )
     return _stage(text, None)
 

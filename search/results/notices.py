@@ -72,8 +72,8 @@ def collect(
     remarks += _on_rewriting(candidates.query, found=bool(found or searched.ranked))
     if operators := _OPERATORS.findall(candidates.query.text):
         remarks.append(
-            f"Quotes, + and - have no meaning in a query: {few([each.strip() for each in operators], 3)} count as plain words. To require or exclude "
-            'something, add --rewrite operators (rewrite="operators"), or use a filter.'
+            f'Read as plain words: {few([each.strip() for each in operators], 3)}. With --rewrite operators (rewrite="operators") '
+            '"a phrase" must occur and -word must not, where blanks are around them; + has no meaning.'
         )
     encoded = candidates.liked is None  # else the vector is a mean of document vectors
     if encoded and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):

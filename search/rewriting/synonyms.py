@@ -111,7 +111,7 @@ def read(path: str) -> list[str]:
     try:
         rules = Synonyms.parse(lines).rules
     except UsageError as error:
-        raise UsageError(f"{path}: {error}", error.hint) from None
+        raise UsageError(f"{path}: {error.message}", error.hint) from None
     if not rules:
         raise UsageError(f"The file of synonyms {path!r} holds no rule.", _FORM)
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -172,7 +172,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--mode", "lexical"], "go with --save"),
         (["--save", "lexical"], "cannot be called"),
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
-        (["--save", "x", "--rerank", "diverse>rnn"], "does not keep the reranker 'rnn'"),
+        (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nIt keeps rnn if it comes first, then rules"),
         (["--save", "x", "--rerank", "boost@price"], "reads the metadata entry 'price'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
     ):

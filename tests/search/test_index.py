@@ -345,9 +345,9 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert remarks("json " * 400, mode="weights") == remarks("json " * 100, mode="dense") == ()
     assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it
     (operators,) = remarks('"json functions" -timer well-known +"parse"')
-    assert operators.startswith(
-        'Quotes, + and - have no meaning in a query: "json functions", -timer, +"parse" count as plain words.'
-    )
+    assert operators.startswith('Read as plain words: "json functions", -timer, +"parse".')
+    (required,) = remarks("+json -timer", rewrite="operators")  # asked for already, and says what it does not read
+    assert required.startswith("Read as plain words: +json.")
     assert remarks('json on a 5" or 27" screen, e-mail - c++') == ()
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
     assert remarks("json", where=only) == (
