@@ -22,7 +22,7 @@ from termweave.evaluation import per_query, randomisation_test
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import generations
 from termweave.search import Index
-from termweave.training import feature_ranker
+from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD
 
 MEASURE, ASKED = "nDCG@10", 1000
@@ -61,7 +61,7 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
         if metadata == "" and not index.layout.types:
             continue
         each = METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata})
-        judged = feature_ranker.gather(index, dataset, mode, each, lambda *_: None)
+        judged = judged_candidates.gather(index, dataset, mode, each, lambda *_: None)
         found = [
             feature_ranker.cross_validate(
                 judged, METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata, "seed": seed})

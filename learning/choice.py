@@ -18,7 +18,7 @@ from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.search.catalog.profiles import Profile
 from termweave.search.ranking.feature_ranker import FeatureReranker
-from termweave.training import feature_ranker
+from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD as LTR
 
 if TYPE_CHECKING:
@@ -60,8 +60,10 @@ def no_feature_ranker(held_out: int) -> str:
     """Why no feature ranker is tried with so many held-out questions; "" where one is."""
     if find_spec("lightgbm") is None:
         return "No feature ranker is tried: run: pip install 'termweave[ltr]'"
-    if held_out < feature_ranker.FEWEST:
-        return f"No feature ranker is tried: it needs {feature_ranker.FEWEST} questions to choose by, and there are {held_out}."
+    if held_out < judged_candidates.FEWEST:
+        return (
+            f"No feature ranker is tried: it needs {judged_candidates.FEWEST} questions to choose by, and there are {held_out}."
+        )
     return ""
 
 
@@ -110,7 +112,7 @@ def _feature_ranker(
     """
     started = time.monotonic()
     settings = LTR.settings({})
-    judged = feature_ranker.gather(index, held_out, mode, settings, progress)
+    judged = judged_candidates.gather(index, held_out, mode, settings, progress)
     tried = feature_ranker.cross_validate(judged, settings)
     gain = tried.values - before
     candidate = Candidate("ltr", "ranker", 0.0, tried.trees, {})

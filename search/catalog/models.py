@@ -52,7 +52,7 @@ def encoder_of(
     for output, model in wanted.items():  # if one model has both outputs, one option is enough
         if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
             continue
-        folder = given.get(output) or folders.get(model.hash) or _remembered(model) or resolve_local(model.name)
+        folder = given.get(output) or folders.get(model.hash) or _remembered(model.hash) or resolve_local(model.name)
         if folder is None:
             missing[output] = model
         else:
@@ -87,22 +87,38 @@ def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
     return (kind_of(dense.manifest).query_folder(dense) or dense).manifest.hash == model.hash
 
 
-def ranker_folder(model: ModelLineage) -> str:
-    """The folder on this host of the ranker that the profile of an index names.
+def ranker_folder(name: str, expected: str) -> Path:
+    """The folder of a ranker that the user or the profile of an index names.
+
+    Args:
+        name: A folder or a name. That of a profile opens only what this host already has.
+        expected: The hash that the profile was made with; "": the user named the ranker.
 
     Raises:
-        ModelError: This host does not have it.
+        UsageError: The user named a model that does not exist.
+        ModelError: This host does not have the profile's model, or has another one of this name.
     """
-    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.model_lookup import resolve, resolve_local  # noqa: PLC0415 - likewise
 
-    folder = _remembered(model) or resolve_local(model.name)
+    if not expected:
+        return resolve(name)
+    if (noted := _remembered(expected)) is not None:
+        return Path(noted)
+    folder = resolve_local(name)
     if folder is None:
         raise ModelError(
-            f"The profile reranks with {model.name!r}, and this host has no model of that name. "
+            f"The profile reranks with {name!r}, and this host has no model of that name. "
             "An index can open only models that the host already has.",
-            f"If you trust the model, give --rerank ranker@DIR, or put its folder into {paths.models()}; --rerank none leaves it out.",
+            f"If you trust the model, give --rerank ranker@DIR (ltr@DIR for a feature ranker), or put its folder into {paths.models()}; "
+            "--rerank none leaves it out.",
         )
-    return str(folder)
+    if (found := read_folder(folder, check=False).manifest.hash) != expected:
+        raise ModelError(
+            f"The ranker {name!r} on this host has the hash {found}, and the profile was made with {expected}.",
+            "Tune again, or name the right folder: --rerank ranker@DIR (ltr@DIR for a feature ranker).",
+        )
+    return folder
 
 
 def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
@@ -130,13 +146,13 @@ def remember(models: Iterable[ModelInfo]) -> None:
         atomic_files.write(note, bytes(model.folder))
 
 
-def _remembered(model: ModelLineage) -> str | None:
+def _remembered(expected: str) -> str | None:
     """The noted folder of the model with this hash, if the folder still holds that model."""
     from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
 
     try:
-        folder = Path(os.fsdecode(_note(model.hash).read_bytes()))
-        return str(folder) if read_folder(folder, check=False).manifest.hash == model.hash else None
+        folder = Path(os.fsdecode(_note(expected).read_bytes()))
+        return str(folder) if read_folder(folder, check=False).manifest.hash == expected else None
     except (OSError, ValueError, ModelError):
         return None  # never noted, moved, or trained again: the model is looked up by its name
 

@@ -9,7 +9,6 @@ names its features and weights in ``termweave.json`` (`encoders.kinds.ranker.anc
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import TermweaveError, UsageError
@@ -43,14 +42,12 @@ def needs_vectors(model: str, expected: str = "") -> bool:
 
 @cache
 def _reads_vectors(model: str, expected: str) -> bool:
-    from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
     from termweave.encoders.layouts import read_folder  # noqa: PLC0415
     from termweave.encoders.manifest import MANIFEST  # noqa: PLC0415
-    from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
-    from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
+    from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - it builds on this package
 
-    folder = Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model)
+    folder = ranker_folder(model, expected)
     weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
     return bool({"cosine", "jaccard"} & weights.keys())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import ModelError, UsageError
@@ -115,24 +114,17 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     """
     import orjson  # noqa: PLC0415 - `--help` opens no model
 
-    from termweave.encoders import model_lookup  # noqa: PLC0415 - likewise
     from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
     from termweave.records import ModelInfo  # noqa: PLC0415
     from termweave.rerank import decision_trees  # noqa: PLC0415
-    from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
-    from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
+    from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - it builds on this package
 
-    folder = ModelFolder.read(Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model))
+    folder = ModelFolder.read(ranker_folder(model, expected))
     manifest = folder.manifest
     if manifest.kind != KIND:
         raise ModelError(
             f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.",
             "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder.",
-        )
-    if expected and manifest.hash != expected:
-        raise ModelError(
-            f"The feature ranker {model!r} on this host has the hash {manifest.hash}, and the profile was made with {expected}.",
-            "Train it again, or name the right folder: --rerank ltr@DIR.",
         )
     try:
         trees = decision_trees.read((folder.path / TREES).read_text(encoding="utf-8"))

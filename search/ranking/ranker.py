@@ -10,7 +10,7 @@ from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import ModelError, UsageError
+from termweave.errors import UsageError
 from termweave.search.ranking import anchor, occlusion
 from termweave.search.ranking.rerankers import RerankResult
 
@@ -190,19 +190,9 @@ def open_ranker(model: str, expected: str) -> Ranker:
         ModelError: The model on this host has another hash.
     """
     from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
+    from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - it builds on this package
 
-    folder = model
-    if expected:
-        from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
-        from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
-
-        folder = ranker_folder(ModelLineage(model, expected))
-    scorer = Ranker.load(folder)
-    if expected and scorer.info.hash != expected:
-        raise ModelError(
-            f"The ranker {model!r} on this host has the hash {scorer.info.hash}, and the profile was tuned with {expected}.",
-            "Tune again, or name the right folder: --rerank ranker@DIR.",
-        )
+    scorer = Ranker.load(ranker_folder(model, expected) if expected else model)
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
     return scorer
 

@@ -22,7 +22,7 @@ from termweave.errors import ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.search.ranking.feature_ranker import open_feature_ranker
-from termweave.training import feature_ranker
+from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD
 
 pytest.importorskip("lightgbm")
@@ -125,7 +125,7 @@ def test_training_sees_what_a_search_sees(opensearch_engine, index, built, folde
     opened = Index.open(opensearch_engine, built)
     settings = METHOD.settings({"candidates_from": f"index:{built}"})
     mode, _ = opened.choose(None, "none")
-    judged = feature_ranker.gather(opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None)
+    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None)
     trees = open_feature_ranker(str(model), "").trees
     assert judged.features == trees.features
     for number in (0, 7):
@@ -163,11 +163,11 @@ def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, buil
     opened = Index.open(opensearch_engine, built)
     mode = opened.mode("lexical")
     settings = METHOD.settings({"candidates_from": f"index:{built}"})
-    judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     at = judged.questions.index("nothing")
     assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
     assert len(feature_ranker.cross_validate(judged, settings).values) == len(TOPICS) + 1
-    assert "nothing" not in feature_ranker.letor(judged)
+    assert "nothing" not in judged_candidates.letor(judged)
 
 
 def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
@@ -181,7 +181,7 @@ def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
     opened = Index.open(opensearch_engine, built)
     settings = METHOD.settings({"candidates_from": f"index:{built}", "steps": 40})
     mode, _ = opened.choose(None, "none")
-    judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
     assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
 
@@ -266,7 +266,7 @@ def test_clicks_of_a_question_do_not_reach_its_own_features(opensearch_engine, b
     clicks = log_of(tmp_path / "log", relevant, queries)
     settings = METHOD.settings({"candidates_from": f"index:{built}", "steps": 40, "clicks": clicks})
     mode, _ = opened.choose(None, "none")
-    judged = feature_ranker.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
     assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
     # The fold that a model is measured on counts in no feature of the questions that train it either.

@@ -8,7 +8,7 @@ import pytest
 
 import termweave as tw
 from termweave.cli import run
-from termweave.encoders import Ranker
+from termweave.encoders import Ranker, model_lookup
 from termweave.errors import ModelError, UsageError
 from termweave.search.catalog import models
 from termweave.search.catalog.profiles import Profile
@@ -226,10 +226,11 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         assert limited["cut_short"][0]["scored"] == 0
         assert run(["profiles", name, "--url", url]) == 0
         assert "ranker@" in capsys.readouterr().out
-        monkeypatch.setattr(models, "ranker_folder", lambda _: str(ranked("roberta")[0]))
+        monkeypatch.setattr(models, "_remembered", lambda _: None)
+        monkeypatch.setattr(model_lookup, "resolve_local", lambda _: ranked("roberta")[0])
         open_ranker.cache_clear()
         with pytest.raises(
-            ModelError, match=r"on this host has the hash [0-9a-f]{16}, and the profile was tuned with [0-9a-f]{16}\."
+            ModelError, match=r"on this host has the hash [0-9a-f]{16}, and the profile was made with [0-9a-f]{16}\."
         ):
             index.search(QUERY)
     finally:

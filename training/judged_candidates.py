@@ -1,0 +1,285 @@
+"""The candidates that an index finds for judged questions, with their features: what a feature ranker is trained on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave.corpora.behaviour.document_rates import normalised, rates
+from termweave.engine.index_source.ubi import PREFIX, UbiLog
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import per_query
+from termweave.evaluation.candidate_fetcher import CandidateFetcher
+from termweave.records import Run
+from termweave.search.ranking import features
+from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import METADATA, Reranking, RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.corpora import Dataset
+    from termweave.corpora.behaviour.ubi import Behaviour
+    from termweave.search import Index
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import Need, RerankRequest
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.training.methods.ltr import FeatureRankerParameters
+
+MEASURE = "nDCG@10"
+#: Fewest questions that can be trained on: with fewer a fold has hardly any.
+FEWEST = 20
+_NONE = "none"
+#: Most frequent texts of a metadata entry that are features; parts of the questions in cross-validation.
+_TEXTS, _FOLDS = 20, 5
+#: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
+_MOST_ENTRIES = 95
+#: Names of features that belong to a query or the score so far, and no part.
+_GENERAL = ("score", "rank", "terms")
+
+
+@dataclass
+class FeatureRecorder:
+    """A reranker that changes nothing and keeps the features of what it is given: they are computed as in a search.
+
+    Attributes:
+        reader: Computes them.
+        candidates: How many of the best documents are read.
+        kept: Ids and features of the candidates of the last request.
+    """
+
+    reader: features.FeatureReader
+    candidates: int
+    name: str = "features"
+    kept: tuple[Sequence[str], NDArray[np.float64]] = ((), np.zeros((0, 0)))
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the features are computed of."""
+        return self.reader.needs
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Keep the features; scores stay as they are."""
+        self.kept = request.ids, self.reader.matrix(request)
+        return RerankResult([0.0] * len(request.ids), keep=1.0)
+
+
+@dataclass(frozen=True)
+class JudgedCandidates:
+    """The candidates of judged questions, with their features.
+
+    Attributes:
+        features: Names of the columns.
+        types: Metadata entry -> its type.
+        questions: Ids.
+        documents: The candidates of each question, in the order of the first stage.
+        rows: Of each question: ``(candidates, features)``.
+        qrels: The judgements.
+        relevant_from: Lowest grade that counts as relevant.
+        texts: Text of each question.
+        behaviour: The log that rates of clicks and conversions come from; None: they are no features.
+    """
+
+    features: tuple[str, ...]
+    types: Mapping[str, str]
+    questions: tuple[str, ...]
+    documents: tuple[Sequence[str], ...]
+    rows: tuple[NDArray[np.float64], ...]
+    qrels: Mapping[str, Mapping[str, int]]
+    relevant_from: int
+    texts: tuple[str, ...]
+    behaviour: Behaviour | None = None
+
+    def folds(self, seed: int) -> list[int]:
+        """The fold of each question, drawn at random; questions with one text share a fold."""
+        numbers = list(range(len(self.questions)))
+        random.Random(seed).shuffle(numbers)  # noqa: S311 - a draw, not a secret
+        of_text: dict[str, int] = {}
+        for at, number in enumerate(numbers):
+            of_text.setdefault(normalised(self.texts[number]), at % _FOLDS)
+        return [of_text[normalised(text)] for text in self.texts]
+
+    def with_rates(self, folds: Sequence[int], held_out: int | None = None) -> JudgedCandidates:
+        """The same, with rates of clicks and conversions that leave judged questions out.
+
+        The features of a question come from the clicks of other folds alone, so that they cannot hold what its judgements say.
+
+        Args:
+            folds: The fold of each question.
+            held_out: A fold that counts in no feature of any question: the one that a model is measured on.
+        """
+        columns = [
+            (at, features.OF_BEHAVIOUR.index(name)) for at, name in enumerate(self.features) if name in features.OF_BEHAVIOUR
+        ]
+        if self.behaviour is None or not columns:
+            return self
+        tables = {
+            fold: rates(
+                self.behaviour, {text for text, other in zip(self.texts, folds, strict=True) if other in {fold, held_out}}
+            )
+            for fold in set(folds)
+        }
+        rows = []
+        for fold, documents, matrix in zip(folds, self.documents, self.rows, strict=True):
+            filled = matrix.copy()
+            for at, which in columns:
+                filled[:, at] = [
+                    tables[fold][document][which] if document in tables[fold] else features.UNSEEN for document in documents
+                ]
+            rows.append(filled)
+        return replace(self, rows=tuple(rows))
+
+    def figures(self, scores: Sequence[NDArray[np.float64]] | None = None) -> NDArray[np.float64]:
+        """nDCG@10 of each question by these scores; None: of the first stage."""
+        given = [-np.arange(len(each), dtype=float) for each in self.documents] if scores is None else scores
+        ranked: dict[str, dict[str, float]] = {}
+        for question, documents, values in zip(self.questions, self.documents, given, strict=True):
+            best = np.argsort(-values, kind="stable")
+            ranked[question] = {documents[at]: -float(place) for place, at in enumerate(best)}
+        qrels = {question: dict(self.qrels[question]) for question in self.questions}
+        return per_query(
+            Run("features", ranked), qrels, list(self.questions), relevant_from=self.relevant_from, measures=[MEASURE]
+        )[MEASURE]
+
+    def grades(self, question: int) -> NDArray[np.int64]:
+        """The grade of each candidate; 0 where it is not judged or not relevant."""
+        judged = self.qrels[self.questions[question]]
+        return np.array([max(0, judged.get(document, 0)) for document in self.documents[question]], dtype=np.int64)
+
+    def without(self, part: str) -> JudgedCandidates:
+        """The same without the features of a part (`parts`)."""
+        kept = [at for at, name in enumerate(self.features) if _part(name, self.types) != part]
+        return replace(self, features=tuple(self.features[at] for at in kept), rows=tuple(rows[:, kept] for rows in self.rows))
+
+    @property
+    def parts(self) -> list[str]:
+        """The signals, the metadata entries, "vectors" and "behaviour": what features are of."""
+        return [part for part in dict.fromkeys(_part(name, self.types) for name in self.features) if part]
+
+
+def _part(feature: str, types: Mapping[str, str]) -> str:
+    if feature in _GENERAL:
+        return ""
+    if feature in features.OF_BEHAVIOUR:
+        return "behaviour"
+    needed = next(iter(features.needs([feature], types)))
+    return needed if needed == "vectors" or needed.startswith(METADATA) else needed.partition(".")[2]
+
+
+def gather(
+    index: Index, dataset: Dataset, mode: Mode, settings: FeatureRankerParameters, progress: Callable[[int, int], None]
+) -> JudgedCandidates:
+    """The candidates of the questions of a data set that an index finds, with their features.
+
+    Args:
+        index: The index.
+        dataset: The questions; those without a relevant document are left out.
+        mode: Mode of the first stage.
+        settings: Which features, and how many candidates.
+        progress: Called with (questions done, total).
+
+    Raises:
+        UsageError: A signal or a metadata entry is not in the index.
+        InputError: There are fewer than `FEWEST` questions.
+    """
+    qrels = dataset.qrels()
+    queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels[query.id].values())]
+    if len(queries) < FEWEST:
+        raise InputError(
+            f"{dataset.name}:{dataset.split} has {len(queries)} questions with an answer, and a feature ranker needs at least {FEWEST}.",
+            "Judge more questions, or name a split with more.",
+        )
+    types = _types(index.layout.kinds, settings.metadata)
+    signals = [name for name in index.signals if name != "learned"]
+    plain = FeatureRecorder(features.FeatureReader(tuple(features.names(signals, types, {})), types), settings.candidates)
+    needs = {*plain.needs, *(METADATA + name for name in types)}
+    fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs)
+    found = list(fetcher.candidates([query.text for query in queries], progress))
+    values = _values(found, types)
+    behaviour = _behaviour(settings.clicks)
+    names = (*features.names(signals, types, values), *(features.OF_BEHAVIOUR if behaviour else ()))
+    recorder = replace(plain, reader=features.FeatureReader(names, types, now=datetime.now(UTC)))
+    kept = []
+    for each in found:
+        recorder.kept = (), np.zeros((0, len(names)))  # what stays where a search finds nothing
+        order(each, mode, Reranking((recorder,)))
+        kept.append(recorder.kept)
+    judged = JudgedCandidates(
+        names,
+        types,
+        tuple(query.id for query in queries),
+        tuple(ids for ids, _ in kept),
+        tuple(rows for _, rows in kept),
+        qrels,
+        dataset.relevant_from,
+        tuple(query.text for query in queries),
+        behaviour,
+    )
+    return judged.with_rates(judged.folds(settings.seed))
+
+
+def _behaviour(clicks: str) -> Behaviour | None:
+    """The log of the setting `clicks`.
+
+    Raises:
+        UsageError: It is not a log of user behaviour: a list of clicks does not say what else was shown.
+    """
+    if not clicks:
+        return None
+    if not clicks.startswith(PREFIX):
+        raise UsageError(
+            f"clicks={clicks} does not say which documents were shown.",
+            "Name a log of user behaviour: ubi:FOLDER or ubi:opensearch.",
+        )
+    return UbiLog(clicks).behaviour
+
+
+def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
+    """The metadata entries that are features, with their types.
+
+    Raises:
+        UsageError: The index has no typed entry of a name.
+    """
+    if list(wanted) == [_NONE]:
+        return {}
+    for name in wanted:
+        if name not in of_index:
+            raise UsageError(
+                f"The index has no typed metadata entry {name!r}.",
+                f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
+            )
+    kept = {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
+    if len(kept) > _MOST_ENTRIES:
+        raise UsageError(
+            f"The index has {len(kept)} entries that could be features, and a server gives at most {_MOST_ENTRIES} in a search.",
+            "Name those that say how good a document is: --set metadata=votes,released.",
+        )
+    return kept
+
+
+def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
+    """The texts of each keyword entry that most candidates have; those of one candidate in a hundred at least."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name, kind in types.items() if kind == "keyword"}
+    for each in found:
+        for metadata in each.metadata.values():
+            for name, counter in counts.items():
+                counter.update(set(metadata.get(name, ())))
+    least = sum(len(each.metadata) for each in found) / 100
+    return {name: [value for value, count in counter.most_common(_TEXTS) if count >= least] for name, counter in counts.items()}
+
+
+def letor(judged: JudgedCandidates) -> str:
+    """The features in the format of SVMrank and LETOR: grade, question, number:value, and the document as a comment."""
+    lines = [f"# {number} {name}" for number, name in enumerate(judged.features, 1)]
+    for at, question in enumerate(judged.questions):
+        for document, grade, row in zip(judged.documents[at], judged.grades(at), judged.rows[at], strict=True):
+            values = " ".join(f"{number}:{value:.9g}" for number, value in enumerate(row.tolist(), 1) if value == value)  # noqa: PLR0124 - NaN
+            lines.append(f"{grade} qid:{at + 1} {values} # {question} {document}")
+    return "\n".join(lines) + "\n"
