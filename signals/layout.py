@@ -92,7 +92,8 @@ class Column:
 
     Attributes:
         field: Name of the field on the server.
-        kind: Its type (`termweave.signals.typed_fields.TYPES`); "text" for analysed text, which cannot be compared, counted or sorted.
+        kind: Its type (`termweave.signals.typed_fields.TYPES`); "text" for analysed text and "geo_point", which cannot
+            be compared, counted or sorted.
     """
 
     field: str
@@ -192,7 +193,7 @@ class DocumentLayout:
         """The names of entries that can be compared, counted and sorted."""
         if self.application is None:
             return sorted(self.types)
-        return sorted(name for name, column in self.application.columns.items() if column.kind != "text")
+        return sorted(name for name, column in self.application.columns.items() if column.kind in typed_fields.TYPES)
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ _KINDS = {
     **dict.fromkeys(("half_float", "float", "double", "scaled_float"), "double"),
     **dict.fromkeys(("date", "date_nanos"), "date"),
     "boolean": "boolean",
+    "geo_point": "geo_point",
     **dict.fromkeys(("text", "match_only_text", "search_as_you_type"), "text"),
 }
 

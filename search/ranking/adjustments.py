@@ -4,6 +4,8 @@
     boost@votes:0.2:500        (1 - 0.2) * s + 0.2 * votes / (votes + 500)
     decay@released:0.2:30d     (1 - 0.2) * s + 0.2 * 2^(-age / 30 days)
     decay@price:0.2:10:25      (1 - 0.2) * s + 0.2 * 2^(-|price - 25| / 10)
+    decay@place:0.2:10km:52.5,13.4
+                               (1 - 0.2) * s + 0.2 * 2^(-distance from that latitude and longitude / 10 km)
     diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above
 
 s is the score so far, which a fusion puts into [0, 1]. A document without the value gets nothing for it. Dates to come have no age.
@@ -32,7 +34,9 @@ _SHARE = 0.1
 _CANDIDATES = 100
 #: Seconds of the units of a half-life.
 _UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365.25 * 86_400.0}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([hdwy])")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([hdwy]|km)")
+#: Mean radius of the Earth in kilometres.
+_RADIUS = 6371.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,8 @@ class FieldRule:
         field: The typed metadata entry.
         share: Its share in the score, from 0 to 1.
         pivot: With `boost` the value that is worth a half; None: by logarithm. With `decay` the distance at which the worth is halved, in
-            seconds for dates.
-        origin: With `decay` of numbers, the value that is worth most; None: the entry is a date.
+            seconds for dates, in kilometres for points.
+        origin: With `decay` of numbers or points (latitude, longitude), the value that is worth most; None: the entry is a date.
         decays: Whether the rule is `decay`.
         candidates: How many of the best documents are ranked anew.
     """
@@ -54,7 +58,7 @@ class FieldRule:
     field: str
     share: float
     pivot: float | None
-    origin: float | None = None
+    origin: float | tuple[float, float] | None = None
     decays: bool = False
     candidates: int = _CANDIDATES
 
@@ -74,7 +78,7 @@ class FieldRule:
         try:
             worth = self._decayed(held) if self.decays else self._boosted(held)
         except (TypeError, ValueError) as error:
-            what = "dates" if self.decays and self.origin is None else "numbers"
+            what = "points" if isinstance(self.origin, tuple) else "dates" if self.decays and self.origin is None else "numbers"
             raise UsageError(
                 f"{self.name} reads {what}, and {self.field!r} holds something else.",
                 f"Name an entry of {what}." + (" For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if what == "dates" else ""),
@@ -97,6 +101,8 @@ class FieldRule:
         now = datetime.now(UTC)
 
         def distance(value: Any) -> float:
+            if isinstance(self.origin, tuple):
+                return _kilometres(_point(str(value)), self.origin)
             return max(0.0, seconds_since(value, now)) if self.origin is None else abs(number(value) - self.origin)
 
         return [max((2.0 ** (-distance(each) / self.pivot) for each in every), default=0.0) for every in held]
@@ -155,15 +161,24 @@ def boost(option: str = "") -> FieldRule:
 
 
 def decay(option: str = "") -> FieldRule:
-    """The reranker `decay`, for the entry point: ``FIELD:SHARE:HALF-LIFE`` of a date, ``FIELD:SHARE:DISTANCE:BEST`` of a number."""
-    form = "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25"
+    """The reranker `decay`, for the entry point: ``FIELD:SHARE:HALF-LIFE`` of a date, ``FIELD:SHARE:DISTANCE:BEST`` of a number or a point."""
+    form = (
+        "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25 or "
+        "decay@place:0.2:10km:52.5,13.4"
+    )
     field, share, span, origin = _parts("decay", option, form, 4)
     if not span:
         raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")
-    of_dates = _SPAN.fullmatch(span)
-    if of_dates and not origin:
+    written = _SPAN.fullmatch(span)
+    if written and written[2] == "km":
+        try:
+            place = _point(origin)
+        except ValueError:
+            raise UsageError(f"{origin!r} in decay is not a place.", "Write latitude,longitude, such as 52.5,13.4.") from None
+        return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]), place, decays=True)
+    if written and not origin:
         return FieldRule(
-            f"decay@{option}", field, _share("decay", share), _above_zero("decay", of_dates[1]) * _UNITS[of_dates[2]], decays=True
+            f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]) * _UNITS[written[2]], decays=True
         )
     if not origin:
         raise UsageError(
@@ -179,6 +194,21 @@ def diverse(option: str = "") -> Diversity:
     return Diversity(f"diverse@{option}" if option else "diverse", _share("diverse", option or "0.3"))
 
 
+def _point(text: str) -> tuple[float, float]:
+    """Latitude and longitude, as a server writes them ("52.5, 13.4"); raise `ValueError` for anything else."""
+    latitude, longitude = map(float, text.split(","))
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180):
+        raise ValueError
+    return latitude, longitude
+
+
+def _kilometres(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """The distance of two points on a sphere, by the haversine formula."""
+    (a, east), (b, west) = (map(math.radians, point) for point in (one, other))
+    half = math.sin((a - b) / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin((east - west) / 2) ** 2
+    return 2 * _RADIUS * math.asin(min(1.0, math.sqrt(half)))
+
+
 def _parts(name: str, option: str, form: str, most: int) -> list[str]:
     parts = option.split(":")
     if not parts[0] or len(parts) > most:
@@ -189,14 +219,14 @@ def _parts(name: str, option: str, form: str, most: int) -> list[str]:
 def _share(name: str, text: str) -> float:
     share = _float(name, text) if text else _SHARE
     if not 0 <= share <= 1:
-        raise UsageError(f"The share of {name} is a number from 0 to 1, not {text}.")
+        raise UsageError(f"The share of {name} is a number from 0 to 1, not {text}.", "Write 0.2, for example.")
     return share
 
 
 def _above_zero(name: str, text: str) -> float:
     value = _float(name, text)
     if value <= 0:
-        raise UsageError(f"{name} needs a number above 0, not {text}.")
+        raise UsageError(f"{name} needs a number above 0, not {text}.", "Write 10, for example.")
     return value
 
 

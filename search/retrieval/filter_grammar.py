@@ -330,6 +330,10 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
             f"The field {name!r} is analysed text without a keyword among its subfields, so that filters cannot compare it.",
             f'Write a clause of the query DSL: {{"match": {{"{name}": VALUE}}}}.',
         )
+    if column.kind not in typed_fields.TYPES:
+        raise UsageError(
+            f"The field {name!r} is a {column.kind}, which filters cannot compare.", "Write a clause of the query DSL."
+        )
     if operator != "=" or column.kind == "date":
         clause = _bounded(name, operator, value, column)
         # An application may store dates in a format of its own, in which the bounds are not written.

@@ -207,7 +207,7 @@ def _column(name: str, layout: DocumentLayout) -> Column:
         UsageError: The index has no such typed field.
     """
     column = layout.column(name)
-    if column is not None and column.kind != "text":
+    if column is not None and column.kind in TYPES:
         return column
     if layout.application is not None:
         hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword."

@@ -24,7 +24,7 @@ from termweave.search import Index
 from termweave.search.ranking.features import FeatureReader
 from termweave.search.ranking.rerankers import RerankResult
 from termweave.signals import dialect_of
-from termweave.training.feature_ranker import FeatureRecorder
+from termweave.training.judged_candidates import FeatureRecorder
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
@@ -250,9 +250,13 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
 
 
 def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, enrich, opensearch_engine):
-    index = shop({"day": {"type": "date", "format": "dd.MM.yyyy"}, "brand": {"type": "keyword"}})
+    index = shop({"day": {"type": "date", "format": "dd.MM.yyyy"}, "brand": {"type": "keyword"}, "spot": {"type": "geo_point"}})
     for number in range(30):
-        values = {"day": f"{number % 28 + 1:02d}.01.2024", **({"brand": f"b{number % 3}"} if number % 2 else {})}
+        values = {
+            "spot": {"lat": 50 + number / 100, "lon": 7},
+            "day": f"{number % 28 + 1:02d}.01.2024",
+            **({"brand": f"b{number % 3}"} if number % 2 else {}),
+        }
         opensearch_engine.request("POST", f"/{index}/_update/p{number}", body={"doc": values})
     enrich(index)
     opened = Index.open(opensearch_engine, index)
@@ -260,6 +264,14 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     best = opened.search("a lamp", rerank="decay@day:1:7d", k=1, explain=True)[0]
     assert best.id == "p27"  # the 28th
     assert best.explanation["parts"][-1]["worth"] > 0
+    near = opened.search("a lamp", rerank="decay@spot:1:1km:50.12,7", k=3, explain=True)
+    assert (near[0].id, {hit.id for hit in near[1:]}) == ("p12", {"p11", "p13"})
+    assert near[1].score == pytest.approx(2**-1.112, abs=1e-3)  # a hundredth of a degree
+    for options, sentence in (({"where": "spot=1"}, "is a geo_point"), ({"sort": "spot"}, "counted or sorted")):
+        with pytest.raises(UsageError, match=sentence):
+            opened.search("a lamp", **options)
+    with pytest.raises(UsageError, match="reads points, and 'brand' holds"):
+        opened.search("a lamp", rerank="decay@brand:1:1km:50,7")
     with pytest.raises(UsageError, match="reads numbers, and 'brand' holds something else"):
         opened.search("a lamp", rerank="boost@brand")
     for name in ("name", "price"):

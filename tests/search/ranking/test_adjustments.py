@@ -52,6 +52,11 @@ def test_decays():
     assert totals(decay("day:0.4:720h"), dates) == pytest.approx([1.0, 0.68, 0.4, 0.0], abs=1e-6)
     coming = [{"day": [(now + timedelta(days=9)).date().isoformat()]}] * 4
     assert totals(decay("day:1:1d"), coming) == pytest.approx([1.0] * 4)
+    places = [{"place": ["52.52, 13.405", "0, 0"]}, {"place": ["48.8566, 2.3522"]}, {"place": ["52.52, 13.405"]}, {}]
+    # Berlin to Paris: 877.5 km; to itself 0.
+    assert totals(decay("place:0.5:877.5km:52.52,13.405"), places) == pytest.approx([1.0, 0.4 + 0.25, 0.25 + 0.5, 0.0], abs=1e-3)
+    around = [{"place": ["0, 179.5"]}] * 4
+    assert totals(decay("place:1:111.2km:0,-179.5"), around) == pytest.approx([0.5] * 4, abs=1e-3)
     prices = [{"price": [25]}, {"price": [35.0]}, {"price": [5]}, {}]
     assert totals(decay("price:0.5:10:25"), prices) == pytest.approx([1.0, 0.4 + 0.25, 0.25 + 0.125, 0.0])
 
@@ -90,6 +95,11 @@ def test_diversity_is_the_greedy_choice():
         ("decay@day:0.2:30", "has no unit"),
         ("decay@price:0.2:30d:5", "'30d' in decay is not a number"),
         ("decay@day:0.2:0d", "above 0"),
+        ("decay@place:0.2:10km", "'' in decay is not a place"),
+        ("decay@place:0.2:10km:91,0", "'91,0' in decay is not a place"),
+        ("decay@place:0.2:10km:52.5,nan", "'52.5,nan' in decay is not a place"),
+        ("decay@place:0.2:10km:52.5", "'52.5' in decay is not a place"),
+        ("decay@place:0.2:10:52.5,13.4", "'52.5,13.4' in decay is not a number"),
         ("diverse@1.5", "from 0 to 1"),
         ("diverse@much", "not a number"),
         ("boost@votes>profile", "come first in a chain"),
