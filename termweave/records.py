@@ -162,6 +162,7 @@ class RewrittenQuery:
         corrected: Word as typed -> the word that is searched instead.
         parts: With synonyms, the parts of the query. Each is a list of alternatives, of which the best in a document counts. Signals of words
             search these, and the scores of the parts add up. Empty without synonyms.
+        ignored: Words whose synonyms are not searched, because the query has too many.
     """
 
     typed: str
@@ -169,6 +170,7 @@ class RewrittenQuery:
     operators: tuple[str, ...] = ()
     corrected: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[tuple[Encoding, ...], ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,11 @@ def _on_rewriting(query: Encoding, *, found: bool) -> Iterator[str]:
         return
     if words := query.rewritten.corrected:
         yield (
-            f"Searched for {clipped(query.text)!r} instead of {clipped(query.rewritten.typed)!r}: no document holds "
+            f"Searched for {clipped(query.text.strip())!r} instead of {clipped(query.rewritten.typed)!r}: no document holds "
             f"{few([repr(word) for word in words], 3)}."
         )
+    if words := query.rewritten.ignored:
+        yield f"The query has too many synonyms: those of {few([repr(word) for word in words], 3)} are not all searched."
     if query.rewritten.operators and not found:
         yield f"No document that the query finds keeps to {few(query.rewritten.operators, 3)}. Leave some of them out."
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from termweave.signals import DocumentLayout
 
+#: Phrases and exclusions of a query: each is a clause, and a server allows 1,024 or so.
+_MOST = 100
 #: A sign before it if any, and a phrase in straight or curly quotes; or an excluded word.
 _OPERATOR = re.compile(
     r'(?:(?<=\s)|^)(-?)["\u201c\u201d]([^"\u201c\u201d]*\w[^"\u201c\u201d]*)["\u201c\u201d](?=\s|[.,;:?!]|$)|(?:(?<=\s)|^)-(\w\S*)'
@@ -54,7 +56,7 @@ def parse(query: str) -> Operators:
     """Take a query apart.
 
     Raises:
-        UsageError: It only excludes.
+        UsageError: It only excludes, or has more than 100 phrases and exclusions.
 
     Example:
         >>> parse('"machine learning" books -java').text
@@ -73,6 +75,8 @@ def parse(query: str) -> Operators:
         text += phrase
         phrases.append(phrase)
     text += query[at:]
+    if len(typed) > _MOST:
+        raise UsageError(f"The query has {len(typed):,} phrases and exclusions.", f"Give at most {_MOST}, or use a filter.")
     if excluded and not text.strip():
         raise UsageError(f"The query {query!r} only excludes.", "Give it some words to search for.")
     return Operators(text, tuple(phrases), tuple(excluded), tuple(typed), tuple(quoted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.rewriting.configuration import Rewriting
     from termweave.search.rewriting.synonyms import Span
+
+
+#: Synonyms of a query: the model reads the query once for each.
+_MOST_SYNONYMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +102,12 @@ def _finished(
     """The encoded query with what was made of it."""
     text = query.read.text
     spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, query.read)]
-    parts = _parts(encoded, spans, generation, fields) if spans else ()
-    return replace(
-        encoded, rewritten=RewrittenQuery(query.typed, query.read.where(fields), query.read.typed, query.corrected, parts)
-    )
+    reached = list(accumulate(len(span.others) for span in spans))
+    searched = spans[: sum(count <= _MOST_SYNONYMS for count in reached)]
+    parts = _parts(encoded, searched, generation, fields) if searched else ()
+    ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
+    made = RewrittenQuery(query.typed, query.read.where(fields), query.read.typed, query.corrected, parts, ignored)
+    return replace(encoded, rewritten=made)
 
 
 def _parts(

@@ -104,10 +104,11 @@ def read(path: str) -> list[str]:
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise UsageError(f"The file of synonyms {path!r} cannot be read: {error.strerror or error}.", "Check its name.") from None
     except UnicodeDecodeError:
         raise UsageError(f"The file of synonyms {path!r} is not UTF-8.", "Save it as UTF-8.") from None
+    except (OSError, ValueError) as error:  # ValueError: its name holds a zero byte
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"The file of synonyms {path!r} cannot be read: {why}.", "Check its name.") from None
     try:
         rules = Synonyms.parse(lines).rules
     except UsageError as error:

@@ -12,6 +12,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.encoders import TextEncoder
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.search.rewriting import operators
@@ -183,6 +184,25 @@ def test_synonyms_find_documents_and_count_once(shop, tmp_path):
     assert "dis_max" in json.dumps(requests)
 
 
+@pytest.mark.engine
+def test_a_long_query_is_bounded_and_says_so(shop, tmp_path, monkeypatch):
+    """3,000 synonyms took 75 s, and 1,500 exclusions were an error of the server that blamed a filter."""
+    rules = synonyms(tmp_path, "tv, television, telly")
+    read = []
+    encode = TextEncoder.encode
+    monkeypatch.setattr(
+        TextEncoder, "encode", lambda self, texts, **given: (read.append(len(texts)), encode(self, texts, **given))[1]
+    )
+    answer = shop.answer("tv " * 60 + "large", mode="lexical", rewrite=rules, k=3)
+    assert max(read) == 100
+    assert {"tv", "set"} <= set(ids(answer.hits))
+    assert answer.remarks == ("The query has too many synonyms: those of 'tv' are not all searched.",)
+    assert shop.answer("tv " * 50 + "large", mode="lexical", rewrite=rules, k=3).remarks == ()
+    assert shop.search("large" + " -word" * 100, rewrite="operators")
+    with pytest.raises(UsageError, match="has 101 phrases and exclusions"):
+        shop.search("large" + " -word" * 101, rewrite="operators")
+
+
 def test_rules_of_synonyms():
     rules = Synonyms.parse(["a => b", "b => a", "new york, nyc", "york, yorkshire", r"a\,b, c", "x, y => y", "x => z"])
     assert rules.spans("a") == [Span(0, 1, keeps=False, others=("b",))]  # once: rules do not run in a circle
@@ -222,6 +242,7 @@ def test_what_cannot_be_read_is_said(tmp_path):
         (True, "rewrite is a text, not bool"),
         (f"synonyms@{tmp_path}/none.txt", "cannot be read: No such file"),
         (f"synonyms@{tmp_path}", "cannot be read"),
+        ("synonyms@a\0b", "cannot be read: embedded null byte"),
     ):
         with pytest.raises(UsageError, match=message):
             parse(value)
