@@ -82,7 +82,7 @@ def plan(learning: Learning) -> LearningPlan:
             "the models that come with termweave know one language each."
         )
     tried = tried_on(learning)
-    last = ("ltr",)
+    last: tuple[str, ...] = ("ltr",)
     if why_not := no_feature_ranker(len(split.parts[HELD_OUT])):
         notes.append(why_not)
         last = ()

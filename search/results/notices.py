@@ -69,7 +69,7 @@ def collect(
     if candidates.query.text.strip() and words and shown and not any(candidates.lists[name].scores for name in words):
         which = "No document that passes the filters" if asked.where else "No document"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
-    remarks += _on_rewriting(candidates.query, found=bool(found or searched.ranked))
+    remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))
     if operators := _OPERATORS.findall(candidates.query.text):
         remarks.append(
             f'Read as plain words: {few([each.strip() for each in operators], 3)}. With --rewrite operators (rewrite="operators") '
@@ -89,17 +89,18 @@ def collect(
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not searched.ranked))
 
 
-def _on_rewriting(query: Encoding, *, found: bool) -> Iterator[str]:
+def _on_rewriting(query: Encoding, like: Sequence[str], *, found: bool) -> Iterator[str]:
     """Remarks on how a query was rewritten: what was searched instead, and whether its phrases and exclusions leave nothing."""
     if query.rewritten is None:
         return
     if words := query.rewritten.corrected:
+        text = " ".join(words.values()) if like else query.text.strip()  # with `like` it holds texts of documents, too
         yield (
-            f"Searched for {clipped(query.text.strip())!r} instead of {clipped(query.rewritten.typed)!r}: no document holds "
+            f"Searched for {clipped(text)!r} instead of {clipped(query.rewritten.typed)!r}: no document holds "
             f"{few([repr(word) for word in words], 3)}."
         )
-    if words := query.rewritten.ignored:
-        yield f"The query has too many synonyms: those of {few([repr(word) for word in words], 3)} are not all searched."
+    if ignored := query.rewritten.ignored:
+        yield f"The query has too many synonyms: those of {few([repr(word) for word in ignored], 3)} are not all searched."
     if query.rewritten.operators and not found:
         yield f"No document that the query finds keeps to {few(query.rewritten.operators, 3)}. Leave some of them out."
 

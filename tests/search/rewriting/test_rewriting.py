@@ -135,6 +135,10 @@ def test_a_misspelt_word_is_corrected_and_said(shop):
     assert not quoted.hits  # what stands in quotes is searched as it was typed
     assert "'thraed memory'" in quoted.remarks[0]
     assert ids(shop.search('memry "red case"', rewrite="operators,spelling", k=1)) == ["red"]
+    beside = shop.answer("thraed", rewrite="spelling", like=["tv"])
+    assert beside.remarks[0].startswith("Searched for 'thread' instead of 'thraed'")  # not for the text of the document
+    excluding = shop.answer("thraed -tv", rewrite="operators,spelling")
+    assert excluding.remarks[0].startswith("Searched for 'thread' instead of 'thraed -tv'")
     run = shop.run({"a": "thraed", "b": "thread"}, rewrite="spelling")
     assert list(run.scores["a"]) == list(run.scores["b"])
 
