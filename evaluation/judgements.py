@@ -114,7 +114,7 @@ def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
             raise InputError(
                 f"The clicks that judge in {dataset.name} may be features of {reranker.name}: the log does not begin after the one that it "
                 "was trained with.",
-                "Name a later log with times (timestamp), or judgements that people made.",
+                "Name a later log with times (timestamp) or judgements that people made, or leave the ranker out: --rerank none.",
             )
 
 

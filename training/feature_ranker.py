@@ -21,6 +21,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.rerank import decision_trees
 from termweave.search import Index
+from termweave.search.ranking import features
 from termweave.search.ranking.feature_ranker import KIND, RATES, TREES
 from termweave.support import atomic_files
 from termweave.support.extras import install
@@ -106,6 +107,10 @@ def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRa
         "seed": settings.seed,
         "verbose": -1,
     }
+    if judged.behaviour:
+        # More clicks never lower a score. Without this, trees may learn that a document which nobody was shown is best, because
+        # documents that are found for one question alone lose all their clicks with that question's fold.
+        parameters["monotone_constraints"] = [int(name in features.OF_BEHAVIOUR) for name in judged.features]
     return lightgbm.train(parameters, data, num_boost_round=trees)
 
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -187,7 +188,7 @@ def gather(
 
     Raises:
         UsageError: A signal or a metadata entry is not in the index.
-        InputError: There are fewer than `FEWEST` questions.
+        InputError: There are fewer than `FEWEST` questions, or the log of clicks is about other documents.
     """
     qrels = dataset.qrels()
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels[query.id].values())]
@@ -222,6 +223,11 @@ def gather(
         tuple(query.text for query in queries),
         behaviour,
     )
+    if behaviour and not {document for _, document in behaviour.pairs}.intersection(chain.from_iterable(judged.documents)):
+        raise InputError(
+            f"The log {settings.clicks} showed none of the documents that the index finds for the questions.",
+            "Its object_id and hit ids must be the ids of the documents in the index.",
+        )
     return judged.with_rates(judged.folds(settings.seed))
 
 

@@ -20,6 +20,7 @@ from termweave.cli import run
 from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import ModelError, UsageError
 from termweave.indexer import BuildOptions, build
+from termweave.rerank import decision_trees
 from termweave.search import Index
 from termweave.search.ranking.feature_ranker import open_feature_ranker
 from termweave.training import feature_ranker, judged_candidates
@@ -238,6 +239,9 @@ def test_clicks_of_other_queries_teach_and_serve(index, folder, tmp_path, capsys
     assert {hit.id for hit in hits} <= best_by_votes(folder)
     (part,) = (part for part in hits[0].explanation["parts"] if part["name"].startswith("ltr@"))
     assert next(each for each in part["features"] if each["feature"] == "clicks")["value"] > 2
+    elsewhere = log_of(tmp_path / "elsewhere", {"else-1"}, ["else x"])
+    assert run([*command, "--out", str(tmp_path / "none"), "--set", f"clicks={elsewhere}"]) == 1
+    assert "showed none of the documents" in capsys.readouterr().err
     # A log may judge a ranker only if it begins after the one that the ranker knows.
     early = log_of(tmp_path / "early", best_by_votes(folder))
     late = log_of(tmp_path / "late", best_by_votes(folder), time="2025-03-04T00:00:00Z")
@@ -279,6 +283,12 @@ def test_clicks_of_a_question_do_not_reach_its_own_features(opensearch_engine, b
     column = judged.features.index("clicks")
     others = without.with_rates(folds).rows
     assert any((one[:, column] != other[:, column]).any() for one, other in zip(judged.rows, others, strict=True))
+    # Without its own fold a relevant document has the rate of one that nobody was shown. Trees must not learn that this is best.
+    alone = dataclasses.replace(judged, features=("clicks",), rows=tuple(rows[:, [column]] for rows in judged.rows))
+    trees = decision_trees.read(feature_ranker.fit(alone, settings, 20))
+    scores = trees.scores(np.array([[0.2], [0.9], [1.0], [1.1], [5.0]]))
+    assert (np.diff(scores) >= 0).all()
+    assert scores[0] < scores[-1]
 
 
 def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
