@@ -288,7 +288,7 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     assert found["p4"] == [4.0, 27.0, 0.0]  # it has no brand
     assert {hit.fields["text"].split()[1] for hit in opened.search('"warm light"', rewrite="operators", k=9)} == {"lamp"}
     answer = opened.answer("a wodoen chiar -1", rewrite="operators,spelling", k=3)
-    assert answer.remarks[0].startswith("Searched for 'a wooden chair ' instead of")
+    assert answer.remarks[0].startswith("Searched for 'a wooden chair' instead of")
     assert len(opened.search("lamp", collapse="brand", k=30)) == 15 + 3  # 15 without a brand
 
 
