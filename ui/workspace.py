@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OPEN = 8
 #: Seconds for which the list of names is kept.
 _NAMES_FOR = 5.0
+#: Seconds for which an open index keeps its profiles: another process may store or adopt one meanwhile.
+_PROFILES_FOR = 10.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
 #: Characters of a query; longer ones are not questions.
@@ -45,6 +47,7 @@ class Workspace:
     def __init__(self, engine: Engine, options: ServeOptions) -> None:
         self.engine, self.options = engine, options
         self._indices: OrderedDict[str, Index] = OrderedDict()
+        self._looked: dict[str, float] = {}
         self._lock = Lock()
         self._opening: dict[str, Lock] = {}
         self._names: tuple[float, tuple[str, ...]] = (float("-inf"), ())
@@ -59,10 +62,9 @@ class Workspace:
         from termweave.search.catalog.lineage import check_one  # noqa: PLC0415 - likewise
 
         check_one(name)
+        if (known := self._known(name)) is not None:
+            return known
         with self._lock:
-            if name in self._indices:
-                self._indices.move_to_end(name)
-                return self._indices[name]
             opening = self._opening.setdefault(name, Lock())
         with opening:  # models are loaded once, even if two pages ask at the same time
             with self._lock:
@@ -74,10 +76,29 @@ class Workspace:
                 with self._lock:
                     self._opening.pop(name, None)
             with self._lock:
-                self._indices[name] = index
+                self._indices[name], self._looked[name] = index, time.monotonic()
                 while len(self._indices) > _OPEN:
                     self._indices.popitem(last=False)
             return index
+
+    def _known(self, name: str) -> Index | None:
+        """The index, if it is open, with the profiles that it has now."""
+        from termweave.search.catalog import lineage  # noqa: PLC0415 - as in `index`
+
+        with self._lock:
+            index = self._indices.get(name)
+            if index is None:
+                return None
+            self._indices.move_to_end(name)
+            if time.monotonic() - self._looked.get(name, 0.0) < _PROFILES_FOR:
+                return index
+            self._looked[name] = time.monotonic()  # other threads go on with what is open
+        with suppress(TermweaveError):  # a search will say what is wrong
+            now, known = lineage.read(self.engine, index.generation), index.lineage
+            if (now.profile, now.profiles) != (known.profile, known.profiles):
+                self.forget(name)
+                return None
+        return index
 
     def warm(self) -> None:
         """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""

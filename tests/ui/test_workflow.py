@@ -18,6 +18,10 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import audit, generations
 from termweave.records import Query
 from termweave.search import Index
+from termweave.search.catalog.profiles import Profile
+from termweave.ui import workspace as workspace_module
+from termweave.ui.serve_options import ServeOptions
+from termweave.ui.workspace import Workspace
 from tests.ui.conftest import TEXTS, client_of
 from tests.ui.test_api import valid
 
@@ -186,3 +190,16 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert audit.read(opensearch_engine, name, 1)[0].act == "rollback"
     assert client.get(f"/generations?index={name}&promote=no-such-generation").status_code == 400
     assert client.get(f"/api/generations?index={name}").json()["generations"][1]["live"]
+
+
+def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engine, name, tmp_path, monkeypatch):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(signals=("lexical",)))
+    workspace = Workspace(opensearch_engine, ServeOptions())
+    opened = workspace.index(name)
+    Index.open(opensearch_engine, name).adopt(Profile("mine", {"lexical": 1.0}, "sum", None))
+    assert workspace.index(name) is opened  # for some seconds
+    monkeypatch.setattr(workspace_module, "_PROFILES_FOR", 0.0)
+    assert workspace.index(name).lineage.profile == "mine"
+    again = workspace.index(name)
+    assert workspace.index(name) is again
