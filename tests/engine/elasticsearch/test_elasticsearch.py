@@ -171,7 +171,7 @@ def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
     assert "all there, nothing twice" in termweave("verify", elastic_name, "--deep")
     assert "content of 5 read back" in termweave("verify", elastic_name, source, "--deep")
     assert "Elasticsearch has no query 'hybrid'" in termweave("search", elastic_name, "json", "--server-fusion", status=2)
-    assert "Elasticsearch has no search pipelines" in termweave("connect", elastic_name, status=2)
+    assert "has the licence 'basic'" in termweave("connect", elastic_name, status=2)
     hint = termweave("index", source, f"{elastic_name}-tf", "--signals", "learned", status=2)
     assert "Elasticsearch has no token filter 'delimited_term_freq'" in hint
 
