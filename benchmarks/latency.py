@@ -408,7 +408,7 @@ def encode_beforehand(index: Index, queries: Sequence[str]) -> dict[str, Encodin
     mock.patch.stopall()  # or the table of another index, with other statistics, would answer here
     known = dict(zip(queries, index.encode(queries), strict=True))
     mock.patch.object(
-        single_query, "encode", lambda _, wanted: [known[each] if isinstance(each, str) else each for each in wanted]
+        single_query, "encode", lambda _engine, _generation, wanted, _rewriting=None: [known[each] for each in wanted]
     ).start()
     return known
 

@@ -64,7 +64,7 @@ def main() -> None:
         name, passages = f"{latency.NAME}-quick-{os.getpid()}", latency.QUICK_PASSAGES
         chosen.documents, chosen.rounds, chosen.seconds = latency.QUICK_DOCUMENTS, 1, 0.3
     if generations.live(server, name) is None:
-        latency.build(server, name, chosen.documents, passages)
+        latency.build(server, name, chosen.documents, passages, latency.SIGNALS)
     try:
         measure(server, name, chosen.rounds, chosen.seconds)
     finally:
