@@ -10,14 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
-from termweave.search.retrieval.candidates import hits_of
+from termweave.search.retrieval.candidates import answers_to
 from termweave.signals.base import filtered
 from termweave.signals.layout import engine_id, stored_text
 
@@ -108,7 +105,7 @@ def _best(passages: Sequence[_Scored], count: int) -> list[_Scored]:
 
 def _scored(engine: Engine, opened: OpenGeneration, candidates: Candidates, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
     """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
-    lines: list[bytes] = []
+    searches: list[tuple[str, dict[str, Any]]] = []
     asked: list[tuple[Signal, Hit]] = []
     for signal in opened.signals(list(candidates.lists)):
         if (clause := candidates.clauses.get(signal.name)) is None:
@@ -121,16 +118,14 @@ def _scored(engine: Engine, opened: OpenGeneration, candidates: Candidates, hits
                 query = (inside or clause).query
             columns = ["passage", "passage_start", "passage_end"]
             body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
-            lines += [orjson.dumps(ALL_SHARDS), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
+            searches.append((signal.name, body))
             asked.append((signal, hit))
-    if not asked:
-        return defaultdict(list)
-    answers = engine.request("POST", f"/{opened.index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
+    answers = answers_to(engine, opened.index, searches)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     worth: dict[tuple[str, int], float] = defaultdict(float)
     counts = {name: each.counts for hit in hits for name, each in hit.signals.items() if each.counts is not None}
     for (signal, hit), answer in zip(asked, answers, strict=True):
-        for found in hits_of(answer, signal.name):
+        for found in answer["hits"]["hits"]:
             fields = found.get("fields", {})
             if not {"passage", "passage_start", "passage_end"} <= fields.keys():
                 continue  # a document that is short enough, or that another program wrote

@@ -134,15 +134,8 @@ def gather(
     Raises:
         SearchFailed: A search failed, or only some of the shards answered, so that the ranking would be wrong.
     """
-    import orjson  # noqa: PLC0415
-
-    lines: list[bytes] = []
-    header = orjson.dumps(ALL_SHARDS)
-    for requests in prepared:
-        for body in requests.bodies.values():
-            lines += [header, orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
-    names = [name for requests in prepared for name in requests.bodies]
-    remaining = iter(_answers(engine, f"/{target}/_msearch", lines, names) if lines else [])
+    searches = [each for requests in prepared for each in requests.bodies.items()]
+    remaining = iter(answers_to(engine, target, searches))
     seen: set[str] = set()
     gathered = []
     for requests in prepared:
@@ -151,19 +144,30 @@ def gather(
     return gathered, seen
 
 
-def _answers(engine: Engine, path: str, lines: list[bytes], names: list[str]) -> list[dict[str, Any]]:
-    """Send an `_msearch`, again if a shard was missing: a node that ended a moment ago is replaced by the copies on other nodes.
+def answers_to(engine: Engine, target: str, searches: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Send searches as one `_msearch`, again if a shard was missing: a node that ended a moment ago is replaced by the copies on other nodes.
 
     Args:
         engine: The server.
-        path: The path of the request.
-        lines: Header and body of each search.
-        names: The signal of each search.
+        target: Alias or concrete index.
+        searches: The signal and the body of each search.
+
+    Returns:
+        The answer to each search.
+
+    Raises:
+        SearchFailed: A search failed, or only some of the shards answered.
     """
+    import orjson  # noqa: PLC0415 - `--help` does not search
+
+    if not searches:
+        return []
+    header = orjson.dumps(ALL_SHARDS)
+    lines = b"".join(header + b"\n" + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n" for _, body in searches)
 
     def send() -> list[dict[str, Any]]:
-        answers: list[dict[str, Any]] = engine.request("POST", path, body=b"\n".join(lines) + b"\n", retry=False)["responses"]
-        for name, answer in zip(names, answers, strict=True):
+        answers: list[dict[str, Any]] = engine.request("POST", f"/{target}/_msearch", body=lines, retry=False)["responses"]
+        for (name, _), answer in zip(searches, answers, strict=True):
             hits_of(answer, name)
         return answers
 
