@@ -94,6 +94,20 @@ def register(tmp_path):
 
 
 @pytest.fixture
+def termweave(capsys):
+    """Run a verb in this process; returns what it printed, or its errors where `status`, the expected one, is not 0."""
+    from termweave.cli import run
+
+    def call(*arguments, status=0):
+        ended = run([str(each) for each in arguments])
+        printed = capsys.readouterr()
+        assert ended == status, printed.err
+        return printed.out if status == 0 else printed.err
+
+    return call
+
+
+@pytest.fixture
 def name(opensearch_engine):
     """An index name of one's own; whatever was made under it is removed afterwards."""
     prefix = f"test-{uuid.uuid4().hex[:10]}"

@@ -16,7 +16,7 @@ from termweave.evaluation.book import snapshots
 from termweave.evaluation.book.store import BookGrade, JudgementBook
 from termweave.search import Index
 from tests.browser.test_served_pages import Address, address  # noqa: F401 - the fixture
-from tests.ui.conftest import attacked  # noqa: F401 - the fixture
+from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.engine
 AXE = "axe-core@4.10.3"
@@ -27,14 +27,8 @@ PAGES = (
     "/search?q=run+a+function&judge=ann&curl=1",
     "/search?q=x&mode=nothing",
     "/sliders?q=run+a+function",
-    "/judge",
     "/judge?judge=ann",
-    "/book",
-    "/evaluate",
-    "/tune",
-    "/learn",
-    "/snapshots",
-    "/generations",
+    *WORKBENCH,
     "/login",
     "/nothing",
 )

@@ -10,21 +10,15 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
 from termweave.evaluation.book.store import JudgementBook
 from tests.browser.test_served_pages import Address, address  # noqa: F401 - the fixture
-from tests.ui.conftest import attacked  # noqa: F401 - the fixture
+from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.engine
 PAGES = (
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense&facet=kind",
     "/search?q=run+a+function&judge=tab&k=3",
     "/sliders?q=run+a+function",
-    "/judge",
     "/judge?judge=tab",
-    "/book",
-    "/evaluate",
-    "/tune",
-    "/learn",
-    "/snapshots",
-    "/generations",
+    *WORKBENCH,
     "/login",
 )
 #: Everything that a mouse could use. Radio buttons and the summary of a details element are reached as they are.

@@ -18,6 +18,8 @@ from termweave.ui.model_server import model_application
 from termweave.ui.serve_options import ServeOptions
 
 URL = "http://127.0.0.1:8321"
+#: The pages besides those that search.
+WORKBENCH = ("/judge", "/book", "/evaluate", "/tune", "/learn", "/snapshots", "/generations")
 #: Texts that would run, break out of an attribute or end an element if a page did not escape them.
 ATTACKS = (
     "<script>document.title='taken'</script>",

@@ -14,7 +14,7 @@ from termweave.search.render.html import Picture
 from termweave.search.results.hits import flat
 from termweave.ui import searching
 from termweave.ui.pages import search_page
-from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of
+from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, client_of
 
 pytestmark = pytest.mark.engine
 #: Elements and attributes that no page of termweave has; an attack that is not escaped adds some.
@@ -192,17 +192,7 @@ def test_the_request_of_a_list_runs_in_a_shell(client, attacked):
 
 
 def test_every_page_lets_choose_another_index(client, opensearch_engine, attacked):
-    for path in (
-        "/search?q=json",
-        "/sliders?q=json",
-        "/judge",
-        "/book",
-        "/evaluate",
-        "/tune",
-        "/learn",
-        "/snapshots",
-        "/generations",
-    ):
+    for path in ("/search?q=json", "/sliders?q=json", *WORKBENCH):
         page = client.get(path).text
         address = f"{path.partition('?')[0]}?index={attacked}"
         link = f'{address}&amp;q=json" aria-current="true"' if "q=" in path else f'{address}" aria-current="true"'
@@ -216,18 +206,7 @@ def test_every_page_lets_choose_another_index(client, opensearch_engine, attacke
 def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch_engine):
     client = client_of(opensearch_engine)
     client.app._app.state.workspace._names = (float("inf"), ())  # as an empty server: other tests have indices on this one
-    for path in (
-        "/search",
-        "/search?q=x",
-        "/sliders",
-        "/judge",
-        "/book",
-        "/evaluate",
-        "/tune",
-        "/learn",
-        "/snapshots",
-        "/generations",
-    ):
+    for path in ("/search", "/search?q=x", "/sliders", *WORKBENCH):
         answer = client.get(path)
         assert answer.status_code == 200, path
         assert "termweave index ./docs docs" in answer.text

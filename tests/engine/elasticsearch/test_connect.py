@@ -14,7 +14,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from termweave.cli import run
 from termweave.engine import connect
 from termweave.search import Index
 from termweave.settings import load
@@ -156,19 +155,6 @@ def written(mode, score):
     if mode == "weights":
         return score
     return 1 + score if score >= 0 else 1 / (1 - score)
-
-
-@pytest.fixture
-def termweave(monkeypatch, capsys):
-    """Run a verb; `status` is the expected one."""
-
-    def call(*arguments, status=0):
-        ended = run([str(each) for each in arguments])
-        printed = capsys.readouterr()
-        assert ended == status, printed.err
-        return printed.out if status == 0 else printed.err
-
-    return call
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node
 from termweave.settings import load
@@ -48,17 +47,10 @@ def ml_engine():
 
 
 @pytest.fixture
-def termweave(ml_engine, monkeypatch, capsys):
-    """Run a verb on that server: returns what it printed; `status` is the expected one."""
+def termweave(ml_engine, monkeypatch, termweave):
+    """Run a verb on that server."""
     monkeypatch.setenv("OPENSEARCH_URL", ml_engine.url)
-
-    def call(*arguments, status=0):
-        ended = run([str(each) for each in arguments])
-        printed = capsys.readouterr()
-        assert ended == status, printed.err
-        return printed.out if status == 0 else printed.err
-
-    return call
+    return termweave
 
 
 @pytest.fixture
