@@ -10,7 +10,6 @@ from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import generations
 from termweave.learning.candidates import PARTS, Part
-from termweave.search import Index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from termweave.evaluation import Experiment, Row
     from termweave.learning.candidates import TrainedCandidate
     from termweave.learning.choice import Confirmation
+    from termweave.search import Index
 
 #: Documents of each list that are shown of a question that moved.
 _SHOWN = 5
@@ -112,19 +112,16 @@ def moved(experiment: Experiment, row: Row, dataset: Dataset) -> tuple[Moved, ..
     )
 
 
-def cost(server: Engine, name: str, generation: str, models: Mapping[str, Any], questions: Sequence[str]) -> SearchCost:
-    """Time searches as users make them, and look up the size of a generation.
+def cost(index: Index, questions: Sequence[str]) -> SearchCost:
+    """Time searches as users make them, and look up the size of the generation.
 
     Args:
-        server: The server.
-        name: The index.
-        generation: The generation.
-        models: Models in place of those that the generation names.
+        index: The open index.
         questions: Texts.
     """
-    index = Index.open(server, generation, **models)
     timed = latency.measure(index, [systems.default_system(index)], questions[:_TIMED])
-    return SearchCost(next((each.median for each in timed.values()), 0.0), bytes_of(server, name, generation))
+    size = bytes_of(index.engine, index.lineage.name, index.generation)
+    return SearchCost(next((each.median for each in timed.values()), 0.0), size)
 
 
 def bytes_of(server: Engine, name: str, generation: str) -> int:

@@ -28,7 +28,7 @@ from termweave.search import Index
 from termweave.support import atomic_files, file_locks, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from termweave.corpora import Dataset
     from termweave.engine import Engine
@@ -115,7 +115,7 @@ def tried_on(learning: Learning) -> list[Candidate]:
 
 def _begun_with(learned: Path) -> Path:
     """The model that a learned one began with; the shipped one where it is not on this host any more."""
-    begun = Path(str(_options(learned).get("start", "")))
+    begun = Path(_made_with(learned, "start"))
     return begun if (begun / HEADS).is_file() else model_lookup.resolve("shipped")
 
 
@@ -123,17 +123,16 @@ def _backbone(folder: Path | None) -> str:
     """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
     if folder is None:
         return ""
-    made_from = str(_options(folder).get("backbone", ""))
+    made_from = _made_with(folder, "backbone")
     named = next(
         (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
     )
     return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
 
 
-def _options(folder: Path) -> Mapping[str, Any]:
-    """The settings that a model was trained with."""
-    options: Mapping[str, Any] = read_folder(folder, check=False).manifest.training.get("options", {})
-    return options
+def _made_with(folder: Path, setting: str) -> str:
+    """A setting that a model was trained with; "" where it was not trained, or has no such setting."""
+    return str(read_folder(folder, check=False).manifest.training.get("options", {}).get(setting, ""))
 
 
 def _refuse(name: str) -> None:
@@ -247,8 +246,8 @@ def _improved(trial: _Trial) -> Learned:
     asked = [query.text for query in test.queries()]
     learning.reports.progress(0, None, "Timing searches")
     costs = {
-        "before": report.cost(server, name, learning.live.index, learning.task.models or {}, asked),
-        "after": report.cost(server, name, generation, {}, asked),
+        "before": report.cost(Index.open(server, learning.live.index, **(learning.task.models or {})), asked),
+        "after": report.cost(Index.open(server, generation), asked),
     }
     learning.reports.progress(0, None, "Measuring what was forgotten")
     folders = {output: model.folder for output, model in learning.encoder.models.items()}

@@ -15,11 +15,8 @@ from termweave.cli.options.shared_options import check_rerankers, check_together
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.cli.common.output import Output
     from termweave.corpora import Dataset
-    from termweave.engine import Engine
     from termweave.evaluation import Experiment, System
     from termweave.search import Index
     from termweave.settings import Settings
@@ -140,9 +137,8 @@ def command(
             experiment = index_comparison.evaluate_against(
                 index, name, other, against, opened, rows, progress=bar, required=parsed
             )
-    if against is not None:
-        costs = _costs(server, [(name, models_to_open(models, settings)), (against, {})], list(experiment.texts.values()))
-        experiment = replace(experiment, notes=(*costs, *experiment.notes))
+            costs = [_cost(shown, each, list(experiment.texts.values())) for shown, each in ((name, index), (against, other))]
+            experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
         if timed:
             experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
@@ -165,17 +161,13 @@ def command(
     return 0 if all(verdict.met for verdict in verdicts) else GateNotMet.exit_status
 
 
-def _costs(server: Engine, compared: Sequence[tuple[str, Mapping[str, Any]]], questions: list[str]) -> list[str]:
-    """What a default search of each index costs, as sentences."""
+def _cost(name: str, index: Index, questions: list[str]) -> str:
+    """What a default search of an index costs, as a sentence."""
     from termweave.learning.report import cost
-    from termweave.search import Index
     from termweave.support.messages import sized
 
-    costs = [(name, cost(server, name, Index.pinned(server, name).generation, models, questions)) for name, models in compared]
-    return [
-        f"A search of {name} takes {each.milliseconds:.1f} ms (median), and the index {sized(each.bytes)} on disk."
-        for name, each in costs
-    ]
+    found = cost(index, questions)
+    return f"A search of {name} takes {found.milliseconds:.1f} ms (median), and the index {sized(found.bytes)} on disk."
 
 
 def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:
