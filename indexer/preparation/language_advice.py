@@ -20,10 +20,11 @@ from termweave.support.extras import install_model
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
+    from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.indexer.options import BuildOptions
 
 #: Number of documents checked, from the beginning of the source, so that a plan need not read all of it.
@@ -71,13 +72,13 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     if not encoder.models:
         analyzer = options.analyzer or analyzer_of(texts)
         return LanguageAdvice(analyzer, signals, encoder, notes=_chosen(analyzer, options))
+    coverage = encoder.familiarity(texts)
     instead, notes = {}, []
-    missing = _missing(texts, options)
-    if not missing and _takes_chinese(texts, options):
+    if registered(CHINESE) and _takes_chinese(texts, coverage.values(), options):
         instead = dict.fromkeys(encoder.models.keys() - {"dense_query"}, CHINESE)
         encoder = encoders.load(CHINESE, CHINESE, dense_query=options.dense_query).only(encoder.models.keys())
+        coverage = encoder.familiarity(texts)
         notes.append(f"The text is Chinese: term weights and vectors are those of the model {CHINESE!r} (--model names another).")
-    coverage = encoder.familiarity(texts)
     analyzer = options.analyzer or next(iter(coverage.values())).analyzer
     needed = {signal_class(name).needs for name in signals}
     foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
@@ -89,37 +90,41 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     kept = tuple(name for name in signals if signal_class(name).needs not in dropped)
     warnings = []
     for model, outputs in _by_model(encoder, coverage.keys() & needed).items():
-        known = coverage[outputs[0]]
-        if known.verdict == "mixed":
-            warnings.append(f"The model {model!r} knows the language of {source.name} only in part: {known.reason}.")
-        elif known.verdict == "foreign":
-            words = instead.get("weights") if "weights" in outputs else None
-            effect = _effect([output for output in outputs if output in dropped], words)
-            warnings.append(f"The model {model!r} does not know the language of {source.name} ({known.reason}): {effect}.")
-        elif known.doubtful:
-            warnings.append(
-                f"Whether the model {model!r} knows the language of {source.name} cannot be told from {counted(known.words, 'word')}. "
-                "If the text is not English, name its analyzer with --analyzer and leave the model out: --signals lexical."
-            )
+        words = instead.get("weights") if "weights" in outputs else None
+        effect = _effect([output for output in outputs if output in dropped], words)
+        if warning := _warning(model, source.name, coverage[outputs[0]], effect):
+            warnings.append(warning)
     if foreign:
-        warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer).{missing}"
+        warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
+        if not registered(CHINESE) and _takes_chinese(texts, coverage.values(), options):
+            warnings[-1] += f" The model {CHINESE!r} knows it: {install_model(CHINESE, PACKAGES[CHINESE])}"
         if instead:
-            encoder = encoders.load(weights=instead["weights"], dense=options.dense, dense_query=options.dense_query)
+            encoder = encoders.load(
+                weights=instead["weights"], dense=instead.get("dense", options.dense), dense_query=options.dense_query
+            )
     encoder = encoder.only({signal_class(name).needs for name in kept})  # no model runs for nothing
     notes += () if foreign else _chosen(analyzer, options)
     return LanguageAdvice(analyzer, kept, encoder, tuple(warnings), instead, tuple(notes))
 
 
-def _takes_chinese(texts: Sequence[str], options: BuildOptions) -> bool:
-    """Whether the model for Chinese is the one to take: the text is Chinese, and no model was named."""
-    return options.weights is None and options.dense is None and is_chinese(texts)
+def _takes_chinese(texts: Sequence[str], coverage: Iterable[Familiarity], options: BuildOptions) -> bool:
+    """Whether the model for Chinese is the one to take: no model was named, and the text is Chinese."""
+    named = options.weights is not None or options.dense is not None
+    return not named and any(each.script == "CJK" for each in coverage) and is_chinese(texts)
 
 
-def _missing(texts: Sequence[str], options: BuildOptions) -> str:
-    """How the model for Chinese gets here, if it is the one to take and is not installed."""
-    if registered(CHINESE) or not _takes_chinese(texts, options):
-        return ""
-    return f" The model {CHINESE!r} knows it: {install_model(CHINESE, PACKAGES[CHINESE])}"
+def _warning(model: str, corpus: str, known: Familiarity, effect: str) -> str:
+    """What a user should know of a model that may not know the language of a corpus; "" where it does."""
+    if known.verdict == "mixed":
+        return f"The model {model!r} knows the language of {corpus} only in part: {known.reason}."
+    if known.verdict == "foreign":
+        return f"The model {model!r} does not know the language of {corpus} ({known.reason}): {effect}."
+    if known.doubtful:
+        return (
+            f"Whether the model {model!r} knows the language of {corpus} cannot be told from {counted(known.words, 'word')}. "
+            "If the text is not English, name its analyzer with --analyzer and leave the model out: --signals lexical."
+        )
+    return ""
 
 
 def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:
