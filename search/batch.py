@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -17,7 +18,7 @@ from termweave.search.rewriting.configuration import parse
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
 
     from termweave.search.index import Index
@@ -30,14 +31,28 @@ if TYPE_CHECKING:
 QUERIES = 16
 
 
+@dataclass
+class BatchReport:
+    """What happened to single queries of a batch.
+
+    Attributes:
+        dropped: Names of signals, once for each query of which the signal left out terms because of the server's clause limit.
+        cut_short: The rerankers whose time budget ended early, once for each query.
+        refused: Why a query was not searched, by the query's id: it finds nothing.
+    """
+
+    dropped: list[str] = field(default_factory=list)
+    cut_short: list[CutShort] = field(default_factory=list)
+    refused: dict[str, UsageError] = field(default_factory=dict)
+
+
 def ranked(
     index: Index,
     queries: Sequence[Query],
     mode: Mode,
     reranking: Reranking | None,
     options: RunOptions,
-    dropped: Callable[[str], None] = lambda _: None,
-    cut_short: Callable[[CutShort], None] = lambda _: None,
+    report: BatchReport,
 ) -> Iterator[tuple[Query, list[Place]]]:
     """Rank the documents for each of many queries.
 
@@ -49,8 +64,7 @@ def ranked(
         mode: Signals and their weights.
         reranking: The rerankers; None: no reranking.
         options: How many documents, candidates and workers, and the filters. At most twice as many blocks as workers are in memory.
-        dropped: Called with the name of a signal that left out terms of a query because of the server's clause limit.
-        cut_short: Called for each query and reranker whose time budget ended early.
+        report: What happened to single queries is added to it.
 
     Yields:
         Each query with its places, best first, in the order of `queries`.
@@ -68,11 +82,14 @@ def ranked(
             needs=reranking.needs if reranking else (),
             rewrite=rewriting,
         )
-        for candidates in answered:
-            for signal, clause in candidates.clauses.items():
-                if clause.dropped:
-                    dropped(signal)
-        return [(query, order(each, mode, reranking, options.k, cut_short)) for query, each in zip(part, answered, strict=True)]
+        for query, candidates in zip(part, answered, strict=True):
+            report.dropped += [signal for signal, clause in candidates.clauses.items() if clause.dropped]
+            if candidates.query.rewritten and (refusal := candidates.query.rewritten.refusal):
+                report.refused[query.id] = refusal
+        return [
+            (query, order(each, mode, reranking, options.k, report.cut_short.append))
+            for query, each in zip(part, answered, strict=True)
+        ]
 
     pool = ThreadPoolExecutor(options.workers, thread_name_prefix="termweave-search")
     waiting: deque[Future[list[tuple[Query, list[Place]]]]] = deque()
@@ -96,7 +113,7 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
         options: How they are ranked.
 
     Returns:
-        A run, best first. A query that finds nothing has an empty ranking.
+        A run, best first. A query that finds nothing, or that only excludes, has an empty ranking.
 
     Raises:
         UsageError: As `Index.answer`.
@@ -111,6 +128,6 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
     pinned.name = pinned.generation
     mode, reranking = pinned.choose(options.mode, options.rerank, options.rerank_budget)
     records = [Query(query, text) for query, text in queries.items()]
-    rankings = ranked(pinned, records, mode, reranking, options)
+    rankings = ranked(pinned, records, mode, reranking, options, BatchReport())
     scores = {query.id: {place.id: place.score for place in places} for query, places in rankings}
     return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)

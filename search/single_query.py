@@ -146,6 +146,8 @@ def prepare(
     words = None
     if query.strip() or not like:
         (words,) = encode(engine, generation, [readable(query)], rewriting)
+        if words.rewritten and words.rewritten.refusal:
+            raise words.rewritten.refusal
         where = [*where, *(words.rewritten.where if words.rewritten else ())]
     if like:
         liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout, words)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.errors import UsageError
+
 #: Judgements: query id -> document id -> grade (0 = judged and not relevant).
 Qrels = dict[str, dict[str, int]]
 #: Name of the metadata entry that holds the expansion of a document.
@@ -163,6 +165,8 @@ class RewrittenQuery:
         parts: With synonyms, the parts of the query. Each is a list of alternatives, of which the best in a document counts. Signals of words
             search these, and the scores of the parts add up. Empty without synonyms.
         ignored: Words whose synonyms are not searched, because the query has too many.
+        refusal: Why the query cannot be searched: it only excludes. Its text is empty then. A search of one query raises this error; among
+            many queries this one finds nothing.
     """
 
     typed: str
@@ -171,6 +175,7 @@ class RewrittenQuery:
     corrected: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[tuple[Encoding, ...], ...] = ()
     ignored: tuple[str, ...] = ()
+    refusal: UsageError | None = None
 
 
 @dataclass(frozen=True, slots=True)

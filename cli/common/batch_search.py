@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.records import Query
+    from termweave.search.batch import BatchReport
     from termweave.search.options import RunOptions
-    from termweave.search.ranking.rerankers import CutShort
+
+#: Queries that were not searched and are named.
+_REFUSED = 3
 
 
 def answer_all(
@@ -49,31 +53,18 @@ def answer_all(
     chosen, reranking = index.choose(options.mode, options.rerank, options.rerank_budget)
     title = systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()
-    shortened: list[str] = []
-    cut_short: list[CutShort] = []
+    report = batch.BatchReport()
     rewritten: set[str] = set()
     empty = 0
     with _target(run_file, title, len(queries), out) as add, out.progress("Queries") as bar:
-        ranked = batch.ranked(index, queries, chosen, reranking, options, shortened.append, cut_short.append)
+        ranked = batch.ranked(index, queries, chosen, reranking, options, report)
         for number, (query, places) in enumerate(ranked, 1):
             rewritten |= runs.percent_encoded((query.id, *(place.id for place in places)))
             empty += not places
             add(query.id, {place.id: place.score for place in places})
             bar(number, len(queries))
     seconds = time.monotonic() - began
-    counts = {signal: shortened.count(signal) for signal in sorted(set(shortened))}
-    for signal, count in counts.items():
-        has = "has" if count == 1 else "have"
-        out.warn(
-            f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
-            "contribute least."
-        )
-    if cut_short:
-        share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
-        out.warn(
-            f"The time budget ended early {len(cut_short):,} times: {share:.0%} of those documents were scored; the others follow in the "
-            "order that they had before."
-        )
+    counts = _warn(report, out)
     if empty:
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
     for remark in notices.on_filters(server, index.generation, index.layout, options.where, empty=bool(empty)):
@@ -85,6 +76,30 @@ def answer_all(
     summary = json.BatchSummary(run_file, title, index.generation, len(queries), seconds, counts, empty)
     line = f"{wording.queries(len(queries))} in {run_file} ({seconds:.1f} s, {len(queries) / seconds:.0f}/s)"
     out.emit(json.batch(summary), line)
+
+
+def _warn(report: BatchReport, out: Output) -> dict[str, int]:
+    """Warn of queries that were shortened, reranked in part, or not searched; return signal -> number of queries that it shortened."""
+    from termweave.evaluation.report import wording
+
+    counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
+    for signal, count in counts.items():
+        has = "has" if count == 1 else "have"
+        out.warn(
+            f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
+            "contribute least."
+        )
+    if cut_short := report.cut_short:
+        share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
+        out.warn(
+            f"The time budget ended early {len(cut_short):,} times: {share:.0%} of those documents were scored; the others follow in the "
+            "order that they had before."
+        )
+    for query_id, refusal in islice(report.refused.items(), _REFUSED):
+        out.warn(f"Query {query_id!r} was not searched. {refusal.message} {refusal.hint}")
+    if (more := len(report.refused) - _REFUSED) > 0:
+        out.warn(f"{wording.queries(more, 'more')} {'was' if more == 1 else 'were'} not searched.")
+    return counts
 
 
 def _queries(spec: str) -> list[Query]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
+from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ class Operators:
         excluded: What must not occur.
         typed: The phrases and exclusions as typed.
         quoted: Where phrases stand in `text`: start and end. Their spelling and their words stay as they were typed.
+        refusal: Why the query cannot be searched.
     """
 
     text: str
@@ -42,6 +44,7 @@ class Operators:
     excluded: tuple[str, ...] = ()
     typed: tuple[str, ...] = ()
     quoted: tuple[tuple[int, int], ...] = ()
+    refusal: UsageError | None = None
 
     def where(self, fields: Sequence[str]) -> tuple[dict[str, Any], ...]:
         """The clauses that every hit must pass."""
@@ -53,10 +56,7 @@ class Operators:
 
 
 def parse(query: str) -> Operators:
-    """Take a query apart.
-
-    Raises:
-        UsageError: It only excludes, or has more than 100 phrases and exclusions.
+    """Take a query apart. One that only excludes, or has more than 100 phrases and exclusions, is refused: it has no text to search.
 
     Example:
         >>> parse('"machine learning" books -java').text
@@ -76,9 +76,12 @@ def parse(query: str) -> Operators:
         phrases.append(phrase)
     text += query[at:]
     if len(typed) > _MOST:
-        raise UsageError(f"The query has {len(typed):,} phrases and exclusions.", f"Give at most {_MOST}, or use a filter.")
+        message = f"The query {clipped(query)!r} has {len(typed):,} phrases and exclusions."
+        return Operators("", refusal=UsageError(message, f"Give at most {_MOST}, or use a filter."))
     if excluded and not text.strip():
-        raise UsageError(f"The query {query!r} only excludes.", "Give it some words to search for.")
+        return Operators(
+            "", refusal=UsageError(f"The query {clipped(query)!r} only excludes.", "Give it some words to search for.")
+        )
     return Operators(text, tuple(phrases), tuple(excluded), tuple(typed), tuple(quoted))
 
 

@@ -50,7 +50,7 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
         rewriting: What is done.
 
     Raises:
-        UsageError: A query only excludes, or the index has no field in which words can be looked up.
+        UsageError: The index has no field in which words can be looked up.
     """
     fields = word_fields(generation.layout)
     if not fields and (rewriting.operators or rewriting.spelling):
@@ -106,7 +106,8 @@ def _finished(
     searched = spans[: sum(count <= _MOST_SYNONYMS for count in reached)]
     parts = _parts(encoded, searched, generation, fields) if searched else ()
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
-    made = RewrittenQuery(query.typed, query.read.where(fields), query.read.typed, query.corrected, parts, ignored)
+    read = query.read
+    made = RewrittenQuery(query.typed, read.where(fields), read.typed, query.corrected, parts, ignored, read.refusal)
     return replace(encoded, rewritten=made)
 
 

@@ -12,8 +12,10 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.cli import run as main
 from termweave.encoders import TextEncoder
 from termweave.errors import UsageError
+from termweave.evaluation import runs
 from termweave.indexer import BuildOptions, build
 from termweave.search.rewriting import operators
 from termweave.search.rewriting.configuration import NOTHING, Rewriting, parse
@@ -121,6 +123,38 @@ def test_operators_reach_pins_explanations_counts_and_runs(shop):
         shop.search("-screen", rewrite="operators")
     liked = shop.answer("-large", like=["radio"], rewrite="none")
     assert liked.hits
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("mode", MODES)
+def test_a_query_that_only_excludes_does_not_end_a_run(shop, mode):
+    many = " ".join(f"-word{number}" for number in range(101))
+    run = shop.run({"a": "-screen", "b": "large -screen", "c": f"large {many}"}, rewrite="operators", mode=mode)
+    assert (run.scores["a"], run.scores["c"]) == ({}, {})
+    assert list(run.scores["b"]) == ids(shop.search("large -screen", rewrite="operators", mode=mode, k=100))
+
+
+@pytest.mark.engine
+def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    texts = {"q1": "-screen", "q2": "large", "q3": "-tv", "q4": "-red", "q5": "-tv -red"}
+    (judged / "queries.jsonl").write_text("".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in texts.items()))
+    (judged / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{name}\tradio\t1\n" for name in texts))
+    (judged / "corpus.jsonl").write_text('{"_id": "radio", "text": "A radio"}\n')
+    url = ["--url", shop.engine.url]
+    search = ["search", "rewritten-shop", "--queries", str(judged), "--run", str(tmp_path / "out.trec"), "--rewrite", "operators"]
+    assert main([*search, *url]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Query 'q1' was not searched. The query '-screen' only excludes. Give it some words to search for." in said
+    assert "Query 'q5'" not in said
+    assert "1 more query was not searched." in said
+    assert "4 queries found nothing and have no line in the run." in said
+    assert set(runs.read(tmp_path / "out.trec").scores) == {"q2"}
+    assert main(["profiles", "rewritten-shop", "--save", "typed", "--rewrite", "operators", *url]) == 0
+    assert main(["evaluate", "rewritten-shop", f"{judged}:test", "--mode", "typed", *url]) == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "The query '-screen' only excludes. It finds nothing. So do 3 queries like it." in told
 
 
 @pytest.mark.engine
