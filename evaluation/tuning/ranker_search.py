@@ -105,16 +105,18 @@ class RankedQueries:
         judgements: The judgements of each query.
         relevant_from: Lowest grade that counts as relevant for MRR.
         measure: "nDCG@10" or "MRR@10".
+        rules: Rules that run last, whatever is tried before them.
     """
 
     candidates: Sequence[Candidates]
     judgements: Sequence[Mapping[str, int]]
     relevant_from: int
     measure: str
+    rules: Sequence[Reranker] = ()
 
     def values(self, mode: Mode, stages: Sequence[Reranker]) -> NDArray[np.float64]:
         """The measure of every query ``(queries,)``, ranked as a search ranks."""
-        reranking = Reranking(tuple(stages)) if stages else None
+        reranking = Reranking((*stages, *self.rules)) if stages or self.rules else None
         ids = [str(number) for number in range(len(self.candidates))]
         places = [order(each, mode, reranking, 10) for each in self.candidates]
         run = Run("trial", {key: {place.id: place.score for place in each} for key, each in zip(ids, places, strict=True)})

@@ -115,6 +115,9 @@ def tune(
 ) -> TuningReport:
     """Fit a profile on one half of the queries and measure it on the other half.
 
+    The profile keeps the rules and the rewriting of the profile in use, or else of the one that it replaces. Rewriting is in place
+    throughout. Fusion and rNN are fitted without the rules, and all figures are measured with them, those of the default, too.
+
     Args:
         index: The index to tune.
         dataset: Queries, and judgements of documents in the index.
@@ -129,7 +132,7 @@ def tune(
 
     Raises:
         InputError: There are too few judged queries, or none of the judged documents is in the index.
-        UsageError: The index has nothing to fuse and no vectors to rerank with.
+        UsageError: The index has nothing to fuse and no vectors to rerank with, or the rules leave no place for another reranker.
     """
     arguments.check(index=index, dataset=dataset)
     _check(index)
@@ -141,44 +144,47 @@ def tune(
     recorded = None if ranker is None else recorded_logits(ranker)
     ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
     current = find(index.lineage, None)
+    former = current or find(index.lineage, name)
+    rules = former.rule_stages if former else ()
+    if former:
+        _check_chain(former, ("dense" in index.signals and features is None) + (ranker is not None or features is not None))
     judgements.check_clicks(
         [*([features] if features else []), *(current.rerank.stages if current and current.rerank else [])], dataset
     )
-    for each in (features, current.rerank if current else None, ranker):
+    for each in (features, former.rerank if former else None, ranker):
         needs += each.needs if each else ()
-    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs)
+    rewriting = former.rewriting if former else None
+    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting)
     candidates = list(
         fetcher.candidates([query.text for query in queries], lambda done, total: progress("searching", done, total))
     )
     half = len(queries) // 2
     grades = [qrels[query.id] for query in queries]
-    fitted_half, held_out_half = (
-        TrialRanker(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
+    search = ParameterSearch(
+        TrialRanker(candidates[:half], grades[:half], dataset.relevant_from, measure), index.signals, progress
     )
-    search = ParameterSearch(fitted_half, index.signals, progress)
     if features is None:
         mode, reranking = search.choice(search.descend())
     else:
         mode, reranking = open_feature_ranker(features.model, features.hash).mode, None
-    ranked = [
-        RankedQueries(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
-    ]
+    fitted_half, held_out_half = (
+        RankedQueries(candidates[part], grades[part], dataset.relevant_from, measure, rules)
+        for part in (slice(half), slice(half, None))
+    )
     first = [] if reranking is None else [reranking]
     chosen: CrossEncoderReranker | FeatureReranker | None = features
     if ranker and recorded:
-        chosen = choose(ranked[0], mode, first, ranker, recorded, progress)
+        chosen = choose(fitted_half, mode, first, ranker, recorded, progress)
     unused = too_short(ranker.budget, recorded) if ranker and recorded else []
-    if isinstance(chosen, CrossEncoderReranker):
-        tuned = ranked[1].values(mode, [*first, replace(chosen, budget=None)])
-    else:
-        tuned = ranked[1].values(mode, [chosen]) if chosen else held_out_half.values(mode, reranking)
+    last = replace(chosen, budget=None) if isinstance(chosen, CrossEncoderReranker) else chosen
+    tuned = held_out_half.values(mode, [*first, *([last] if last else [])])
     untuned = _untuned(held_out_half, index.signals)
     if ranker is not None:
         hybrid, alone = modes.parse("hybrid", index.signals), Reranking((replace(ranker, budget=None),))
-        untuned[systems.default_search(index.signals, alone).name] = ranked[1].values(hybrid, alone.stages)
+        untuned[systems.default_search(index.signals, alone).name] = held_out_half.values(hybrid, alone.stages)
     default = untuned["default"]
     others = {system: values for system, values in untuned.items() if system != "default"}
-    in_force = {"in force": _in_force(current, held_out_half, ranked[1])} if current else {}
+    in_force = {"in force": _in_force(current, held_out_half)} if current else {}
     figures = {system: float(values.mean()) for system, values in {**untuned, **in_force, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
     source = f"{dataset.name}:{dataset.split}"
@@ -202,6 +208,8 @@ def tune(
             None if reranking is None else asdict(reranking),
             fitted,
             stored_feature_ranker(features) if features else stored_ranker(cast("CrossEncoderReranker | None", chosen), recorded),
+            former.rules if former else None,
+            former.rewrite if former else None,
         ),
         in_force=current.name if current else "",
         figures=figures,
@@ -209,15 +217,39 @@ def tune(
         low=low,
         high=high,
         p=randomisation_test(tuned, default),
-        notes=(*notes, *fetcher.notes(), *unused, *_remarks(others, default, tuned)),
+        notes=(*notes, *fetcher.notes(), *_kept(former), *unused, *_remarks(others, default, tuned)),
     )
 
 
-def _in_force(profile: Profile, trials: TrialRanker, queries: RankedQueries) -> NDArray[np.float64]:
+def _in_force(profile: Profile, queries: RankedQueries) -> NDArray[np.float64]:
     """The measure of every query with the profile that searches use now; a ranker gets all the time that it takes."""
-    if profile.ranker is None or profile.rerank is None:
-        return trials.values(profile.mode, profile.neighbours)
-    return queries.values(profile.mode, profile.rerank.within(inf).stages)
+    reranking = replace(profile, rules=None).rerank  # the queries have the rules
+    return queries.values(profile.mode, reranking.within(inf).stages if reranking else ())
+
+
+def _check_chain(profile: Profile, others: int) -> None:
+    """Refuse rules that leave no place for the rerankers that tuning may choose.
+
+    Raises:
+        UsageError: There are too many.
+    """
+    count = len(profile.rules or ())
+    if count + others > rerankers.MOST_STAGES:
+        raise UsageError(
+            f"The profile {profile.name!r} has {counted(count, 'rule')}, and tuning puts up to {others} before {'it' if count == 1 else 'them'}: "
+            f"a chain has at most {rerankers.MOST_STAGES} rerankers.",
+            "Tune without --rerank, or use a profile with fewer rules ('termweave profiles NAME --save').",
+        )
+
+
+def _kept(former: Profile | None) -> Iterator[str]:
+    """Say what the new profile keeps of the former one."""
+    rules = ", ".join(former.rules or ()) if former else ""
+    kept = [*([f"rules ({rules})"] if rules else []), *([f"rewriting ({former.rewriting})"] if former and former.rewrite else [])]
+    if former and kept:
+        yield f"Kept from the profile {former.name!r}: {' and '.join(kept)}. All figures are with {'them' if rules else 'it'}" + (
+            "; fusion and rNN were fitted without the rules." if rules else "."
+        )
 
 
 def _check(index: Index) -> None:
@@ -252,17 +284,17 @@ def shuffled_queries(index: Index, dataset: Dataset, seed: int, purpose: str) ->
     return queries, judgements.absent_from_index(index, dataset.name, qrels)
 
 
-def _untuned(ranker: TrialRanker, signals: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Measure what needs no tuning: each signal alone, the default, and the default reranked.
 
     Returns:
         System -> the measure of every query.
     """
-    values = {signal: ranker.values(modes.parse(signal, signals), None) for signal in signals}
+    values = {signal: queries.values(modes.parse(signal, signals), ()) for signal in signals}
     hybrid = modes.parse("hybrid", signals)
-    values["default"] = ranker.values(hybrid, None)
+    values["default"] = queries.values(hybrid, ())
     if "dense" in signals:
-        values[systems.default_search(signals, rerankers.choose("rnn")).name] = ranker.values(hybrid, ReciprocalNeighbours())
+        values[systems.default_search(signals, rerankers.choose("rnn")).name] = queries.values(hybrid, [ReciprocalNeighbours()])
     return values
 
 

@@ -73,9 +73,13 @@ class Profile:
     @property
     def rerank(self) -> Reranking | None:
         """The rerankers; None without reranking."""
-        rules = [rerankers.rule(name) for name in self.rules or ()]
-        stages = tuple(stage for stage in (self.neighbours, self._ranker, *rules) if stage is not None)
+        stages = tuple(stage for stage in (self.neighbours, self._ranker, *self.rule_stages) if stage is not None)
         return Reranking(stages) if stages else None
+
+    @property
+    def rule_stages(self) -> tuple[Reranker, ...]:
+        """The rules as rerankers."""
+        return tuple(rerankers.rule(name) for name in self.rules or ())
 
     @property
     def _ranker(self) -> Reranker | None:

@@ -231,6 +231,57 @@ def test_the_default_to_beat_is_what_search_does_without_a_profile(untouched, fo
     assert figures["dense"] == pytest.approx(mean(mode="dense"))
 
 
+@pytest.mark.engine
+def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(opensearch_engine, folder, name, capsys, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    dataset = corpora.open_dataset(folder)
+    synonyms = folder / "synonyms.txt"
+    synonyms.write_text("file => directory\nstring => buffer\n")
+    save = [
+        "profiles",
+        name,
+        "--save",
+        "shop",
+        "--mode",
+        "hybrid",
+        "--rerank",
+        "diverse@0.6",
+        "--rewrite",
+        f"synonyms@{synonyms}",
+    ]
+    assert run([*save, "--use", "shop"]) == 0
+    index = tw.connect(opensearch_engine.url).index(name)
+    report = tuning.tune(index, dataset)
+    assert report.profile.rules == ["diverse@0.6"]
+    assert report.profile.rewriting.synonyms == ("file => directory", "string => buffer")
+    (note,) = [each for each in report.notes if each.startswith("Kept from the profile")]
+    assert note == (
+        "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms). All figures are with them; "
+        "fusion and rNN were fitted without the rules."
+    )
+    queries = dataset.queries()
+    random.Random(0).shuffle(queries)
+    held_out = queries[len(queries) // 2 :]
+
+    def mean(**options):
+        found = {each.id: {hit.id: hit.score for hit in index.search(each.text, **options)} for each in held_out}
+        return per_query(Run("s", found), dataset.qrels(), list(found), relevant_from=dataset.relevant_from)["nDCG@10"].mean()
+
+    assert report.figures["in force"] == pytest.approx(mean())
+    assert report.figures["default"] == pytest.approx(report.figures["in force"])
+    assert report.figures["default"] != pytest.approx(mean(rerank="none"))
+    assert report.figures["default"] != pytest.approx(mean(rewrite="none"))
+    index.adopt(report.profile)
+    assert report.figures["tuned"] == pytest.approx(mean())
+
+    # Where no profile is in use, the profile of that name hands its rules on; four of them leave no place for rNN.
+    assert run([*save[:6], "--rerank", "diverse@0.1>diverse@0.2>diverse@0.3>diverse@0.4", "--use", "hybrid"]) == 0
+    capsys.readouterr()
+    assert run(["tune", name, str(folder), "--profile", "shop", "--dry-run"]) == 2
+    said = "The profile 'shop' has 4 rules, and tuning puts up to 1 before them: a chain has at most 4 rerankers."
+    assert said in capsys.readouterr().err
+
+
 def judged_candidates(generator, count, relevant):
     """Candidates of several queries, and what `relevant` says is relevant among them."""
     found = [drawn(generator)[0] for _ in range(count)]
