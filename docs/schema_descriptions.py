@@ -66,7 +66,7 @@ DESCRIPTIONS = {
     "Job.error": "Why it failed.",
     "Profiles.in_force": "Name of the profile that searches use; empty: none.",
     "Profile.rules": "Rules that run last, as --rerank takes them.",
-    "Profile.rewrite": "How queries are rewritten: operators, spelling, and the rules of synonyms.",
+    "Profile.rewrite": "How queries are rewritten: operators, spelling, the rules of synonyms, and pins as rows of query, document, action.",
     "Profile.ranker": "Model, hash, candidates, weight and budget (ms) of the ranker.",
     "Profile.fitted": "Data set, measure, number of queries and held-out figures.",
     "Tune.fitted": "Queries of the half that was fitted.",

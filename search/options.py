@@ -198,8 +198,8 @@ class RankingOptions:
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
         rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first. None: the profile's, else no limit;
             infinity: no limit.
-        rewrite: What is done with a query before it is searched: "operators", "spelling", "synonyms@FILE", several with commas, or "none"
-            (`termweave.search.rewriting`). None: what the profile says, else nothing.
+        rewrite: What is done with a query before it is searched: "operators", "spelling", "synonyms@FILE", "pins@FILE", several with
+            commas, or "none" (`termweave.search.rewriting`). None: what the profile says, else nothing.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
         where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
             (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL as a dict or as JSON. One filter alone needs no list.
@@ -241,7 +241,8 @@ class RankingOptions:
         str | Rewriting | None,
         Setting(
             'Read the query as it was typed: operators ("a phrase" must occur, -word must not), spelling (a word that no document holds is '
-            "replaced by the nearest that one does), synonyms@FILE (Solr's format), or several: operators,spelling. none: nothing.",
+            "replaced by the nearest that one does), synonyms@FILE (Solr's format), pins@FILE (a table of query, document, pin or hide: what comes "
+            "first and what never appears), or several: operators,spelling. none: nothing.",
             "HOW",
             "what the profile says, else nothing",
             convert=_rewriting,

@@ -178,15 +178,16 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
         mode, prepared = server_fusion.answer_mode(), replace(prepared, retrieval=replace(prepared.retrieval, server_fusion=mode))
     floor = asked.min_score if isinstance(asked.min_score, MinimumScore) else MinimumScore()
     floor.check(mode.weights)
-    generation, where = prepared.generation, prepared.retrieval.where
-    pinned = [each for each in dict.fromkeys(asked.pin) if filters.passes(prepared.engine, generation.index, each, where)]
+    generation = prepared.generation
+    prepared = replace(prepared, retrieval=replace(prepared.retrieval, pin=asked.pin))
     seen: set[str] = set()
     collapsing = _Collapse(prepared, asked.collapse) if asked.collapse else None
     for depth in paging.depths(asked.candidates):
         candidates = prepared.candidates(depth)
+        pinned = () if asked.sort else candidates.pinned  # sorted documents have an order of their own
         cut_short: list[CutShort] = []
         limit = None if asked.sort or asked.collapse or pinned or asked.min_score is not None else asked.last + len(seen)
-        ranked = order(candidates, mode, reranking, limit, cut_short.append)
+        ranked = order(replace(candidates, pinned=()), mode, reranking, limit, cut_short.append)
         places = ranked if asked.min_score is None else [place for place in ranked if floor.keeps(place)]
         if pinned:
             places = with_pinned(places, pinned)

@@ -159,12 +159,13 @@ class RewrittenQuery:
 
     Attributes:
         typed: The query as it was typed.
-        where: Clauses of the query DSL that every hit must pass: phrases and exclusions.
+        where: Clauses of the query DSL that every hit must pass: phrases, exclusions and hidden documents.
         operators: The phrases and exclusions as typed: ``"machine learning"``, ``-java``.
         corrected: Word as typed -> the word that is searched instead.
         parts: With synonyms, the parts of the query. Each is a list of alternatives, of which the best in a document counts. Signals of words
             search these, and the scores of the parts add up. Empty without synonyms.
         ignored: Words whose synonyms are not searched, because the query has too many.
+        pinned: Ids of documents that come first, of those that pass the filters.
         refusal: Why the query cannot be searched: it only excludes. Its text is empty then. A search of one query raises this error; among
             many queries this one finds nothing.
     """
@@ -175,6 +176,7 @@ class RewrittenQuery:
     corrected: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[tuple[Encoding, ...], ...] = ()
     ignored: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
     refusal: UsageError | None = None
 
 

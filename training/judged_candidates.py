@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.corpora.behaviour.document_rates import normalised, rates
+from termweave.corpora.behaviour.document_rates import rates
 from termweave.engine.index_source.ubi import PREFIX, UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query
@@ -20,6 +20,7 @@ from termweave.records import Run
 from termweave.search.ranking import features
 from termweave.search.ranking.order import order
 from termweave.search.ranking.rerankers import METADATA, Reranking, RerankResult
+from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

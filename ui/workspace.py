@@ -168,7 +168,7 @@ class Workspace:
             )
 
     def check_rewriting(self, text: str | None) -> None:
-        """Refuse a file of synonyms: a request must not make this process read a file.
+        """Refuse a file of synonyms or pins: a request must not make this process read a file.
 
         Raises:
             UsageError: It names one.

@@ -38,7 +38,7 @@ def command(
     Examples:
       termweave profiles docs
       termweave profiles docs --use tuned
-      termweave profiles docs --save shop --rerank 'rnn>boost@votes:0.2' --rewrite operators,spelling,synonyms@shop.txt --use shop
+      termweave profiles docs --save shop --rerank 'rnn>boost@votes:0.2' --rewrite spelling,synonyms@shop.txt,pins@pins.csv --use shop
       termweave profiles docs --use hybrid
       termweave profiles docs --drop tuned
     """

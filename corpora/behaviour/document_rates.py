@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.corpora.behaviour.click_model import DEEPEST
+from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -46,8 +47,3 @@ def rates(behaviour: Behaviour, without: Collection[str] = ()) -> dict[str, tupl
         )
         columns.append((actual + _PRIOR) / (expected + _PRIOR))
     return {name: (float(columns[0][at]), float(columns[1][at])) for name, at in numbers.items()}
-
-
-def normalised(query: str) -> str:
-    """A query in lower case with single blanks: what counts as the same query."""
-    return " ".join(query.split()).casefold()

@@ -116,7 +116,7 @@ def tune(
     """Fit a profile on one half of the queries and measure it on the other half.
 
     The profile keeps the rules and the rewriting of the profile in use, or else of the one that it replaces. Rewriting is in place
-    throughout. Fusion and rNN are fitted without the rules, and all figures are measured with them, those of the default, too.
+    throughout. Fusion and rNN are fitted without rules and pins, and all figures are measured with them, those of the default, too.
 
     Args:
         index: The index to tune.
@@ -247,9 +247,9 @@ def _kept(former: Profile | None) -> Iterator[str]:
     rules = ", ".join(former.rules or ()) if former else ""
     kept = [*([f"rules ({rules})"] if rules else []), *([f"rewriting ({former.rewriting})"] if former and former.rewrite else [])]
     if former and kept:
-        yield f"Kept from the profile {former.name!r}: {' and '.join(kept)}. All figures are with {'them' if rules else 'it'}" + (
-            "; fusion and rNN were fitted without the rules." if rules else "."
-        )
+        behind = rules or (former.rewriting and former.rewriting.pins)
+        fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
+        yield f"Kept from the profile {former.name!r}: {' and '.join(kept)}. All figures are with {'them' if rules else 'it'}.{fitted}"
 
 
 def _check(index: Index) -> None:

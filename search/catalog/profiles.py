@@ -6,13 +6,15 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.errors import EngineError, UsageError
 from termweave.search.ranking import feature_ranker, rerankers
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
-from termweave.search.rewriting.configuration import NOTHING, Rewriting
+from termweave.search.rewriting.configuration import Rewriting
 from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
@@ -57,13 +59,9 @@ class Profile:
         """How queries are rewritten.
 
         Raises:
-            UsageError: The stored synonyms cannot be read.
+            UsageError: The stored synonyms or pins cannot be read.
         """
-        if self.rewrite is None:
-            return None
-        stored = Rewriting(**{**self.rewrite, "synonyms": tuple(self.rewrite.get("synonyms", ()))})
-        assert stored.rules is not None
-        return stored
+        return None if self.rewrite is None else Rewriting.stored(self.rewrite)
 
     @property
     def mode(self) -> Mode:
@@ -97,7 +95,11 @@ class Profile:
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
         # What a profile does not have is left out, so that older versions read it.
-        return {name: value for name, value in asdict(self).items() if name != "name" and (value is not None or name not in _NEW)}
+        stored = {
+            name: value for name, value in asdict(self).items() if name != "name" and (value is not None or name not in _NEW)
+        }
+        meta: dict[str, Any] = orjson.loads(orjson.dumps(stored))  # as it is read back, with lists in place of tuples
+        return meta
 
 
 def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> Profile:
@@ -126,7 +128,7 @@ def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | Non
     rules = [stage.name for stage in added]
     for rule in rules:
         rerankers.rule(rule)
-    stored = base.rewrite if rewriting is None else asdict(rewriting) if rewriting != NOTHING else None
+    stored = base.rewrite if rewriting is None else {key: value for key, value in asdict(rewriting).items() if value} or None
     return replace(base, name=name, fitted={}, rules=[*(base.rules or ()), *rules] or None, rewrite=stored)
 
 
@@ -150,7 +152,7 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
         if profile.weights.keys() <= lineage.signals.keys() and (
             profile.rerank or not (profile.reranking or profile.ranker or profile.rules)
         ):
-            assert profile.rewriting or not profile.rewrite  # its synonyms can be read
+            assert profile.rewriting or not profile.rewrite  # its synonyms and pins can be read
             return profile
     except (AttributeError, KeyError, TypeError, UsageError):
         pass

@@ -70,7 +70,7 @@ def order(
     """Rank the candidates of one query.
 
     A single signal keeps its own scores. The scores of several signals are fused into [0, 1]. Each reranker then changes the
-    scores of its best candidates (`termweave.search.ranking.rerankers`); the other documents stay below those.
+    scores of its best candidates (`termweave.search.ranking.rerankers`); the other documents stay below those. Pinned documents come first.
 
     Args:
         candidates: The lists of the signals.
@@ -79,6 +79,15 @@ def order(
         limit: How many documents to return; None: all. All candidates are ranked in either case.
         report: Called for each reranker whose time budget ended before it had scored its candidates.
     """
+    if not candidates.pinned:
+        return _unpinned(candidates, mode, reranking, limit, report)
+    return with_pinned(_unpinned(candidates, mode, reranking, None, report), candidates.pinned)[:limit]
+
+
+def _unpinned(
+    candidates: Candidates, mode: Mode, reranking: Reranking | None, limit: int | None, report: Callable[[CutShort], None]
+) -> list[Place]:
+    """`order` without pins."""
     lists = {name: candidates.lists[name] for name in mode.weights}
     if mode.single and reranking is None:
         ((name, ranked),) = lists.items()

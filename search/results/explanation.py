@@ -226,7 +226,7 @@ _RERANKERS: Mapping[str, Callable[[Mapping[str, Any], int], str]] = {
     "features": _features,
     "worth": _worth,
     "of": _repeated,
-    "pinned": lambda part, _: f"put first by the request, in place {part['pinned']}",
+    "pinned": lambda part, _: f"pinned in place {part['pinned']}",
     "scored": lambda *_: "not scored: it has no text, or the time budget ended",
 }
 

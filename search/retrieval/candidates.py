@@ -75,6 +75,7 @@ class Candidates:
         texts: Document id -> title and text (of the passage that ranks best), if texts were requested.
         metadata: Document id -> typed entry -> its values, of the entries that were requested.
         beside: The lists of signals that a reranker reads and the mode does not have.
+        pinned: Ids of documents that come first.
     """
 
     query: Encoding
@@ -87,6 +88,7 @@ class Candidates:
     texts: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     beside: Mapping[str, Ranked] = field(default_factory=dict)
+    pinned: Sequence[str] = ()
 
     def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
         """The passage that a hit shows: the one of the signal with the largest share, among the signals that returned the document."""

@@ -41,6 +41,7 @@ class Retrieval:
         where: Filters of the query DSL; all must match.
         needs: What a reranker needs of the candidates.
         server_fusion: The mode that the server fuses itself; None: the client fuses.
+        pin: Ids of documents that come first, before those that a query's own pins name.
     """
 
     signals: Sequence[str]
@@ -49,6 +50,7 @@ class Retrieval:
     where: Sequence[Mapping[str, Any]] = ()
     needs: Collection[Need] = ()
     server_fusion: Mode | None = None
+    pin: Sequence[str] = ()
 
     @property
     def searched(self) -> list[str]:
@@ -93,8 +95,18 @@ def retrieve(
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in gathered):
+            gathered = [
+                _pinned(engine, generation.index, query, what, each) for query, each in zip(queries, gathered, strict=True)
+            ]
             return [_divided(replace(each, index=generation.index), what) for each in gathered]
         reach = paging.further(reach)  # the nearest passages belong to too few documents: search deeper
+
+
+def _pinned(engine: Engine, index: str, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
+    """Add the documents that come first: those that the index holds and that pass the filters."""
+    of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
+    pinned = filters.documents_passing(engine, index, [*what.pin, *of_query], [*what.where, *where])
+    return replace(candidates, pinned=pinned) if pinned else candidates
 
 
 def _divided(candidates: Candidates, what: Retrieval) -> Candidates:

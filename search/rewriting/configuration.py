@@ -1,34 +1,69 @@
-"""What `--rewrite` names: ``operators``, ``spelling`` and ``synonyms@FILE``, separated by commas."""
+"""What `--rewrite` names: ``operators``, ``spelling``, ``synonyms@FILE`` and ``pins@FILE``, separated by commas."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.search.rewriting.synonyms import Synonyms, read
+from termweave.search.rewriting import pins, synonyms
+from termweave.search.rewriting.synonyms import Synonyms
 from termweave.support.messages import counted
 
-_FORM = "Write operators, spelling or synonyms@FILE, separated by commas, or none."
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.search.rewriting.pins import QueryPins
+
+_FORM = "Write operators, spelling, synonyms@FILE or pins@FILE, separated by commas, or none."
+_FILES = ("synonyms@", "pins@")
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """How a query is rewritten before it is searched.
+    """What is done with a query before it is searched.
 
     Attributes:
         operators: Whether ``"a phrase"`` and ``-word`` are filters.
         spelling: Whether a word that no document holds is replaced by the nearest word that one does.
         synonyms: Rules in Solr's format (`termweave.search.rewriting.synonyms`).
+        pins: Rows of query, document and "pin" or "hide" (`termweave.search.rewriting.pins`).
     """
 
     operators: bool = False
     spelling: bool = False
     synonyms: tuple[str, ...] = ()
+    pins: tuple[pins.Row, ...] = ()
+
+    @classmethod
+    def stored(cls, parameters: Mapping[str, Any]) -> Rewriting:
+        """The rewriting that a profile stores.
+
+        Raises:
+            UsageError: Its synonyms or pins cannot be read.
+        """
+        lists = {"synonyms": tuple(parameters.get("synonyms", ())), "pins": tuple(map(tuple, parameters.get("pins", ())))}
+        rewriting = cls(**{**parameters, **lists})
+        rewriting.check()
+        return rewriting
+
+    def check(self) -> None:
+        """Read synonyms and pins, so that a mistake in them is said before anything is searched.
+
+        Raises:
+            UsageError: One of them cannot be read.
+        """
+        _ = self.rules, self.of_queries
 
     def __str__(self) -> str:
-        count = len(self.synonyms)
-        named = [("operators", self.operators), ("spelling", self.spelling), (counted(count, "rule") + " of synonyms", count)]
+        rules, pinned = len(self.synonyms), len(self.of_queries)
+        named = [
+            ("operators", self.operators),
+            ("spelling", self.spelling),
+            (counted(rules, "rule") + " of synonyms", rules),
+            ("pins of " + counted(pinned, "query", "queries"), pinned),
+        ]
         return ", ".join(name for name, done in named if done) or "none"
 
     @cached_property
@@ -40,6 +75,15 @@ class Rewriting:
         """
         return Synonyms.parse(self.synonyms)
 
+    @cached_property
+    def of_queries(self) -> Mapping[str, QueryPins]:
+        """Query, normalised -> its pins.
+
+        Raises:
+            UsageError: A row cannot be read.
+        """
+        return pins.parse(self.pins)
+
 
 #: What `none` stands for.
 NOTHING = Rewriting()
@@ -49,11 +93,11 @@ def parse(value: object) -> Rewriting | None:
     """Read what `--rewrite` names; None stays None, which stands for what the profile says.
 
     Raises:
-        UsageError: It names something else, or the file of synonyms cannot be read.
+        UsageError: It names something else, or a file cannot be read.
 
     Example:
         >>> parse("operators, spelling")
-        Rewriting(operators=True, spelling=True, synonyms=())
+        Rewriting(operators=True, spelling=True, synonyms=(), pins=())
     """
     if value is None or isinstance(value, Rewriting):
         return value
@@ -62,11 +106,16 @@ def parse(value: object) -> Rewriting | None:
     names = [each.strip() for each in value.split(",")]
     if names == ["none"]:
         return NOTHING
-    unknown = [each for each in names if each not in {"operators", "spelling"} and not each.startswith("synonyms@")]
-    files = [each.removeprefix("synonyms@") for each in names if each.startswith("synonyms@")]
+    unknown = [each for each in names if each not in {"operators", "spelling"} and not each.startswith(_FILES)]
+    files = {kind: [each.removeprefix(kind) for each in names if each.startswith(kind)] for kind in _FILES}
     if unknown or len(set(names)) < len(names):
         what = f"A query cannot be rewritten by {unknown[0]!r}." if unknown else f"{value!r} names something twice."
         raise UsageError(what, _FORM)
-    rewriting = Rewriting("operators" in names, "spelling" in names, tuple(line for each in files for line in read(each)))
-    assert rewriting.rules is not None  # each rule is read now, so that a mistake is said before anything is searched
+    rewriting = Rewriting(
+        "operators" in names,
+        "spelling" in names,
+        tuple(line for each in files["synonyms@"] for line in synonyms.read(each)),
+        tuple(row for each in files["pins@"] for row in pins.read(each)),
+    )
+    rewriting.check()
     return rewriting

@@ -1,4 +1,7 @@
-"""Rewrite queries and encode them: operators first, then spelling, then synonyms. What stands in quotes stays as it was typed."""
+"""Rewrite queries and encode them: operators first, then spelling, then synonyms. What stands in quotes stays as it was typed.
+
+Pins go by the query as it was typed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
 from termweave.search.rewriting import operators, spelling
 from termweave.search.rewriting.operators import Operators, phrase_clause, word_fields
+from termweave.search.rewriting.pins import QueryPins
+from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +112,10 @@ def _finished(
     parts = _parts(encoded, searched, generation, fields) if searched else ()
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
     read = query.read
-    made = RewrittenQuery(query.typed, read.where(fields), read.typed, query.corrected, parts, ignored, read.refusal)
+    pins = rewriting.of_queries.get(normalised(query.typed), QueryPins())
+    where = (*read.where(fields), *([{"bool": {"must_not": {"terms": {"id": [*pins.hidden]}}}}] if pins.hidden else []))
+    first = () if read.refusal else pins.first
+    made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal)
     return replace(encoded, rewritten=made)
 
 

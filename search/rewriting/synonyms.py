@@ -102,13 +102,7 @@ def read(path: str) -> list[str]:
     Raises:
         UsageError: The file cannot be read, or holds no rule.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise UsageError(f"The file of synonyms {path!r} is not UTF-8.", "Save it as UTF-8.") from None
-    except (OSError, ValueError) as error:  # ValueError: its name holds a zero byte
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"The file of synonyms {path!r} cannot be read: {why}.", "Check its name.") from None
+    lines = read_text(path, "synonyms").splitlines()
     try:
         rules = Synonyms.parse(lines).rules
     except UsageError as error:
@@ -116,6 +110,21 @@ def read(path: str) -> list[str]:
     if not rules:
         raise UsageError(f"The file of synonyms {path!r} holds no rule.", _FORM)
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def read_text(path: str, what: str) -> str:
+    """The content of a file of synonyms or pins.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"The file of {what} {path!r} is not UTF-8.", "Save it as UTF-8.") from None
+    except (OSError, ValueError) as error:  # ValueError: its name holds a zero byte
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"The file of {what} {path!r} cannot be read: {why}.", "Check its name.") from None
 
 
 def _rule(line: str, number: int) -> Iterator[tuple[str, bool, tuple[str, ...]]]:

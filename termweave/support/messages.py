@@ -89,6 +89,11 @@ def paced(rate: float, thing: str) -> str:
     return f"{rate:.1f} {thing}s/s" if rate >= 1 else f"{1 / rate:.1f} s a {thing}"
 
 
+def normalised(query: str) -> str:
+    """A query in lower case with single blanks: what counts as the same query."""
+    return " ".join(query.split()).casefold()
+
+
 def clipped(text: str, most: int = 100) -> str:
     """A text cut to `most` characters, for a message.
 

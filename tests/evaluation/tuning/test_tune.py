@@ -256,8 +256,8 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(opensea
     assert report.profile.rewriting.synonyms == ("file => directory", "string => buffer")
     (note,) = [each for each in report.notes if each.startswith("Kept from the profile")]
     assert note == (
-        "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms). All figures are with them; "
-        "fusion and rNN were fitted without the rules."
+        "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms). All figures are with them. "
+        "Fusion and rNN were fitted without rules and pins."
     )
     queries = dataset.queries()
     random.Random(0).shuffle(queries)

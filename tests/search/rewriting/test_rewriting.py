@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,19 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run as main
 from termweave.encoders import TextEncoder
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.evaluation import runs
+from termweave.evaluation.experiment import runs_of
+from termweave.evaluation.systems import system_of
 from termweave.indexer import BuildOptions, build
+from termweave.records import Query
+from termweave.search.catalog import lineage, profiles
 from termweave.search.rewriting import operators
 from termweave.search.rewriting.configuration import NOTHING, Rewriting, parse
+from termweave.search.rewriting.pins import QueryPins
 from termweave.search.rewriting.spelling import distance
 from termweave.search.rewriting.synonyms import Span, Synonyms
+from tests.ui.conftest import client_of
 
 MODES = ("lexical", "weights", "dense", "hybrid")
 TEXTS = {
@@ -315,3 +322,123 @@ def test_the_benchmark_breaks_and_corrects_words(shop, opensearch_engine, tmp_pa
     assert cells[:2] == ["misspelt", "3"]
     assert (right, kept) == (1.0, 1.0)
     assert lost < back <= right
+
+
+def pins(tmp_path, *rows, header="query,document,action"):
+    path = tmp_path / "pins.csv"
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return f"pins@{path}"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("query,document,action", ["Red  Case,leather,pin", "red case,tv,PIN", "red case,red,hide", ",,"]),
+        ("\ufeffnote;Action;document;query", ["ask Ann;pin;leather;red case", "x;pin;tv; RED case ", "x;hide;red;red case"]),
+        ("sep=|\nquery|document|action", ['"red case"|leather|pin', "red case|tv|pin", "red case|tv|pin", "red case|red|hide"]),
+    ],
+    ids=["commas", "semicolons", "announced"],
+)
+def test_tables_of_pins_are_read(tmp_path, header, rows):
+    rewriting = parse(f"spelling,{pins(tmp_path, *rows, header=header)}")
+    (of_query,) = rewriting.of_queries.items()
+    assert of_query == ("red case", QueryPins(("leather", "tv"), ("red",)))
+    assert str(rewriting) == "spelling, pins of 1 query"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["red case,tv,top"], "Row 1 of the pins, 'red case, tv, top', does not name a query, a document and pin or hide."),
+        (["a,b,pin", "red case,,pin"], "Row 2 of the pins, 'red case, , pin', does not name"),
+        (["a,b,pin", "red case"], "Row 2 of the pins, 'red case, , ', does not name"),
+        (["a,b,pin", "A,b,hide"], "Row 2 of the pins hides what another row pins for 'A', or the other way round: b."),
+        ([f"a,{number},pin" for number in range(101)], "The pins name more than 100 documents for 'a'."),
+        ([f"{'a' * 999}{number},1,pin" for number in range(250)], "characters.\nAt most 200,000 are read"),
+        ([], "has no columns query, document, action, or no row below them."),
+        (['"x, y",b,pin', '"a, b",c,pin', 'a,"b,pin'], "cannot be read at line 4: unexpected end of data."),
+    ],
+)
+def test_tables_of_pins_that_say_something_else_are_refused(tmp_path, rows, said):
+    with pytest.raises(UsageError) as refused:
+        parse(pins(tmp_path, *rows))
+    assert said in f"{refused.value.message}\n{refused.value.hint}"
+    assert "pins.csv" in refused.value.message
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("given", [{"mode": mode} for mode in MODES] + [{"rerank": "rnn"}, {"min_score": 0.4}], ids=str)
+def test_pins_hold_in_every_mode_and_on_every_page(shop, tmp_path, given):
+    asked = {
+        **given,
+        "rewrite": pins(
+            tmp_path, "large screen,gone,pin", "large screen,case,pin", "large screen,radio,pin", "Large screen,tv,hide"
+        ),
+    }
+    plain = ids(shop.search("large screen", **given, where="NOT id=tv", k=20))
+    whole = shop.search("large  SCREEN", **asked, k=20, explain=True)
+    assert ids(whole) == ["case", "radio", *(each for each in plain if each not in {"case", "radio"})]
+    for place, hit in enumerate(whole[:2], 1):
+        assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
+        (pin,) = [part for part in hit.explanation["parts"] if part["name"] == "pin"]
+        assert pin["pinned"] == place
+    pages = [
+        each for start in range(0, 20, 2) for each in ids(shop.search("large screen", **asked, k=2, start=start, candidates=5))
+    ]
+    assert sorted(pages) == sorted(set(pages))
+    assert pages[:2] == ["case", "radio"]
+    assert "tv" not in pages
+    assert ids(shop.search("large screen for", **asked, k=20)) == ids(shop.search("large screen for", **given, k=20))
+    if "min_score" not in given:
+        run = shop.run({"a": "large screen", "b": "red case"}, **asked, k=20)
+        assert list(run.scores["a"]) == ids(whole)
+        assert run.scores["a"] == pytest.approx({hit.id: hit.score for hit in whole}, abs=1e-5)
+        explained = shop.explain("large screen", "radio", **asked)
+        assert (explained.rank, explained.score) == (2, pytest.approx(whole[1].score, abs=1e-5))
+        assert shop.explain("large screen", "tv", **asked).explanation["excluded"]
+        assert list(shop.run({"a": "large screen"}, **asked, k=1).scores["a"]) == ["case"]
+
+
+@pytest.mark.engine
+def test_pins_go_with_other_options(shop, tmp_path):
+    table = pins(tmp_path, "large screen,case,pin", "large screen,leather,pin", "large screen,tv,hide", "xyzzy,tv,pin")
+    assert ids(shop.search("large screen", rewrite=table, pin=["leather", "tv"], k=2)) == ["leather", "case"]
+    assert ids(shop.search("large screen", rewrite=table, where="words>4", k=20))[0] == "case"
+    assert "leather" not in ids(shop.search("large screen", rewrite=table, where="words>5", k=20))
+    assert ids(shop.search("large screen", rewrite=table, sort="words", k=20)) == ids(
+        shop.search("large screen", where="NOT id=tv", sort="words", k=20)
+    )
+    assert ids(shop.search("xyzzy", rewrite=table, mode="lexical")) == ["tv"]
+    assert shop.run({"a": "xyzzy"}, rewrite=table, mode="lexical").scores["a"] == {"tv": 2.0}
+    assert shop.answer("large screen", rewrite=table, totals=True).totals.passing == len(TEXTS) - 1
+
+
+@pytest.mark.engine
+def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
+    table = pins(tmp_path, "large screen,case,pin", "large screen,tv,hide")
+    url = ["--url", shop.engine.url]
+    save = ["profiles", "rewritten-shop", "--save", "pinned", "--mode", "hybrid", "--rewrite", table]
+    assert main([*save, *url]) == 0
+    assert "pins of 1 query" in " ".join(capsys.readouterr().out.split())
+    assert main([*save, "--json", *url]) == 0  # saved again it is the same, and no other one is kept
+    stored = json.loads(capsys.readouterr().out)["profiles"]
+    assert [each["name"] for each in stored if each["name"].startswith("pinned")] == ["pinned"]
+    Path(table.removeprefix("pins@")).unlink()
+    index = tw.connect(shop.engine.url).index("rewritten-shop")
+    wanted = ids(index.search("Large screen", mode="pinned"))
+    assert wanted[0] == "case"
+    assert "tv" not in wanted
+    assert main(["search", "rewritten-shop", "large screen", "--mode", "pinned", "--explain", "-k", "1", *url]) == 0
+    assert "pinned in place 1" in capsys.readouterr().out
+    evaluated = runs_of(index, [Query("q", "large screen")], [system_of("pinned", None, index)], lambda *_: None, 10)
+    assert list(evaluated[0]["pinned"].scores["q"]) == wanted
+    with client_of(shop.engine) as client:
+        answer = client.get("/api/search", params={"index": "rewritten-shop", "q": "large screen", "mode": "pinned"}).json()
+        assert [hit["id"] for hit in answer["hits"]] == wanted
+        refused = client.get("/api/search", params={"index": "rewritten-shop", "q": "large", "rewrite": "pins@/etc/passwd"})
+        assert "names a file" in refused.json()["error"]
+    made = lineage.read(shop.engine, index.generation)
+    for damage in ([["q", "d"]], [["q", "d", "drop"]], 3, [3]):
+        damaged = replace(made, profiles={"pinned": {**made.profiles["pinned"], "rewrite": {"pins": damage}}})
+        with pytest.raises(EngineError, match="is damaged"):
+            profiles.find(damaged, "pinned")

@@ -1,0 +1,101 @@
+"""Pins: for queries known by their text, the documents that come first and those that never appear.
+
+    query,document,action
+    robot in space,10681,pin
+    robot in space,862,pin
+    robot in space,2048,hide
+
+A table (CSV or TSV) has one row for each document. Pinned documents come in the order of the rows. Queries are compared without regard to case and
+to blanks.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from io import StringIO
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from termweave.corpora.formats import csv_dialect
+from termweave.errors import UsageError
+from termweave.search.rewriting.synonyms import MOST, read_text
+from termweave.support.messages import normalised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    #: Query, id of the document, action.
+    Row = tuple[str, str, str]
+
+_COLUMNS = ("query", "document", "action")
+_ACTIONS = ("pin", "hide")
+#: Documents of one query.
+_MOST_OF_QUERY = 100
+_FORM = "Write a table with the columns query, document and action (pin or hide), one document in a row."
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPins:
+    """What is said of one query.
+
+    Attributes:
+        first: Ids of the documents that come first, in this order.
+        hidden: Ids of the documents that never appear.
+    """
+
+    first: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+def parse(rows: Iterable[Row]) -> dict[str, QueryPins]:
+    """Read rows: text of a query, normalised -> its pins.
+
+    Raises:
+        UsageError: A row lacks something, contradicts another one, or there are too many.
+    """
+    actions: dict[str, dict[str, str]] = {}
+    size = 0
+    for number, row in enumerate(rows, 1):
+        query, document, action = (*row, "", "", "")[: len(_COLUMNS)]
+        if not query.strip() or not document or action not in _ACTIONS:
+            raise UsageError(
+                f"Row {number} of the pins, {', '.join(row)!r}, does not name a query, a document and pin or hide.", _FORM
+            )
+        documents = actions.setdefault(normalised(query), {})
+        if documents.setdefault(document, action) != action:
+            raise UsageError(
+                f"Row {number} of the pins hides what another row pins for {query!r}, or the other way round: {document}.", _FORM
+            )
+        if len(documents) > _MOST_OF_QUERY:
+            raise UsageError(f"The pins name more than {_MOST_OF_QUERY} documents for {query!r}.", "Leave some of them out.")
+        size += sum(map(len, row))
+    if size > MOST:
+        raise UsageError(f"The pins have {size:,} characters.", f"At most {MOST:,} are read: leave rows out.")
+    return {
+        query: QueryPins(*(tuple(name for name, action in documents.items() if action == wanted) for wanted in _ACTIONS))
+        for query, documents in actions.items()
+    }
+
+
+def read(path: str) -> tuple[Row, ...]:
+    """The rows of a table of pins.
+
+    Raises:
+        UsageError: The file cannot be read, or is not such a table.
+    """
+    text = read_text(path, "pins")
+    dialect = csv_dialect.find(text, whole=True)
+    names = [cell.strip().lower() for cell in dialect.first] if dialect else []
+    if dialect is None or not set(_COLUMNS) <= set(names):
+        raise UsageError(f"The file of pins {path!r} has no columns {', '.join(_COLUMNS)}, or no row below them.", _FORM)
+    reader = csv.DictReader(StringIO(text, newline=""), names, restval="", **dialect.options())  # type: ignore[call-overload]
+    try:
+        cells = [[(row[name] or "").strip() for name in _COLUMNS] for row in islice(reader, 1 + dialect.announced, None)]
+        rows = tuple((query, document, action.lower()) for query, document, action in cells if query or document or action)
+        parse(rows)
+    except csv.Error as error:
+        raise UsageError(f"{path} cannot be read at line {reader.reader.line_num}: {error}.", _FORM) from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint) from None
+    return rows
