@@ -220,8 +220,8 @@ class RankingOptions:
         Setting(
             "none, rnn (reciprocal nearest neighbours), rnn@dense (which mixes in the inner product, as the paper does, in place of the "
             "fused score), ranker@FOLDER or ranker@hf:OWNER/NAME (a cross-encoder; FOLDER or hf:OWNER/NAME for short), ltr@FOLDER (trees over "
-            "scores and metadata), boost@FIELD:SHARE, decay@FIELD:SHARE:30d (dates), diverse@SHARE, a reranker of an installed package, or a "
-            "chain: 'rnn>NAME', 'profile>boost@votes:0.2'.",
+            "scores and metadata), boost@FIELD:SHARE, decay@FIELD:SHARE:30d (dates), match@FIELD:SHARE (words), diverse@SHARE, a reranker of an installed "
+            "package, or a chain: 'rnn>NAME', 'profile>boost@votes:0.2'.",
             "NAME",
             "what the profile says, else none",
             convert=_rerank,

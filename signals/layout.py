@@ -188,6 +188,15 @@ class DocumentLayout:
             return Column(name, self.types.get(name, "keyword"))
         return Column(f"{typed_fields.FIELD}.{name}", self.types[name]) if name in self.types else None
 
+    def paths(self, name: str) -> tuple[str, ...]:
+        """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
+        if self.application is not None:
+            column = self.column(name)
+            return tuple(path for path, each in self.application.columns.items() if each == column)[:1]
+        if name in {*self.text_fields, *self.extra}:
+            return (name,)
+        return (f"metadata.{name}", f"metadata_long.{name}") if name in self.types else ()
+
     @property
     def sortable(self) -> list[str]:
         """The names of entries that can be compared, counted and sorted."""

@@ -1,4 +1,4 @@
-"""Rerankers that know what a shop or a newspaper wants, without learning: `boost`, `decay` and `diverse`.
+"""Rerankers that know what a shop or a newspaper wants, without learning: `boost`, `decay`, `match` and `diverse`.
 
     boost@votes:0.2            (1 - 0.2) * s + 0.2 * log(1 + votes) / log(1 + the most votes of a candidate)
     boost@votes:0.2:500        (1 - 0.2) * s + 0.2 * votes / (votes + 500)
@@ -6,6 +6,7 @@
     decay@price:0.2:10:25      (1 - 0.2) * s + 0.2 * 2^(-|price - 25| / 10)
     decay@place:0.2:10km:52.5,13.4
                                (1 - 0.2) * s + 0.2 * 2^(-distance from that latitude and longitude / 10 km)
+    match@title:0.2            (1 - 0.2) * s + 0.2 * idf of the query's terms that the title holds / idf of all its terms
     diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above
 
 s is the score so far, which a fusion puts into [0, 1]. A document without the value gets nothing for it. Dates to come have no age.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.search.ranking.features import number, seconds_since
-from termweave.search.ranking.rerankers import METADATA, RerankResult
+from termweave.search.ranking.rerankers import METADATA, WORDS, RerankResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,6 +110,60 @@ class FieldRule:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldMatch:
+    """The share of the query's terms that a field holds, weighted by idf.
+
+    Attributes:
+        name: As `--rerank` takes it.
+        field: Title, text or an entry of the metadata.
+        share: Its share in the score, from 0 to 1.
+        candidates: How many of the best documents are ranked anew.
+    """
+
+    name: str
+    field: str
+    share: float
+    candidates: int = _CANDIDATES
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The text of the field."""
+        return frozenset({WORDS + self.field})
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Add what the terms are worth. A part of a query that has synonyms is worth that of the best of them."""
+        assert request.index_terms is not None
+        assert request.metadata is not None
+        index_terms, rewritten = request.index_terms, request.query.rewritten
+        parts = rewritten.parts if rewritten and rewritten.parts else ((request.query,),)
+        weighed = [
+            [{term: index_terms.idf(term) for term in terms} for terms in index_terms.cut([each.text for each in part])]
+            for part in parts
+        ]
+        total = sum(sum(part[0].values()) for part in weighed)
+        texts = ["\n".join(metadata.get(WORDS + self.field, ())) for metadata in request.metadata]
+        held = [set(terms) for terms in index_terms.cut(texts)]
+
+        def worth(terms: set[str]) -> float:
+            most = [sum(part[0].values()) * max(_shared(each, terms) for each in part) for part in weighed]
+            return sum(most) / total if total else 0.0
+
+        shares = [worth(terms) for terms in held]
+
+        def details(row: int) -> Mapping[str, Any]:
+            matched = {term for part in weighed for each in part for term in each if term in held[row]}
+            return {"field": self.field, "matched": sorted(matched), "worth": shares[row], "weight": self.share}
+
+        return RerankResult([self.share * each for each in shares], 1 - self.share, details=details)
+
+
+def _shared(weighed: Mapping[str, float], terms: set[str]) -> float:
+    """The part of the weight of these terms that belongs to some of them."""
+    whole = sum(weighed.values())
+    return sum(weight for term, weight in weighed.items() if term in terms) / whole if whole else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Diversity:
     """Maximal marginal relevance (Carbonell and Goldstein 1998) over the documents' vectors.
 
@@ -187,6 +242,12 @@ def decay(option: str = "") -> FieldRule:
         )
     best = _float("decay", origin)
     return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", span), best, decays=True)
+
+
+def match(option: str = "") -> FieldMatch:
+    """The reranker `match`, for the entry point: ``FIELD[:SHARE]``."""
+    field, share = _parts("match", option, "FIELD[:SHARE], such as match@title:0.2", 2)
+    return FieldMatch(f"match@{option}", field.removeprefix("metadata."), _share("match", share))
 
 
 def diverse(option: str = "") -> Diversity:

@@ -220,6 +220,7 @@ def _run(reranker: Reranker, candidates: Candidates, ranking: Scored, size: int)
         candidates.liked,
         {**candidates.beside, **candidates.lists},
         [candidates.metadata.get(document, {}) for document in ids],
+        candidates.index_terms,
     )
     with plugins.answerable("rerankers", reranker.name.partition("@")[0]):
         result = reranker.rerank(request)

@@ -30,20 +30,34 @@ if TYPE_CHECKING:
     from termweave.records import Encoding
     from termweave.search.ranking.fusion import Ranked
 
-#: "vectors", "texts", "metadata.NAME" for a typed metadata entry, or "signal.NAME" for the list of a signal that the mode need not have.
+#: "vectors", "texts", "metadata.NAME" for a typed metadata entry, "words.NAME" for the text of a field, or "signal.NAME" for the list of a
+#: signal that the mode need not have.
 Need = str
 NEEDS = ("vectors", "texts")
-METADATA, SIGNAL = "metadata.", "signal."
+METADATA, WORDS, SIGNAL = "metadata.", "words.", "signal."
 #: Between the names of a chain: the order of the left one goes to the right one.
 CHAIN = ">"
 #: Rerankers that a process keeps, so that their models stay loaded; pages may name any number of rules.
 _KEPT = 64
-#: Rerankers whose option is a rule of numbers, and no place.
-RULES = ("boost", "decay", "diverse")
+#: Rerankers whose option names fields and numbers, and no place.
+RULES = ("boost", "decay", "match", "diverse")
 #: What stands for the rerankers of the profile at the beginning of a chain.
 PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
 MOST_STAGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTerms:
+    """The terms of an index.
+
+    Attributes:
+        cut: Texts -> the terms of each, repetitions included, as the signal weights cuts them.
+        idf: A term -> its idf in the index.
+    """
+
+    cut: Callable[[Sequence[str]], list[list[str]]]
+    idf: Callable[[str], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +72,8 @@ class RerankRequest:
         texts: Title and text of each document (of its best passage) if the reranker needs texts; "" for a document without text.
         liked: float32 ``(n, d)``: vectors of documents known to be relevant, if the search was made with `like`.
         lists: Signal name -> its ranking, of the signals that the mode or the reranker searches.
-        metadata: Typed entry -> its values, of each document, if the reranker needs entries.
+        metadata: Typed entry -> its values, of each document, if the reranker needs entries; "words.NAME" -> the text of a field likewise.
+        index_terms: Cuts such texts into terms; None without the signal weights.
     """
 
     query: Encoding
@@ -69,6 +84,7 @@ class RerankRequest:
     liked: NDArray[np.float32] | None = None
     lists: Mapping[str, Ranked] = field(default_factory=dict)
     metadata: Sequence[Mapping[str, Sequence[Any]]] | None = None
+    index_terms: IndexTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +284,7 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
 
 
 def rule(text: str) -> Reranker:
-    """The rule that a profile stores: it reads numbers of documents, and opens nothing.
+    """The rule that a profile stores: it reads fields of documents, and opens nothing.
 
     Raises:
         UsageError: The text names another reranker.
@@ -293,7 +309,8 @@ def _create(name: str, option: str) -> Reranker:
     with plugins.answerable("rerankers", name):
         made: Reranker = factory(option) if option else factory()
         lacking = [part for part in ("name", "needs", "candidates", "rerank") if not hasattr(made, part)]
-        wrong = [] if lacking else [need for need in made.needs if need not in NEEDS and not need.startswith((METADATA, SIGNAL))]
+        known = (METADATA, WORDS, SIGNAL)
+        wrong = [] if lacking else [need for need in made.needs if need not in NEEDS and not need.startswith(known)]
     if lacking or wrong:
         what = f"lacks {', '.join(lacking)}" if lacking else f"needs {', '.join(map(repr, wrong))}"
         raise UsageError(

@@ -209,6 +209,12 @@ def _worth(part: Mapping[str, Any], _: int) -> str:
     return f"{held} is worth {part['worth']:.4f}, weight {part['weight']}"
 
 
+def _matched(part: Mapping[str, Any], terms: int) -> str:
+    shown = "  ".join(part["matched"][:terms]) or "none of the query's terms"
+    more = f" and {len(part['matched']) - terms} more" if len(part["matched"]) > terms else ""
+    return f"{part['field']} holds {shown}{more}: {part['worth']:.4f} of their idf, weight {part['weight']}"
+
+
 def _repeated(part: Mapping[str, Any], _: int) -> str:
     return f"cosine {part['cosine']:.4f} with {part['of']}, which stands above" if part["of"] else "nothing like it stands above"
 
@@ -224,6 +230,7 @@ _RERANKERS: Mapping[str, Callable[[Mapping[str, Any], int], str]] = {
     "jaccard": _neighbours,
     "logit": _logit,
     "features": _features,
+    "matched": _matched,
     "worth": _worth,
     "of": _repeated,
     "pinned": lambda part, _: f"pinned in place {part['pinned']}",

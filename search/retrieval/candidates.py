@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
+from termweave.engine.index_source.entries import text_at
 from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.records import Encoding, SignalScore
+    from termweave.search.ranking.rerankers import IndexTerms
     from termweave.search.retrieval.requests import SignalRequests
     from termweave.search.retrieval.server_fusion import FusedList
     from termweave.signals import Clause, Signal
@@ -73,9 +75,10 @@ class Candidates:
         short: Whether a list is too short because its search looked at too few passages.
         liked: float32 ``(n, d)``, vectors of the relevant documents that the query was made of; None for a query of words.
         texts: Document id -> title and text (of the passage that ranks best), if texts were requested.
-        metadata: Document id -> typed entry -> its values, of the entries that were requested.
+        metadata: Document id -> typed entry -> its values, of the entries that were requested, and "words.NAME" -> the text of a field.
         beside: The lists of signals that a reranker reads and the mode does not have.
         pinned: Ids of documents that come first.
+        index_terms: The terms of the index; None without the signal weights.
     """
 
     query: Encoding
@@ -89,6 +92,7 @@ class Candidates:
     metadata: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     beside: Mapping[str, Ranked] = field(default_factory=dict)
     pinned: Sequence[str] = ()
+    index_terms: IndexTerms | None = None
 
     def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
         """The passage that a hit shows: the one of the signal with the largest share, among the signals that returned the document."""
@@ -198,7 +202,7 @@ def _candidates(
     vectors: dict[str, str] = {}
     texts: dict[str, tuple[int, str]] = {}
     metadata: dict[str, dict[str, Any]] = {}
-    short, entries = False, prepared.entries
+    short, entries, words = False, prepared.entries, prepared.words
     for name, clause, answer in answered:
         signal = signals[name]
         by_vector = signal.needs == "dense"  # the document's vector is that of the passage that the dense signal returned
@@ -215,8 +219,10 @@ def _candidates(
                 passages[identity] = fields["passage"][0]
             if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                 vectors[identity] = fields[VECTOR_FIELD][0]
-            if entries and identity not in metadata:
+            if (entries or words) and identity not in metadata:
                 metadata[identity] = {entry: fields[name] for name, entry in entries.items() if name in fields}
+                for need, paths in words.items():
+                    metadata[identity][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
                 texts[identity] = rank, _content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)

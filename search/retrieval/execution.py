@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import EngineError, UsageError
 from termweave.search import paging
-from termweave.search.ranking.rerankers import METADATA, SIGNAL
+from termweave.search.ranking.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
 from termweave.search.retrieval import clause_limit, filters, server_fusion
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
+from termweave.signals.typed_fields import LONGEST_KEYWORD
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -98,7 +100,9 @@ def retrieve(
             gathered = [
                 _pinned(engine, generation.index, query, what, each) for query, each in zip(queries, gathered, strict=True)
             ]
-            return [_divided(replace(each, index=generation.index), what) for each in gathered]
+            statistics = generation.statistics
+            index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
+            return [_divided(replace(each, index=generation.index, index_terms=index_terms), what) for each in gathered]
         reach = paging.further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
@@ -137,7 +141,7 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         needs: What the reranker needs.
 
     Raises:
-        UsageError: The index has no vectors, or no such metadata entry.
+        UsageError: The index has no vectors, no such metadata entry or field, or no terms.
     """
     if "vectors" in needs and not any(signal.name == "dense" for signal in layout.signals):
         raise UsageError(
@@ -145,6 +149,8 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
             "Use --rerank none, or index with a dense model.",
         )
     for need in sorted(needs):
+        if need.startswith(WORDS):
+            _check_words(name, layout, need.removeprefix(WORDS))
         if not need.startswith(METADATA):
             continue
         column = layout.column(entry := need.removeprefix(METADATA))
@@ -153,6 +159,21 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
                 f"The reranker reads the metadata entry {entry!r}, and the index {name!r} has no typed entry of that name.",
                 "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
             )
+
+
+def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
+    """Refuse to look for the terms of a query in a field that does not exist, or in an index that has no terms."""
+    if not any(signal.needs == "weights" for signal in layout.signals):
+        raise UsageError(
+            f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.",
+            "Index with weights, or leave match out.",
+        )
+    if not layout.paths(field):
+        known = sorted({*layout.text_fields, *layout.types, *(layout.application.columns if layout.application else ())})
+        raise UsageError(
+            f"The rule match reads the field {field!r}, and the index {name!r} has no field of that name.",
+            f"It has {few(known)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
+        )
 
 
 def prepare(

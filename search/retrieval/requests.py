@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from termweave.search.ranking.rerankers import METADATA
+from termweave.search.ranking.rerankers import METADATA, WORDS
 from termweave.signals.dense import VECTOR_FIELD
 from termweave.signals.layout import DocumentLayout
 from termweave.signals.typed_fields import INSTANT
@@ -30,12 +30,14 @@ class SignalRequests:
         clauses: Signal name -> clause; none for a signal that cannot match anything of the query.
         bodies: Signal name -> request body.
         entries: Field of the server -> metadata entry that a reranker reads of it.
+        words: "words.NAME" -> where a `_source` holds the text of that field.
     """
 
     query: Encoding
     clauses: Mapping[str, Clause]
     bodies: Mapping[str, dict[str, Any]]
     entries: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def signal_requests(
@@ -57,7 +59,8 @@ def signal_requests(
         capabilities: What the server can do.
         depth: How many documents each signal returns.
         where: Filters of the query DSL; all must match.
-        needs: "vectors" asks for the documents' vectors (as doc values), "texts" for titles and texts, "metadata.NAME" for an entry.
+        needs: "vectors" asks for the documents' vectors (as doc values), "texts" for titles and texts, "metadata.NAME" for an
+            entry, "words.NAME" for the text of a field.
         reach: Set if documents are stored as passages. The server then returns the best passage of each document, and k-NN
             searches look for this many passages.
         layout: Says which fields of the server hold title, text and metadata.
@@ -73,7 +76,9 @@ def signal_requests(
     # An application may store dates in a format of its own.
     columns += [{"field": each.field, "format": INSTANT} if each.kind == "date" else each.field for each in read.values()]
     # Without texts not even `_id` is asked for: opening the stored fields of 100 hits cost 0.6 ms of 2.2 a search (3.6.0).
-    stored: dict[str, Any] = {"_source": list(layout.text_fields)} if "texts" in needs else {"stored_fields": "_none_"}
+    words = {need: layout.paths(need.removeprefix(WORDS)) for need in sorted(needs) if need.startswith(WORDS)}
+    wanted = [*(layout.text_fields if "texts" in needs else ()), *(path for paths in words.values() for path in paths)]
+    stored: dict[str, Any] = {"_source": wanted} if wanted else {"stored_fields": "_none_"}
     bodies: dict[str, dict[str, Any]] = {
         name: {
             "query": clause.query,
@@ -91,7 +96,7 @@ def signal_requests(
     if reach is not None:
         for name, clause in clauses.items():
             bodies[name] |= {**grouped([*columns, "passage"]), "track_total_hits": clause.reach is not None}
-    return SignalRequests(query, clauses, bodies, {column.field: name for name, column in read.items()})
+    return SignalRequests(query, clauses, bodies, {column.field: name for name, column in read.items()}, words)
 
 
 def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -174,6 +174,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
         (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nIt keeps rnn if it comes first, then rules"),
         (["--save", "x", "--rerank", "boost@price"], "reads the metadata entry 'price'"),
+        (["--save", "x", "--rerank", "match@price"], "reads the field 'price'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
     ):
         assert run(["profiles", name, *wrong]) == 2

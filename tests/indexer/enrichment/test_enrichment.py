@@ -267,6 +267,10 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     near = opened.search("a lamp", rerank="decay@spot:1:1km:50.12,7", k=3, explain=True)
     assert (near[0].id, {hit.id for hit in near[1:]}) == ("p12", {"p11", "p13"})
     assert near[1].score == pytest.approx(2**-1.112, abs=1e-3)  # a hundredth of a degree
+    named = opened.search("a lamp for b1", rerank="match@name:0.5>match@brand:0.5", k=30, explain=True)
+    found = {hit.id: {tuple(part["matched"]) for part in hit.explanation["parts"] if "matched" in part} for hit in named}
+    assert named[0].id == "p7"
+    assert (found["p7"], found["p2"]) == ({("lamp",), ("b1",)}, {("lamp",), ()})
     for options, sentence in (({"where": "spot=1"}, "is a geo_point"), ({"sort": "spot"}, "counted or sorted")):
         with pytest.raises(UsageError, match=sentence):
             opened.search("a lamp", **options)
@@ -277,6 +281,8 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     for name in ("name", "price"):
         with pytest.raises(UsageError, match=f"reads the metadata entry '{name}'"):
             opened.search("a lamp", rerank=f"boost@{name}")
+    with pytest.raises(UsageError, match="reads the field 'info'"):
+        opened.search("a lamp", rerank="match@info")
     kinds = opened.layout.kinds
     assert {name: kinds[name] for name in ("stock", "day", "brand")} == {"stock": "long", "day": "date", "brand": "keyword"}
     names = ("metadata.stock", "metadata.day.age", "metadata.brand=b1")

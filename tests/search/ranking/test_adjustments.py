@@ -8,16 +8,22 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 import termweave as tw
 from termweave import corpora
+from termweave.encoders.analysis.chinese_words import ChineseWords
+from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
+from termweave.encoders.analysis.words import Analysis
+from termweave.encoders.manifest import TOKENIZER
+from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.records import Encoding
+from termweave.records import Encoding, RewrittenQuery
 from termweave.search.catalog.profiles import Profile
 from termweave.search.ranking import rerankers
-from termweave.search.ranking.adjustments import boost, decay, diverse
-from termweave.search.ranking.rerankers import RerankRequest
+from termweave.search.ranking.adjustments import boost, decay, diverse, match
+from termweave.search.ranking.rerankers import IndexTerms, RerankRequest
 
 SCORES = (1.0, 0.8, 0.5, 0.0)
 
@@ -61,6 +67,35 @@ def test_decays():
     assert totals(decay("price:0.5:10:25"), prices) == pytest.approx([1.0, 0.4 + 0.25, 0.25 + 0.125, 0.0])
 
 
+def worths(query, titles, idf, analysis=Analysis, parts=()):
+    """What `match@title` finds each title worth for a query, and the terms that it names."""
+    tokenizer = Tokenizer.from_file(str(resolve("shipped") / TOKENIZER))
+    encoded = Encoding(query, rewritten=RewrittenQuery(query, parts=parts) if parts else None)
+    held = [{"words.title": [title]} if title else {} for title in titles]
+    index_terms = IndexTerms(analysis(tokenizer).terms, lambda term: idf.get(term, 1.0))
+    ids = [str(number) for number in range(len(titles))]
+    result = match("title:0.2").rerank(RerankRequest(encoded, ids, [0.5] * len(ids), metadata=held, index_terms=index_terms))
+    details = [result.details(row) for row in range(len(ids))]
+    assert result.keep == 0.8
+    assert [each["worth"] * 0.2 for each in details] == pytest.approx(result.shares)
+    return [(pytest.approx(each["worth"]), each["matched"]) for each in details]
+
+
+def test_terms_in_a_field():
+    idf = {"robot": 3.0, "space": 2.0, "ship": 1.0}
+    titles = ["Robots!", "The ships of space, space and space", "", "robot SPACE ship"]
+    expected = [(0.5, ["robot"]), (0.5, ["ship", "space"]), (0.0, []), (1.0, ["robot", "ship", "space"])]
+    assert worths("a robot in the space ship", titles, idf) == expected
+    assert worths("in the", ["in the"], idf) == [(0.0, [])]  # stop words alone
+    german = worths("Köpfe der Stadt", ["Der Kopf", "Städte"], {"kopf": 3.0}, OF_LANGUAGE["german"])
+    assert german == [(0.75, ["kopf"]), (0.25, ["stadt"])]
+    assert worths("研究生命起源", ["生命的意义", "关于研究的书"], {}, ChineseWords) == [(1 / 3, ["生命"]), (1 / 3, ["研究"])]
+    # "tv" or "television set": the better of them counts for the part.
+    parts = ((Encoding("robot"),), (Encoding("tv"), Encoding("television set")))
+    found = worths("robot tv", ["tv", "television", "robot of a television set"], {"robot": 3.0}, parts=parts)
+    assert found == [(0.25, ["tv"]), (0.125, ["televis"]), (1.0, ["robot", "set", "televis"])]
+
+
 def test_diversity_is_the_greedy_choice():
     draw = np.random.default_rng(2)
     vectors = draw.normal(size=(4, 6)).astype(np.float32)
@@ -100,6 +135,9 @@ def test_diversity_is_the_greedy_choice():
         ("decay@place:0.2:10km:52.5,nan", "'52.5,nan' in decay is not a place"),
         ("decay@place:0.2:10km:52.5", "'52.5' in decay is not a place"),
         ("decay@place:0.2:10:52.5,13.4", "'52.5,13.4' in decay is not a number"),
+        ("match", "names no field"),
+        ("match@title:2", "share of match is a number from 0 to 1"),
+        ("match@title:0.2:3", "cannot be read"),
         ("diverse@1.5", "from 0 to 1"),
         ("diverse@much", "not a number"),
         ("boost@votes>profile", "come first in a chain"),
@@ -131,7 +169,14 @@ def shop(opensearch_engine, name, tmp_path):
 
 
 def test_a_search_with_rules_explains_itself_and_pages(shop):
-    for rerank in ("boost@votes:0.9", "rnn>boost@votes:0.3:5>decay@day:0.2:52w", "diverse@0.5", "decay@votes:1:2:11"):
+    chains = (
+        "boost@votes:0.9",
+        "rnn>boost@votes:0.3:5>decay@day:0.2:52w",
+        "diverse@0.5",
+        "decay@votes:1:2:11",
+        "rnn>match@text:0.5>match@kind:0.1",
+    )
+    for rerank in chains:
         hits = shop.search("red lamp", rerank=rerank, k=12, explain=True)
         for hit in hits:
             assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
@@ -160,6 +205,51 @@ def test_fields_that_do_not_fit_are_said(shop):
         shop.search("lamp", rerank="boost@kind")
     with pytest.raises(UsageError, match="reads dates, and 'votes' holds something else"):
         shop.search("lamp", rerank="decay@votes:0.2:30d")
+
+
+@pytest.mark.parametrize("passages", [None, 30])
+def test_words_in_titles_and_metadata(opensearch_engine, name, tmp_path, passages):
+    filler = "The committee met on that day and spoke for a long time about nothing of any interest. " * 4
+    films = {
+        "red": ("Red Planet", {"director": "Ann Miller", "crew": ["Bob Stone", "Eve Moon"], "plot": "moon " * 60}),
+        "moon": ("Robots of the Moon", {"director": "Bob Stone"}),
+        "none": ("", {}),
+    }
+    lines = [
+        {"_id": key, "title": title, "text": f"A robot on the moon. {filler}", **more} for key, (title, more) in films.items()
+    ]
+    path = tmp_path / "films.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    build(
+        opensearch_engine,
+        corpora.open_source(path),
+        name,
+        BuildOptions(passages=passages, mapping={"properties": {"plot": {"type": "text"}}}),
+    )
+    index = tw.connect(opensearch_engine.url).index(name)
+    for rerank, query, expected in (
+        ("match@title:1", "robot moon", {"moon": ["moon", "robot"], "red": [], "none": []}),
+        ("match@director:1", "miller's robot", {"red": ["miller"], "moon": [], "none": []}),
+        ("match@metadata.crew:1", "eve stone moon", {"red": ["ev", "moon", "stone"], "moon": [], "none": []}),
+        ("match@plot:1", "moon", {"red": ["moon"], "moon": [], "none": []}),  # longer than a keyword may be
+    ):
+        for mode in ("hybrid", "lexical"):
+            hits = index.search(query, rerank=rerank, mode=mode, explain=True)
+            parts = {hit.id: hit.explanation["parts"] for hit in hits}
+            assert {key: next(p["matched"] for p in each if "matched" in p) for key, each in parts.items()} == expected
+            assert hits[0].id == max(expected, key=lambda key: len(expected[key]))
+            assert sum(part["share"] for part in parts[hits[0].id]) == pytest.approx(hits[0].score, abs=1e-6)
+    run = index.run({"q": "robot moon"}, rerank="match@title:1")
+    assert max(run.scores["q"], key=run.scores["q"].get) == "moon"
+    with pytest.raises(UsageError, match="reads the field 'titel'"):
+        index.search("moon", rerank="match@titel")
+
+
+def test_an_index_without_terms_has_no_match(opensearch_engine, name, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"_id": "a", "title": "one", "text": "two"}\n')
+    build(opensearch_engine, corpora.open_source(tmp_path / "a.jsonl"), name, BuildOptions(weights="none", dense="none"))
+    with pytest.raises(UsageError, match=f"needs the terms of the signal weights, which the index '{name}' does not have"):
+        tw.connect(opensearch_engine.url).index(name).search("one", rerank="match@title")
 
 
 def test_pinned_documents_come_first(shop, opensearch_engine):
