@@ -168,6 +168,7 @@ class RewrittenQuery:
         pinned: Ids of documents that come first, of those that pass the filters.
         refusal: Why the query cannot be searched: it only excludes. Its text is empty then. A search of one query raises this error; among
             many queries this one finds nothing.
+        frequent: Phrases and exclusions that too many documents hold, so that single passages are looked at.
     """
 
     typed: str
@@ -178,6 +179,7 @@ class RewrittenQuery:
     ignored: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     refusal: UsageError | None = None
+    frequent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

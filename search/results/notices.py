@@ -11,6 +11,7 @@ import orjson
 
 from termweave.search.results.hits import flat
 from termweave.search.retrieval import filter_grammar, filters
+from termweave.search.rewriting import operators as query_operators
 from termweave.signals import dialect_of
 from termweave.support.messages import clipped, counted, few
 
@@ -101,6 +102,11 @@ def _on_rewriting(query: Encoding, like: Sequence[str], *, found: bool) -> Itera
         )
     if ignored := query.rewritten.ignored:
         yield f"The query has too many synonyms: those of {few([repr(word) for word in ignored], 3)} are not all searched."
+    if frequent := query.rewritten.frequent:
+        yield (
+            f"More than {query_operators.MOST_DOCUMENTS:,} documents hold {few([repr(each) for each in frequent], 3)}: single passages keep to it, "
+            "and other passages of their documents may not."
+        )
     if query.rewritten.operators and not found:
         yield f"No document that the query finds keeps to {few(query.rewritten.operators, 3)}. Leave some of them out."
 

@@ -2,6 +2,7 @@
 
 What stands in quotes must occur word by word, and a word or phrase after ``-`` must not. Both are filters: the words of a phrase count in the
 scores as they do without quotes, and excluded words are not searched. A quote without its partner and a ``-`` inside a word are characters.
+Where documents are cut into passages, one more request finds the documents that have them in any passage.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
+from termweave.search.retrieval.candidates import answers_to
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from termweave.engine import Engine
     from termweave.signals import DocumentLayout
 
 #: Phrases and exclusions of a query: each is a clause, and a server allows 1,024 or so.
 _MOST = 100
+#: Documents in passages that an operator may find.
+MOST_DOCUMENTS = 10_000
 #: A sign before it if any, and a phrase in straight or curly quotes; or an excluded word.
 _OPERATOR = re.compile(
     r'(?:(?<=\s)|^)(-?)["\u201c\u201d]([^"\u201c\u201d]*\w[^"\u201c\u201d]*)["\u201c\u201d](?=\s|[.,;:?!]|$)|(?:(?<=\s)|^)-(\w\S*)'
@@ -46,13 +51,15 @@ class Operators:
     quoted: tuple[tuple[int, int], ...] = ()
     refusal: UsageError | None = None
 
-    def where(self, fields: Sequence[str]) -> tuple[dict[str, Any], ...]:
-        """The clauses that every hit must pass."""
-        excluded = [phrase_clause(each, fields) for each in self.excluded]
-        return (
-            *(phrase_clause(each, fields, nothing_matches="all") for each in self.phrases),
-            *([{"bool": {"must_not": excluded}}] if excluded else []),
-        )
+    def clauses(self, fields: Sequence[str]) -> list[dict[str, Any]]:
+        """The clause of each phrase, then of each exclusion."""
+        required = [phrase_clause(each, fields, nothing_matches="all") for each in self.phrases]
+        return required + [phrase_clause(each, fields) for each in self.excluded]
+
+    def where(self, clauses: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """The clauses that every hit must pass, made of those of `clauses`."""
+        required, excluded = clauses[: len(self.phrases)], clauses[len(self.phrases) :]
+        return (*required, *([{"bool": {"must_not": list(excluded)}}] if excluded else []))
 
 
 def parse(query: str) -> Operators:
@@ -93,6 +100,15 @@ def word_fields(layout: DocumentLayout) -> list[str]:
     return [
         name for name in layout.text_fields if (column := columns.get(name)) and (column.kind == "text" or column.field != name)
     ]
+
+
+def of_documents(engine: Engine, index: str, clauses: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """For each clause, the clause for all passages of the documents that have a passage which it matches; None if these are too many."""
+    found = {"documents": {"terms": {"field": "id", "size": MOST_DOCUMENTS + 1}}}
+    bodies = [{"size": 0, "track_total_hits": False, "query": clause, "aggs": found} for clause in clauses]
+    answers = answers_to(engine, index, [("operators", body) for body in bodies])
+    documents = [[each["key"] for each in answer["aggregations"]["documents"]["buckets"]] for answer in answers]
+    return [{"terms": {"id": ids}} if len(ids) <= MOST_DOCUMENTS else None for ids in documents]
 
 
 def phrase_clause(text: str, fields: Sequence[str], nothing_matches: str = "none") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
 from termweave.search.rewriting import operators, spelling
-from termweave.search.rewriting.operators import Operators, phrase_clause, word_fields
+from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
 from termweave.search.rewriting.pins import QueryPins
 from termweave.support.messages import normalised
 
@@ -71,7 +71,7 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
         queries = [_correct(each, found) for each in queries]
     encoder = generation.encoder
     encoded = encoder.encode([each.read.text for each in queries], kind="query", statistics=generation.statistics)
-    return [_finished(each, query, generation, rewriting, fields) for each, query in zip(queries, encoded, strict=True)]
+    return [_finished(engine, each, query, generation, rewriting, fields) for each, query in zip(queries, encoded, strict=True)]
 
 
 def _words(read: Operators) -> list[tuple[int, int, str]]:
@@ -102,7 +102,7 @@ def _correct(query: _Text, found: Mapping[str, str]) -> _Text:
 
 
 def _finished(
-    query: _Text, encoded: Encoding, generation: OpenGeneration, rewriting: Rewriting, fields: Sequence[str]
+    engine: Engine, query: _Text, encoded: Encoding, generation: OpenGeneration, rewriting: Rewriting, fields: Sequence[str]
 ) -> Encoding:
     """The encoded query with what was made of it."""
     text = query.read.text
@@ -111,11 +111,16 @@ def _finished(
     searched = spans[: sum(count <= _MOST_SYNONYMS for count in reached)]
     parts = _parts(encoded, searched, generation, fields) if searched else ()
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
-    read = query.read
+    read, frequent = query.read, []
+    clauses = read.clauses(fields)
+    if generation.lineage.passages:
+        whole = of_documents(engine, generation.index, clauses)
+        frequent = [text for text, each in zip((*read.phrases, *read.excluded), whole, strict=True) if each is None]
+        clauses = [wide or narrow for wide, narrow in zip(whole, clauses, strict=True)]
     pins = rewriting.of_queries.get(normalised(query.typed), QueryPins())
-    where = (*read.where(fields), *([{"bool": {"must_not": {"terms": {"id": [*pins.hidden]}}}}] if pins.hidden else []))
+    where = (*read.where(clauses), *([{"bool": {"must_not": {"terms": {"id": [*pins.hidden]}}}}] if pins.hidden else []))
     first = () if read.refusal else pins.first
-    made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal)
+    made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, tuple(frequent))
     return replace(encoded, rewritten=made)
 
 

@@ -165,6 +165,30 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
 
 
 @pytest.mark.engine
+def test_operators_look_at_whole_documents_where_they_are_cut(opensearch_engine, name, tmp_path, monkeypatch):
+    filler = "The committee met again on that day and spoke for a long time about nothing of interest to anybody. " * 3
+    texts = {
+        "both": f"A red kettle boils water. {filler} Its settings are a file of xml beside the green tea.",
+        "kettle": f"A kettle of steel. {filler} It has no settings.",
+        "short": "A kettle beside green tea.",
+    }
+    path = tmp_path / "kettles.jsonl"
+    path.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=30))
+    index = tw.connect(opensearch_engine.url).index(name)
+    for mode in MODES:
+        assert sorted(ids(index.search("kettle -xml", mode=mode, rewrite="operators"))) == ["kettle", "short"]
+        assert ids(index.search('"red kettle" "green tea"', mode=mode, rewrite="operators")) == ["both"]
+        assert not index.search('"red kettle" -"green tea"', mode=mode, rewrite="operators")
+    assert set(index.run({"q": "kettle -xml"}, rewrite="operators", mode="hybrid").scores["q"]) == {"kettle", "short"}
+    assert index.explain("kettle -xml", "both", rewrite="operators").explanation["excluded"]
+    monkeypatch.setattr(operators, "MOST_DOCUMENTS", 0)
+    answer = index.answer("kettle -xml", rewrite="operators", mode="lexical")
+    assert "both" in ids(answer.hits)
+    assert "More than 0 documents hold 'xml': single passages keep to it" in answer.remarks[0]
+
+
+@pytest.mark.engine
 def test_a_misspelt_word_is_corrected_and_said(shop):
     for typed, meant in (("thraed", "thread"), ("televison screne", "television screen"), ("Funktions", "Functions")):
         answer = shop.answer(typed, rewrite="spelling", mode="lexical")
