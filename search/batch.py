@@ -14,6 +14,7 @@ from termweave.records import Query, Run
 from termweave.search.catalog import profiles
 from termweave.search.options import check_query
 from termweave.search.ranking.order import order
+from termweave.search.results import feature_log
 from termweave.search.rewriting.configuration import parse
 from termweave.support.batching import in_parts
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.order import Place
     from termweave.search.ranking.rerankers import CutShort, Reranking
+    from termweave.search.results.feature_log import CandidateFeatures, FeatureRecorder
 
 #: Queries in one request.
 QUERIES = 16
@@ -63,36 +65,57 @@ def ranked(
         queries: Any number.
         mode: Signals and their weights.
         reranking: The rerankers; None: no reranking.
-        options: How many documents, candidates and workers, and the filters. At most twice as many blocks as workers are in memory.
+        options: How many documents, candidates and workers, the filters, and where features are logged. At most twice as many blocks as workers are in memory.
         report: What happened to single queries is added to it.
 
     Yields:
         Each query with its places, best first, in the order of `queries`.
     """
-    depth = max(options.candidates, options.k)
+    recorder = feature_log.recorder(index.layout, reranking) if options.log_features else None
+    answers = _blocks(index, queries, mode, reranking, options, report, recorder)
+    if recorder is None or options.log_features is None:
+        yield from ((query, places) for query, places, _ in answers)
+        return
+    with feature_log.FeatureLog(options.log_features, recorder.reader.features) as log:
+        for query, places, found in answers:
+            if found is not None:
+                log.add(query.id, found)
+            yield query, places
+
+
+def _blocks(
+    index: Index,
+    queries: Sequence[Query],
+    mode: Mode,
+    reranking: Reranking | None,
+    options: RunOptions,
+    report: BatchReport,
+    recorder: FeatureRecorder | None,
+) -> Iterator[tuple[Query, list[Place], CandidateFeatures | None]]:
+    """As `ranked`, with the features of each query's candidates if there is a recorder."""
     rewriting = parse(options.rewrite) or profiles.rewriting(index.lineage, options.mode)
 
-    def block(part: Sequence[Query]) -> list[tuple[Query, list[Place]]]:
+    def block(part: Sequence[Query]) -> list[tuple[Query, list[Place], CandidateFeatures | None]]:
         answered = index.candidates(
             [query.text for query in part],
             list(mode.weights),
-            depth=depth,
+            depth=max(options.candidates, options.k),
             window=options.candidates,
             where=options.where,
-            needs=reranking.needs if reranking else (),
+            needs={need for each in (reranking, recorder) if each for need in each.needs},
             rewrite=rewriting,
         )
+        answers = []
         for query, candidates in zip(part, answered, strict=True):
             report.dropped += [signal for signal, clause in candidates.clauses.items() if clause.dropped]
             if candidates.query.rewritten and (refusal := candidates.query.rewritten.refusal):
                 report.refused[query.id] = refusal
-        return [
-            (query, order(each, mode, reranking, options.k, report.cut_short.append))
-            for query, each in zip(part, answered, strict=True)
-        ]
+            places = order(candidates, mode, reranking, options.k, report.cut_short.append)
+            answers.append((query, places, recorder.features(candidates, mode) if recorder else None))
+        return answers
 
     pool = ThreadPoolExecutor(options.workers, thread_name_prefix="termweave-search")
-    waiting: deque[Future[list[tuple[Query, list[Place]]]]] = deque()
+    waiting: deque[Future[list[tuple[Query, list[Place], CandidateFeatures | None]]]] = deque()
     try:
         for part in in_parts(queries, QUERIES):
             waiting.append(pool.submit(block, part))

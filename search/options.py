@@ -36,6 +36,25 @@ _EXPLAIN_WORDS = Setting(
 )
 
 
+def _feature_file(value: Any) -> Any:
+    from termweave.search.results.feature_log import check_name  # noqa: PLC0415 - not needed by `--help`
+
+    return None if value is None else str(check_name(value))
+
+
+#: One declaration, because explanations rank, too, and log nothing.
+_LogFeatures = Annotated[
+    str | None,
+    Setting(
+        "Write what a feature ranker (ltr) sees of each candidate to this file, for other tools: NAME.csv, or NAME.txt in the format of "
+        "SVMrank and LETOR. An earlier file is replaced.",
+        "FILE",
+        heading="Options",
+        convert=_feature_file,
+    ),
+]
+
+
 def _rerank(value: Any) -> Any:
     """Check a reranker as far as that is possible without the index: a "ranker" may be that of the profile."""
     from termweave.search.ranking import rerankers  # noqa: PLC0415 - not needed by `--help`
@@ -313,6 +332,7 @@ class SearchOptions(RankingOptions):
             sorted page always do.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
+        log_features: A file that gets the features of the candidates (`termweave.search.results.feature_log`); it is replaced.
     """
 
     heading: ClassVar[str] = "Hits"
@@ -419,6 +439,7 @@ class SearchOptions(RankingOptions):
             "scores and order differ from hybrid@min-max if few documents match. Not for passages."
         ),
     ] = False
+    log_features: _LogFeatures = None
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
@@ -430,6 +451,11 @@ class SearchOptions(RankingOptions):
             )
         if self.pin and self.sort:
             raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
+        if self.server_fusion and self.log_features:
+            raise UsageError(
+                "With --server-fusion the server returns one list, and features are of each signal.",
+                "Remove --server-fusion or --log-features.",
+            )
         object.__setattr__(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
             raise UsageError(
@@ -451,6 +477,7 @@ class RunOptions(RankingOptions):
         k: How many documents for each query.
         workers: Requests sent at once.
         name: Name of the run; "": the mode and the reranker.
+        log_features: A file that gets the features of the candidates of each query, as in `SearchOptions`.
     """
 
     heading: ClassVar[str] = "Many queries"
@@ -458,6 +485,7 @@ class RunOptions(RankingOptions):
     k: Annotated[int, Setting("How many documents for each query."), Ge(1), Le(MAX_DEPTH)] = DEPTH
     workers: Annotated[int, Setting("Requests sent at once."), Ge(1), Le(64)] = 4
     name: str = ""
+    log_features: _LogFeatures = None
 
 
 def check_query(query: object) -> str:

@@ -17,7 +17,7 @@ from termweave.search.options import FIELDS
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.minimum_score import MinimumScore
 from termweave.search.ranking.order import below_all, order, with_pinned
-from termweave.search.results import best_passages, explanation, highlighting, hits, notices
+from termweave.search.results import best_passages, explanation, feature_log, highlighting, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
 from termweave.search.retrieval.execution import Retrieval
@@ -111,10 +111,17 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
     """
     prepared = prepare(engine, generation, target, query, asked, asked.like)
     fields = hits.stored_names(asked.fields, generation.layout)
+    recorder = feature_log.recorder(generation.layout, prepared.reranking) if asked.log_features else None
+    if recorder:
+        needs = {*prepared.retrieval.needs, *recorder.needs}
+        prepared = replace(prepared, retrieval=replace(prepared.retrieval, needs=needs))
     rounds = list(_search(prepared, asked))
     page = [hit for each in rounds for hit in _show(prepared, each, asked, fields)]
     counted = bool(asked.totals or asked.facets or asked.sort)
     first, last = rounds[0].candidates, rounds[-1]
+    if recorder and asked.log_features:
+        with feature_log.FeatureLog(asked.log_features, recorder.reader.features) as log:
+            log.add(query if query.strip() else " ".join(asked.like), recorder.features(first, prepared.mode))
     found = last.before + len(last.places)
     return hits.Answer(
         Hits(page),

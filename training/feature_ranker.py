@@ -25,7 +25,7 @@ from termweave.search.ranking import features
 from termweave.search.ranking.feature_ranker import KIND, RATES, TREES
 from termweave.support import atomic_files
 from termweave.support.extras import install
-from termweave.training.judged_candidates import MEASURE, gather, letor
+from termweave.training.judged_candidates import MEASURE, gather
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Leaves of a tree; fewest rows in one; trees between two measures of a fold.
 _LEAVES, _LEAST, _EVERY = 15, 50, 10
+#: Value of `outputs` -> the file of features in the folder.
+FEATURE_FILES = {"trees,letor": "letor.txt", "trees,csv": "features.csv"}
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,8 @@ def train(
         f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
     )
     start = judged.figures()
-    if "letor" in settings.outputs:
-        atomic_files.write(out / "letor.txt", letor(judged).encode())
+    if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
+        judged.write(out / features_file)
     if settings.start:
         content, measured = _foreign(Path(settings.start), judged)
     else:

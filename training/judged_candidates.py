@@ -18,12 +18,13 @@ from termweave.evaluation import per_query
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.records import Run
 from termweave.search.ranking import features
-from termweave.search.ranking.order import order
-from termweave.search.ranking.rerankers import METADATA, Reranking, RerankResult
+from termweave.search.ranking.rerankers import METADATA
+from termweave.search.results.feature_log import CandidateFeatures, FeatureLog, FeatureRecorder
 from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from termweave.corpora.behaviour.ubi import Behaviour
     from termweave.search import Index
     from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rerankers import Need, RerankRequest
     from termweave.search.retrieval.candidates import Candidates
     from termweave.training.methods.ltr import FeatureRankerParameters
 
@@ -41,36 +41,8 @@ FEWEST = 20
 _NONE = "none"
 #: Most frequent texts of a metadata entry that are features; parts of the questions in cross-validation.
 _TEXTS, _FOLDS = 20, 5
-#: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
-_MOST_ENTRIES = 95
 #: Names of features that belong to a query or the score so far, and no part.
 _GENERAL = ("score", "rank", "terms")
-
-
-@dataclass
-class FeatureRecorder:
-    """A reranker that changes nothing and keeps the features of what it is given: they are computed as in a search.
-
-    Attributes:
-        reader: Computes them.
-        candidates: How many of the best documents are read.
-        kept: Ids and features of the candidates of the last request.
-    """
-
-    reader: features.FeatureReader
-    candidates: int
-    name: str = "features"
-    kept: tuple[Sequence[str], NDArray[np.float64]] = ((), np.zeros((0, 0)))
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What the features are computed of."""
-        return self.reader.needs
-
-    def rerank(self, request: RerankRequest) -> RerankResult:
-        """Keep the features; scores stay as they are."""
-        self.kept = request.ids, self.reader.matrix(request)
-        return RerankResult([0.0] * len(request.ids), keep=1.0)
 
 
 @dataclass(frozen=True)
@@ -155,6 +127,13 @@ class JudgedCandidates:
         judged = self.qrels[self.questions[question]]
         return np.array([max(0, judged.get(document, 0)) for document in self.documents[question]], dtype=np.int64)
 
+    def write(self, path: Path) -> None:
+        """Write the features with the grades as labels; the ending of the file names the format."""
+        with FeatureLog(path, self.features) as log:
+            for number, question in enumerate(self.questions):
+                found = CandidateFeatures(self.documents[number], self.rows[number])
+                log.add(question, found, self.grades(number).tolist())
+
     def without(self, part: str) -> JudgedCandidates:
         """The same without the features of a part (`parts`)."""
         kept = [at for at, name in enumerate(self.features) if _part(name, self.types) != part]
@@ -200,25 +179,20 @@ def gather(
         )
     types = _types(index.layout.kinds, settings.metadata)
     signals = [name for name in index.signals if name != "learned"]
-    plain = FeatureRecorder(features.FeatureReader(tuple(features.names(signals, types, {})), types), settings.candidates)
-    needs = {*plain.needs, *(METADATA + name for name in types)}
+    needs = {*features.needs(features.names(signals, types, {}), types), *(METADATA + name for name in types)}
     fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs)
     found = list(fetcher.candidates([query.text for query in queries], progress))
     values = _values(found, types)
     behaviour = _behaviour(settings.clicks)
     names = (*features.names(signals, types, values), *(features.OF_BEHAVIOUR if behaviour else ()))
-    recorder = replace(plain, reader=features.FeatureReader(names, types, now=datetime.now(UTC)))
-    kept = []
-    for each in found:
-        recorder.kept = (), np.zeros((0, len(names)))  # what stays where a search finds nothing
-        order(each, mode, Reranking((recorder,)))
-        kept.append(recorder.kept)
+    recorder = FeatureRecorder(features.FeatureReader(names, types, now=datetime.now(UTC)), settings.candidates)
+    kept = [recorder.features(each, mode) for each in found]
     judged = JudgedCandidates(
         names,
         types,
         tuple(query.id for query in queries),
-        tuple(ids for ids, _ in kept),
-        tuple(rows for _, rows in kept),
+        tuple(each.ids for each in kept),
+        tuple(each.rows for each in kept),
         qrels,
         dataset.relevant_from,
         tuple(query.text for query in queries),
@@ -248,7 +222,7 @@ def _behaviour(clicks: str) -> Behaviour | None:
     return UbiLog(clicks).behaviour
 
 
-def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
+def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> Mapping[str, str]:
     """The metadata entries that are features, with their types.
 
     Raises:
@@ -263,12 +237,7 @@ def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]
                 f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
             )
     kept = {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
-    if len(kept) > _MOST_ENTRIES:
-        raise UsageError(
-            f"The index has {len(kept)} entries that could be features, and a server gives at most {_MOST_ENTRIES} in a search.",
-            "Name those that say how good a document is: --set metadata=votes,released.",
-        )
-    return kept
+    return features.checked_entries(kept, "Name those that say how good a document is: --set metadata=votes,released.")
 
 
 def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
@@ -280,13 +249,3 @@ def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, 
                 counter.update(set(metadata.get(name, ())))
     least = sum(len(each.metadata) for each in found) / 100
     return {name: [value for value, count in counter.most_common(_TEXTS) if count >= least] for name, counter in counts.items()}
-
-
-def letor(judged: JudgedCandidates) -> str:
-    """The features in the format of SVMrank and LETOR: grade, question, number:value, and the document as a comment."""
-    lines = [f"# {number} {name}" for number, name in enumerate(judged.features, 1)]
-    for at, question in enumerate(judged.questions):
-        for document, grade, row in zip(judged.documents[at], judged.grades(at), judged.rows[at], strict=True):
-            values = " ".join(f"{number}:{value:.9g}" for number, value in enumerate(row.tolist(), 1) if value == value)  # noqa: PLR0124 - NaN
-            lines.append(f"{grade} qid:{at + 1} {values} # {question} {document}")
-    return "\n".join(lines) + "\n"

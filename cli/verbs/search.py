@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ import click
 from termweave.cli.common import shaded_texts
 from termweave.cli.common.batch_search import answer_all
 from termweave.cli.common.hit_list import show, show_counts
+from termweave.cli.common.output_files import writable
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
@@ -20,7 +22,6 @@ from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from termweave.cli.common.output import Output
     from termweave.search import Index
@@ -75,14 +76,26 @@ def command(
       termweave search docs --like json.loads --rerank rnn
       termweave search docs '"json parser" fsat -xml' --rewrite operators,spelling
       termweave search docs "parse json" --show-query
-      termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn
+      termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn --log-features features.csv
     """
     from termweave import engine
     from termweave.search import Index
     from termweave.search.results import json
 
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
-    after = {"facets", "sort", "collapse", "min_score", "totals", "explain", "explain_words", "like", "pin", "passages"}
+    after = {
+        "facets",
+        "sort",
+        "collapse",
+        "min_score",
+        "totals",
+        "explain",
+        "explain_words",
+        "like",
+        "pin",
+        "passages",
+        "log_features",
+    }
     not_sent = bool(given.keys() & after or html)
     check_together(
         (
@@ -91,10 +104,11 @@ def command(
         ),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
         (
-            "--show-query sends no search: leave out --html, --explain, --like, --facet, --totals, and what orders or leaves out hits",
+            "--show-query sends no search: leave out --html, --explain, --like, --facet, --totals, --log-features, and what orders or leaves out hits",
             show_query and not_sent,
         ),
     )
+    writable(None, [Path(given["log_features"]) if given.get("log_features") else None])
     if queries_file is not None and run_file is not None:
         many = RunOptions(**given, **sending)
         server = engine.connect(settings, pool_maxsize=max(8, many.workers))

@@ -59,6 +59,8 @@ OF_BEHAVIOUR = ("clicks", "conversions")
 UNSEEN = 1.0
 #: The best candidates that `neighbours` looks at.
 _NEIGHBOURS = 3
+#: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
+_MOST_ENTRIES = 95
 #: Types of metadata that are numbers.
 _NUMBERS = ("long", "double", "boolean")
 
@@ -81,6 +83,20 @@ def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str,
         else:
             found += [f"{METADATA}{name}={value}" for value in values.get(name, ())]
     return found
+
+
+def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
+    """The metadata entries that become features, entry -> type.
+
+    Raises:
+        UsageError: They are too many for one search; `hint` says what to do.
+    """
+    if len(types) > _MOST_ENTRIES:
+        raise UsageError(
+            f"The index has {len(types)} entries that could be features, and a server gives at most {_MOST_ENTRIES} in a search.",
+            hint,
+        )
+    return types
 
 
 def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import os
@@ -9,6 +10,7 @@ import random
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.rerank import decision_trees
 from termweave.search import Index
 from termweave.search.ranking.feature_ranker import open_feature_ranker
+from termweave.search.results.feature_log import CandidateFeatures, FeatureLog
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD
 
@@ -168,7 +171,8 @@ def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, buil
     at = judged.questions.index("nothing")
     assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
     assert len(feature_ranker.cross_validate(judged, settings).values) == len(TOPICS) + 1
-    assert "nothing" not in judged_candidates.letor(judged)
+    judged.write(tmp_path / "features.csv")
+    assert "nothing" not in (tmp_path / "features.csv").read_text()
 
 
 def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
@@ -321,6 +325,90 @@ def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     assert all(hit.id.startswith("cacola") for hit in hits)
     assert run([*command, "--out", str(tmp_path / "other"), *same, "--set", "metadata=none"]) == 1
     assert "are of" in capsys.readouterr().err
+
+
+def table_of(path):
+    with path.open(newline="") as file:
+        return {(row.pop("query"), row.pop("document")): row for row in csv.DictReader(file)}
+
+
+def test_a_search_logs_the_features_that_training_reads(index, folder, model, tmp_path, capsys):
+    out, log = tmp_path / "out", tmp_path / "log.csv"
+    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=5", "--out", str(out)]
+    assert run([*command, "--set", "outputs=trees,csv"]) == 0
+    trained = table_of(out / "features.csv")
+    asked = ["search", index.name, "--queries", f"{folder}:train", "--run", str(tmp_path / "run.trec")]
+    assert run([*asked, "--rerank", f"ltr@{model}", "--log-features", str(log)]) == 0
+    logged = table_of(log)
+    assert list(logged) == list(trained)
+    assert {row.pop("label") for row in logged.values()} == {"0"}
+    assert {row.pop("label") for row in trained.values()} == {"0", "1"}
+    for key, row in trained.items():
+        assert row.keys() == logged[key].keys()
+        assert [float(value or "nan") for value in row.values()] == pytest.approx(
+            [float(value or "nan") for value in logged[key].values()], rel=1e-4, abs=1e-6, nan_ok=True
+        )
+    ranked = (tmp_path / "run.trec").read_text()
+    assert run([*asked, "--rerank", f"ltr@{model}"]) == 0
+    assert (tmp_path / "run.trec").read_text() == ranked
+
+    # The explanation of a hit and the log agree.
+    hits = index.search("socket\nmodule", rerank=f"ltr@{model}", k=3, explain=True, log_features=str(log))
+    rows = table_of(log)
+    assert {query for query, _ in rows} == {"socket module"}
+    for hit in hits:
+        (part,) = (part for part in hit.explanation["parts"] if part["name"].startswith("ltr@"))
+        for each in part["features"]:
+            assert float(rows["socket module", hit.id][each["feature"]]) == pytest.approx(each["value"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "given", [{"mode": "lexical"}, {"mode": "hybrid"}, {"rerank": "rnn"}, {"rerank": "rnn>boost@votes:0.2"}], ids=str
+)
+def test_a_log_changes_no_score_and_is_read_by_others(index, tmp_path, given):
+    datasets = pytest.importorskip("sklearn.datasets")
+    log, table = tmp_path / "log.txt", tmp_path / "log.csv"
+    assert index.search("socket module", **given, k=300, log_features=str(log)) == index.search("socket module", **given, k=300)
+    queries = {"q1": "socket module", "q2": "", "q3": "timer part"}
+    run_of = index.run(queries, **given, log_features=str(table))
+    assert run_of == index.run(queries, **given)
+    rows, labels, groups = datasets.load_svmlight_file(str(log), query_id=True)
+    logged = table_of(table)
+    names = list(next(iter(logged.values())))[1:]
+    assert names[:3] == ["score", "rank", "terms"]
+    assert {"lexical.score", "weights.rank", "dense.value", "cosine", "jaccard", "metadata.votes"} <= set(names)
+    assert {query for query, _ in logged} == {"q1", "q3"}
+    first = [row for (query, _), row in logged.items() if query == "q1"]
+    assert rows.shape == (len(first), len(names))
+    assert set(labels) == {0.0}
+    assert set(groups) == {1}
+    column = names.index("metadata.votes")
+    assert rows[:, column].toarray()[:, 0].tolist() == [float(row["metadata.votes"]) for row in first]
+    assert [int(row["rank"]) for row in first] == list(range(1, len(first) + 1))
+    assert index.search("", like=["socket-1"], log_features=str(table))
+    assert {query for query, _ in table_of(table)} == {"socket-1"}
+
+
+def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
+    def refused(*arguments):
+        assert run(["search", index.name, *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "does not name a format of features.\nOption --log-features: Write NAME.csv" in refused(
+        "socket", "--log-features", "log.json"
+    )
+    nowhere = ["--log-features", str(tmp_path / "no" / "log.csv")]
+    for asked in (["socket"], ["--queries", f"{folder}:train", "--run", str(tmp_path / "out.trec")]):
+        assert f"{tmp_path / 'no'} cannot be written to: it does not exist.\nName another place." in refused(*asked, *nowhere)
+    with pytest.raises(UsageError, match=r"cannot be written: No such file or directory"):
+        index.search("socket", log_features=nowhere[1])
+    assert "--log-features, and what orders" in refused("socket", "--show-query", "--log-features", "log.csv")
+    assert "features are of each signal" in refused("socket", "--server-fusion", "--log-features", "log.csv")
+    (tmp_path / "kept.csv").write_text("before")
+    with suppress(RuntimeError), FeatureLog(tmp_path / "kept.csv", ["score"]) as log:
+        log.add("q", CandidateFeatures(["d"], np.array([[1.0]])))
+        raise RuntimeError
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("kept.csv", "before")]
 
 
 def test_mistakes_are_said_in_a_sentence(index, folder, model, tmp_path, capsys, opensearch_engine):

@@ -54,8 +54,8 @@ class FeatureRankerParameters(ParameterRecord):
     steps: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
     rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
     outputs: Annotated[
-        Literal["trees", "trees,letor"],
-        Setting("With letor the features are written as letor.txt, too, in the format of SVMrank, for other tools."),
+        Literal["trees", "trees,letor", "trees,csv"],
+        Setting("With letor the features are written as letor.txt, too, in the format of SVMrank; with csv as features.csv."),
     ] = "trees"
     start: Annotated[
         str,

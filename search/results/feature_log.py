@@ -1,0 +1,188 @@
+"""Features of searches for other tools: what a feature ranker sees of each candidate, in a file.
+
+A file that ends in ``.csv`` is a table: query, document, label, and a column for each feature, empty where a value is missing. One that ends in
+``.txt`` or ``.letor`` is in the format of SVMrank and LETOR: ``label qid:N number:value ... # query document``, with the names of the features on top.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from termweave.errors import UsageError
+from termweave.search.ranking import features
+from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import Reranking, RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.search.ranking.features import FeatureReader
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import Need, Reranker, RerankRequest
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals import DocumentLayout
+
+#: Candidates of a query whose features are logged unless a feature ranker reranks more or fewer.
+_CANDIDATES = 100
+_TABLE, _LETOR = ".csv", (".txt", ".letor")
+
+
+@dataclass(frozen=True)
+class CandidateFeatures:
+    """The candidates of one query, best first.
+
+    Attributes:
+        ids: Ids of the documents.
+        rows: float64 ``(len(ids), features)``; NaN where a value is missing.
+    """
+
+    ids: Sequence[str]
+    rows: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FeatureRecorder:
+    """Computes the features of candidates as a search does.
+
+    Attributes:
+        reader: Computes the values.
+        candidates: How many of the best documents are read.
+        before: The rerankers before: they make the order and the score that are features.
+    """
+
+    reader: FeatureReader
+    candidates: int = _CANDIDATES
+    before: tuple[Reranker, ...] = ()
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What must be fetched with the candidates."""
+        return self.reader.needs.union(*(stage.needs for stage in self.before))
+
+    def features(self, candidates: Candidates, mode: Mode) -> CandidateFeatures:
+        """The features of the candidates of a query.
+
+        Args:
+            candidates: What the search found, with `needs`.
+            mode: Signals and fusion.
+        """
+        import numpy as np  # noqa: PLC0415 - `--help` does not rank
+
+        stage = _Stage(self.reader, self.candidates, [])
+        order(candidates, mode, Reranking((*self.before, stage)))
+        return stage.kept[0] if stage.kept else CandidateFeatures((), np.zeros((0, len(self.reader.features))))
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A reranker that changes nothing and keeps the features of what it is given."""
+
+    reader: FeatureReader
+    candidates: int
+    kept: list[CandidateFeatures]
+    name: str = "features"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return self.reader.needs
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        self.kept.append(CandidateFeatures(request.ids, self.reader.matrix(request)))
+        return RerankResult([0.0] * len(request.ids), keep=1.0)
+
+
+def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureRecorder:
+    """What is logged of a search: the features that its ranker `ltr` reads, else those of the first stage.
+
+    Args:
+        layout: The signals and fields of the index.
+        reranking: The rerankers of the search.
+
+    Raises:
+        UsageError: The index has more metadata entries than a server gives in a search.
+    """
+    stages = reranking.stages if reranking else ()
+    for number, stage in enumerate(stages):
+        if isinstance(stage, FeatureReranker):
+            reader = replace(open_feature_ranker(stage.model, stage.hash).reader, read=None)
+            return FeatureRecorder(reader, stage.candidates, stages[:number])
+    kinds = features.checked_entries(layout.kinds, "Log with a feature ranker, which names what it reads: --rerank ltr@FOLDER.")
+    signals = [signal.name for signal in layout.signals if signal.name != "learned"]
+    return FeatureRecorder(features.FeatureReader(tuple(features.names(signals, kinds, {})), kinds))
+
+
+def check_name(path: str | Path) -> Path:
+    """The path of a log, whose ending names a format.
+
+    Raises:
+        UsageError: It does not.
+    """
+    if Path(path).suffix.lower() not in (_TABLE, *_LETOR):
+        raise UsageError(
+            f"The ending of {str(path)!r} does not name a format of features.",
+            f"Write NAME{_TABLE} for a table, or NAME{_LETOR[0]} or NAME{_LETOR[1]} for the format of SVMrank and LETOR.",
+        )
+    return Path(path)
+
+
+class FeatureLog:
+    """Writes features query by query, and replaces the file when all are written.
+
+    Args:
+        path: The file; its ending names the format.
+        names: Names of the features.
+    """
+
+    def __init__(self, path: str | Path, names: Sequence[str]) -> None:
+        self._path = check_name(path)
+        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        self._names = names
+        self._queries = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self._temporary.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            raise UsageError(f"{self._path} cannot be written: {error.strerror}.", "Name another place.") from None
+        self._table = csv.writer(self._file, lineterminator="\n") if self._path.suffix.lower() == _TABLE else None
+        if self._table:
+            self._table.writerow(["query", "document", "label", *self._names])
+        else:
+            self._file.writelines(f"# {number} {name}\n" for number, name in enumerate(self._names, 1))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        try:
+            self._file.close()
+            if kind is None:
+                self._temporary.replace(self._path)
+        finally:
+            with suppress(OSError):  # it is there after an error
+                self._temporary.unlink()
+
+    def add(self, query: str, found: CandidateFeatures, labels: Sequence[int] = ()) -> None:
+        """Add the candidates of a query.
+
+        Args:
+            query: Id or text of the query.
+            found: The candidates.
+            labels: The grade of each; empty: 0, because nothing is judged.
+        """
+        self._queries += 1
+        query = " ".join(query.split())
+        for document, row, label in zip(found.ids, found.rows.tolist(), labels or [0] * len(found.ids), strict=True):
+            values = ["" if value != value else f"{value:.9g}" for value in row]  # noqa: PLR0124 - NaN
+            if self._table:
+                self._table.writerow([query, document, label, *values])
+            else:
+                pairs = " ".join(f"{number}:{value}" for number, value in enumerate(values, 1) if value)
+                self._file.write(f"{label} qid:{self._queries} {pairs} # {query} {document}\n")
