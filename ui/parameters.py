@@ -167,7 +167,7 @@ PAGE = (
     _OPTIONAL_QUERY,
     *_COMMON,
     Parameter("k", "How many hits.", "count", 10, 1, 100),
-    *(each for each in SEARCH if each.name in {"from", "facet", "sort", "collapse", "min_score"}),
+    *(each for each in SEARCH if each.name in {"from", "facet", "sort", "collapse", "min_score", "passages"}),
     Parameter("compare", "1: show two lists.", "flag"),
     *_SECOND,
     Parameter("id", "Explain this document, whether it is found or not."),

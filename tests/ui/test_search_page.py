@@ -10,6 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+import termweave as tw
+from termweave import corpora
+from termweave.indexer import BuildOptions, build
 from termweave.search.render.html import Picture
 from termweave.search.results.hits import flat
 from termweave.ui import searching
@@ -89,6 +92,29 @@ def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
     status, page = show(client, q="run a function later", id="no-such-document")
     assert status == 400
     assert "no-such-document" in page
+
+
+def test_the_best_passages_of_a_long_document(client, opensearch_engine, name, tmp_path):
+    filler = "The committee met again on that day and spoke for a long time about nothing of interest to anybody. " * 3
+    text = f"A red kettle boils water. {filler} A kettle {ATTACKS[0]} of steel is beside the green tea. {filler}"
+    (tmp_path / "letters.jsonl").write_text(json.dumps({"_id": "letters", "text": text}) + "\n")
+    build(opensearch_engine, corpora.open_source(tmp_path / "letters.jsonl"), name, BuildOptions(passages=30))
+    client.app._app.state.workspace.index(name)
+    found = tw.connect(opensearch_engine.url).index(name).search("kettle", passages="2+1", k=1)[0].passages
+    status, page = show(client, index=name, q="kettle", passages="2+1")
+    assert status == 200
+    assert 'name="passages" value="2+1"' in page
+    assert ATTACKS[0] not in page
+    shown = " ".join(" ".join(Reader(page.partition('<ol class="passages">')[2].partition("</ol>")[0]).text).split())
+    for each in found:
+        assert f"passage {each.number}, characters {each.start:,} to {each.end:,} · {each.score:.4f}" in shown
+        assert " ".join(each.text.split()) in shown
+    assert 'class="passages"' not in show(client, index=name, q="kettle")[1]
+    status, page = show(client, index=name, q="kettle", passages="many")
+    assert (status, "&#39;many&#39; does not say how many passages" in page) == (400, True)
+    status, page = show(client, q="function", passages="2")
+    assert (status, "are not cut into passages" in page) == (400, True)
+    assert 'name="passages"' not in show(client, q="function")[1]  # an index without passages offers none
 
 
 def test_a_reranked_hit_names_its_neighbours_by_title(client, attacked):

@@ -152,7 +152,7 @@ def show(request: Request) -> Response:
 
 def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
     seconds = ("", "2") if values["compare"] else ("",)
-    options = searching.shown(values, {"k", "from", "facet", "sort"}) | {"explain": True}
+    options = searching.shown(values, {"k", "from", "facet", "sort", "passages"}) | {"explain": True}
     sides = [searching.answer(workspace, values, second, **options) for second in seconds]
     comparison = searching.heads(workspace, values) if values["compare"] else None
     wanted = _wanted(workspace, values, seconds) if values["id"] else None
@@ -287,6 +287,11 @@ class _Suggestions:
         """Fields that can be counted."""
         index = self._index
         return [] if index is None else index.layout.sortable[:12]
+
+    def passages(self) -> bool:
+        """Whether documents of the index are cut into passages."""
+        index = self._index
+        return index is not None and bool(index.lineage.passages)
 
     def places(self) -> list[str]:
         """Indices, and the generations of this one."""
