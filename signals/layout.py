@@ -188,6 +188,11 @@ class DocumentLayout:
             return Column(name, self.types.get(name, "keyword"))
         return Column(f"{typed_fields.FIELD}.{name}", self.types[name]) if name in self.types else None
 
+    def short_texts(self, name: str) -> Column | None:
+        """The typed field that termweave made of a metadata entry of short texts; None for any other field."""
+        own = self.application is None and self.types.get(name) == "keyword" and name not in self.extra
+        return self.column(name) if own else None
+
     def paths(self, name: str) -> tuple[str, ...]:
         """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
         if self.application is not None:

@@ -220,7 +220,7 @@ def _candidates(
             if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                 vectors[identity] = fields[VECTOR_FIELD][0]
             if (entries or words) and identity not in metadata:
-                metadata[identity] = {entry: fields[name] for name, entry in entries.items() if name in fields}
+                metadata[identity] = {entry: fields[name] for entry, name in entries.items() if name in fields}
                 for need, paths in words.items():
                     metadata[identity][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
