@@ -74,7 +74,7 @@ def signal_requests(
     names = [need.removeprefix(METADATA) for need in sorted(needs) if need.startswith(METADATA)]
     read = {name: column for name in names if (column := layout.column(name))}
     words = {need: layout.paths(need.removeprefix(WORDS)) for need in sorted(needs) if need.startswith(WORDS)}
-    # Short texts are read as columns: the server makes the vector anew for each `_source` (9 ms of 19 for 300 hits, 3.6.0).
+    # Short texts are read as columns: the `_source` of 300 hits took 9 ms of 19 (3.6.0).
     typed = {need: column for need in words if (column := layout.short_texts(need.removeprefix(WORDS)))}
     words = {need: paths for need, paths in words.items() if need not in typed}
     read |= typed
