@@ -93,7 +93,7 @@ def _blocks(
     recorder: FeatureRecorder | None,
 ) -> Iterator[tuple[Query, list[Place], CandidateFeatures | None]]:
     """As `ranked`, with the features of each query's candidates if there is a recorder."""
-    rewriting = parse(options.rewrite) or profiles.rewriting(index.lineage, options.mode)
+    rewriting = profiles.rewriting(index.lineage, options.mode, parse(options.rewrite))
 
     def block(part: Sequence[Query]) -> list[tuple[Query, list[Place], CandidateFeatures | None]]:
         answered = index.candidates(

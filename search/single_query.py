@@ -149,7 +149,7 @@ def prepare(
     mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
     where: list[Mapping[str, Any]] = [*clauses(asked.where, generation.layout, dialect_of(engine.capabilities))]
     vectors = None
-    rewriting = rewriting_of(asked.rewrite) or profiles.rewriting(generation.lineage, asked.mode)
+    rewriting = profiles.rewriting(generation.lineage, asked.mode, rewriting_of(asked.rewrite))
     words = None
     if query.strip() or not like:
         (words,) = encode(engine, generation, [readable(query)], rewriting)

@@ -71,6 +71,8 @@ def answer_all(
         out.warn(remark)
     if rewritten:
         out.say(runs.encoding_remark(rewritten))
+    if options.log_features:
+        out.say(f"The features of the candidates are in {options.log_features}.")
     if run_file == "-":
         return
     summary = json.BatchSummary(run_file, title, index.generation, len(queries), seconds, counts, empty)

@@ -48,8 +48,10 @@ def command(
     from termweave.indexer.generations import audit
     from termweave.search.catalog import application_fields, lineage, profiles
     from termweave.search.retrieval.execution import check_needs
-    from termweave.search.rewriting.configuration import parse
+    from termweave.search.retrieval.filters import documents_passing
+    from termweave.search.rewriting.configuration import NOTHING, parse
     from termweave.search.single_query import choose
+    from termweave.support.messages import counted, few
 
     check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(given) and save is None))
     server = engine.connect(settings)
@@ -65,6 +67,11 @@ def command(
         check_needs(record.name, layout, reranking.needs if reranking else ())
         composed = profiles.composed(record, save, mode, reranking, parse(ranked.rewrite))
         record = profiles.adopted(record, composed, use=save == record.profile)
+        pinned = [document for pins in (composed.rewriting or NOTHING).of_queries.values() for document in pins.first]
+        if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):
+            out.warn(
+                f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
+            )
     if use is not None:
         record = profiles.using(record, None if use == "hybrid" else use)
     if use is not None or save is not None or drop is not None:

@@ -99,7 +99,7 @@ def command(
     not_sent = bool(given.keys() & after or html)
     check_together(
         (
-            "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing",
+            "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,
         ),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
@@ -123,6 +123,8 @@ def command(
         out.emit(json.requests(requests), lambda: _as_console(requests))
         return
     _answer(index, text, options, html, out, others="fields" in given)
+    if options.log_features:
+        out.say(f"The features of the candidates are in {options.log_features}.")
 
 
 def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, out: Output, *, others: bool) -> None:

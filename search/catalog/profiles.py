@@ -128,6 +128,8 @@ def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | Non
     rules = [stage.name for stage in added]
     for rule in rules:
         rerankers.rule(rule)
+    if rewriting is not None and base.rewriting is not None:
+        rewriting = rewriting.with_pins(base.rewriting.pins)
     stored = base.rewrite if rewriting is None else {key: value for key, value in asdict(rewriting).items() if value} or None
     return replace(base, name=name, fitted={}, rules=[*(base.rules or ()), *rules] or None, rewrite=stored)
 
@@ -162,10 +164,14 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
     )
 
 
-def rewriting(lineage: Lineage, mode: str | None) -> Rewriting | None:
-    """How the profile that a mode names rewrites queries; None if it does not, or if the mode is not a profile. Arguments as `find`."""
+def rewriting(lineage: Lineage, mode: str | None, asked: Rewriting | None = None) -> Rewriting | None:
+    """How queries are rewritten in a mode; None if they are not. The other arguments as `find`.
+
+    What a search asks for replaces what the profile says, but for pins (`Rewriting.with_pins`).
+    """
     profile = find(lineage, mode)
-    return profile.rewriting if profile is not None else None
+    stored = profile.rewriting if profile is not None else None
+    return stored if asked is None else asked.with_pins(stored.pins) if stored else asked
 
 
 def _names_a_known_model(ranker: Mapping[str, Any]) -> bool:

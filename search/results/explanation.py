@@ -145,7 +145,7 @@ def with_own_score(hit: Hit) -> Hit:
 def place(hit: Hit) -> str:
     """The rank of an explained document in words, or the reason why it has none."""
     if (hit.explanation or {}).get("excluded"):
-        return "excluded by the filter"
+        return "excluded by a filter or the rewriting"
     return f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
 
 
@@ -171,7 +171,7 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
         return described(part, terms)
     place = f"rank {part['rank']}"
     if excluded:
-        place = "excluded by the filter"
+        place = "excluded by a filter or the rewriting"
     elif part["rank"] is None:
         place = _missed(part)
     elif "counts" in part:

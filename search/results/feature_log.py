@@ -120,12 +120,14 @@ def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureReco
     return FeatureRecorder(features.FeatureReader(tuple(features.names(signals, kinds, {})), kinds))
 
 
-def check_name(path: str | Path) -> Path:
+def check_name(path: object) -> Path:
     """The path of a log, whose ending names a format.
 
     Raises:
         UsageError: It does not.
     """
+    if not isinstance(path, str | Path):
+        raise UsageError(f"log_features is a path, not {type(path).__name__}.", f'Write "NAME{_TABLE}".')
     if Path(path).suffix.lower() not in (_TABLE, *_LETOR):
         raise UsageError(
             f"The ending of {str(path)!r} does not name a format of features.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from termweave.errors import UsageError
 from termweave.search.rewriting import pins, synonyms
@@ -14,7 +16,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.search.rewriting.pins import QueryPins
+    from termweave.search.rewriting.pins import QueryPins, Row
 
 _FORM = "Write operators, spelling, synonyms@FILE or pins@FILE, separated by commas, or none."
 _FILES = ("synonyms@", "pins@")
@@ -34,7 +36,7 @@ class Rewriting:
     operators: bool = False
     spelling: bool = False
     synonyms: tuple[str, ...] = ()
-    pins: tuple[pins.Row, ...] = ()
+    pins: tuple[Row, ...] = ()
 
     @classmethod
     def stored(cls, parameters: Mapping[str, Any]) -> Rewriting:
@@ -43,10 +45,11 @@ class Rewriting:
         Raises:
             UsageError: Its synonyms or pins cannot be read.
         """
-        lists = {"synonyms": tuple(parameters.get("synonyms", ())), "pins": tuple(map(tuple, parameters.get("pins", ())))}
-        rewriting = cls(**{**parameters, **lists})
-        rewriting.check()
-        return rewriting
+        return _stored(orjson.dumps(parameters))
+
+    def with_pins(self, others: tuple[Row, ...]) -> Rewriting:
+        """This rewriting with the pins of a profile, unless it has its own or says that nothing is done."""
+        return self if self.pins or self == NOTHING else replace(self, pins=others)
 
     def check(self) -> None:
         """Read synonyms and pins, so that a mistake in them is said before anything is searched.
@@ -87,6 +90,16 @@ class Rewriting:
 
 #: What `none` stands for.
 NOTHING = Rewriting()
+
+
+@lru_cache(8)
+def _stored(content: bytes) -> Rewriting:
+    """`Rewriting.stored`; each search asks, and thousands of rules are read once."""
+    parameters = orjson.loads(content)
+    lists = {"synonyms": tuple(parameters.get("synonyms", ())), "pins": tuple(map(tuple, parameters.get("pins", ())))}
+    rewriting = Rewriting(**{**parameters, **lists})
+    rewriting.check()
+    return rewriting
 
 
 def parse(value: object) -> Rewriting | None:

@@ -339,6 +339,7 @@ def test_a_search_logs_the_features_that_training_reads(index, folder, model, tm
     trained = table_of(out / "features.csv")
     asked = ["search", index.name, "--queries", f"{folder}:train", "--run", str(tmp_path / "run.trec")]
     assert run([*asked, "--rerank", f"ltr@{model}", "--log-features", str(log)]) == 0
+    assert f"The features of the candidates are in {log}." in capsys.readouterr().err
     logged = table_of(log)
     assert list(logged) == list(trained)
     assert {row.pop("label") for row in logged.values()} == {"0"}
@@ -400,6 +401,8 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
     nowhere = ["--log-features", str(tmp_path / "no" / "log.csv")]
     for asked in (["socket"], ["--queries", f"{folder}:train", "--run", str(tmp_path / "out.trec")]):
         assert f"{tmp_path / 'no'} cannot be written to: it does not exist.\nName another place." in refused(*asked, *nowhere)
+    with pytest.raises(UsageError, match="log_features is a path, not int"):
+        index.search("socket", log_features=3)
     with pytest.raises(UsageError, match=r"cannot be written: No such file or directory"):
         index.search("socket", log_features=nowhere[1])
     assert "--log-features, and what orders" in refused("socket", "--show-query", "--log-features", "log.csv")

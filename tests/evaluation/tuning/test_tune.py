@@ -237,18 +237,11 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(opensea
     dataset = corpora.open_dataset(folder)
     synonyms = folder / "synonyms.txt"
     synonyms.write_text("file => directory\nstring => buffer\n")
-    save = [
-        "profiles",
-        name,
-        "--save",
-        "shop",
-        "--mode",
-        "hybrid",
-        "--rerank",
-        "diverse@0.6",
-        "--rewrite",
-        f"synonyms@{synonyms}",
-    ]
+    pinned = next(each.id for each in dataset.documents())
+    pins = folder / "pins.csv"
+    pins.write_text("query,document,action\n" + "".join(f'"{each.text}",{pinned},pin\n' for each in dataset.queries()[:20]))
+    rewrite = f"synonyms@{synonyms},pins@{pins}"
+    save = ["profiles", name, "--save", "shop", "--mode", "hybrid", "--rerank", "diverse@0.6", "--rewrite", rewrite]
     assert run([*save, "--use", "shop"]) == 0
     index = tw.connect(opensearch_engine.url).index(name)
     report = tuning.tune(index, dataset)
@@ -256,7 +249,7 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(opensea
     assert report.profile.rewriting.synonyms == ("file => directory", "string => buffer")
     (note,) = [each for each in report.notes if each.startswith("Kept from the profile")]
     assert note == (
-        "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms). All figures are with them. "
+        "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms, pins of 20 queries). All figures are with them. "
         "Fusion and rNN were fitted without rules and pins."
     )
     queries = dataset.queries()

@@ -450,6 +450,17 @@ def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
     Path(table.removeprefix("pins@")).unlink()
     index = tw.connect(shop.engine.url).index("rewritten-shop")
     wanted = ids(index.search("Large screen", mode="pinned"))
+    other = pins(tmp_path, "large screen,radio,pin", "large screen,missing,pin", "other,missing,pin")
+    unpinned = ids(index.search("large screen", mode="hybrid"))[0]
+    for rewrite, first in (("operators,spelling", "case"), (other, "radio"), ("none", unpinned)):
+        assert ids(index.search("large screen", mode="pinned", rewrite=rewrite))[0] == first
+        assert next(iter(index.run({"q": "large screen"}, mode="pinned", rewrite=rewrite).scores["q"])) == first
+    assert main(["profiles", "rewritten-shop", "--save", "other", "--mode", "pinned", "--rewrite", other, *url]) == 0
+    assert "1 pinned document is not in the index: missing." in capsys.readouterr().err
+    assert main(["profiles", "rewritten-shop", "--save", "both", "--mode", "pinned", "--rewrite", "spelling", *url]) == 0
+    said = capsys.readouterr()
+    assert "spelling, pins of 1 query" in " ".join(said.out.split())
+    assert not said.err
     assert wanted[0] == "case"
     assert "tv" not in wanted
     assert main(["search", "rewritten-shop", "large screen", "--mode", "pinned", "--explain", "-k", "1", *url]) == 0
