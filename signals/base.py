@@ -216,8 +216,10 @@ def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]
 
 
 def _leaves(clause: Any) -> int:
-    """The number of values in a clause, an upper bound of the clauses that the server counts for it."""
+    """The number of values in a clause, an upper bound of the clauses that the server counts for it; Lucene counts a set of ids as at most two."""
     if isinstance(clause, dict):
+        if clause.keys() == {"terms"} and isinstance(clause["terms"], dict) and clause["terms"].keys() == {"id"}:
+            return 2
         return max(1, sum(_leaves(value) for value in clause.values()))
     return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1
 

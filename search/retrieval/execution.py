@@ -169,10 +169,11 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
             "Index with weights, or leave match out.",
         )
     if not layout.paths(field):
-        known = sorted({*layout.text_fields, *layout.types, *(layout.application.columns if layout.application else ())})
+        metadata = layout.application.columns if layout.application else layout.types
+        known = list(dict.fromkeys((*layout.text_fields, *sorted(metadata))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no field of that name.",
-            f"It has {few(known)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
+            f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
         )
 
 

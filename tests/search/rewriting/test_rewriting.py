@@ -189,6 +189,16 @@ def test_operators_look_at_whole_documents_where_they_are_cut(opensearch_engine,
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("mode", MODES)
+def test_ten_thousand_ids_take_no_clauses_of_the_query(shop, mode):
+    ids_of_others = {"terms": {"id": [f"other-{number}" for number in range(operators.MOST_DOCUMENTS)]}}
+    answer = shop.answer("large screen", mode=mode, where={"bool": {"must_not": ids_of_others}}, k=20)
+    assert answer.dropped == {}
+    assert ids(answer.hits) == ids(shop.search("large screen", mode=mode, k=20))
+    assert shop.answer("large screen", mode=mode, where={"terms": {"id": ["tv", *ids_of_others["terms"]["id"]]}}).hits
+
+
+@pytest.mark.engine
 def test_a_misspelt_word_is_corrected_and_said(shop):
     for typed, meant in (("thraed", "thread"), ("televison screne", "television screen"), ("Funktions", "Functions")):
         answer = shop.answer(typed, rewrite="spelling", mode="lexical")
