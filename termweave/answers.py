@@ -17,12 +17,15 @@ from typing_extensions import TypedDict  # pydantic asks for it below Python 3.1
 Signal = TypedDict("Signal", {"score": float, "rank": int | None, "share": float})
 Term = TypedDict("Term", {"term": str, "share": float, "word": str})
 Effect = TypedDict("Effect", {"word": str, "effect": float})
+Feature = TypedDict("Feature", {"feature": str, "value": float | None, "share": float})
 Part = TypedDict("Part", {
     "name": str, "share": float, "score": NotRequired[float], "rank": NotRequired[int | None], "terms": NotRequired[Sequence[Term]],
     "jaccard": NotRequired[float], "logit": NotRequired[float], "scored": NotRequired[bool], "effects": NotRequired[Sequence[Effect]],
     "weight": NotRequired[float], "similarity": NotRequired[float], "neighbours": NotRequired[Sequence[str]], "passage": NotRequired[int],
     "normalised": NotRequired[float], "lowest": NotRequired[float], "dropped": NotRequired[Sequence[str]], "counts": NotRequired[float],
-    "approximate": NotRequired[bool],
+    "approximate": NotRequired[bool], "field": NotRequired[str], "value": NotRequired[Any], "matched": NotRequired[Sequence[str]],
+    "worth": NotRequired[float], "cosine": NotRequired[float], "of": NotRequired[str | None], "pinned": NotRequired[int],
+    "base": NotRequired[float], "features": NotRequired[Sequence[Feature]],
 })
 ShadedWord = TypedDict("ShadedWord", {"start": int, "end": int, "term": str, "share": float})
 Explanation = TypedDict("Explanation", {

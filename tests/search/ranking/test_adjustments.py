@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 import termweave as tw
 from termweave import corpora
+from termweave.cli import run
 from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
 from termweave.encoders.analysis.words import Analysis
@@ -25,6 +28,7 @@ from termweave.search.ranking import rerankers
 from termweave.search.ranking.adjustments import boost, decay, diverse, match
 from termweave.search.ranking.rerankers import IndexTerms, RerankRequest
 
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "explain.1.json").read_text(encoding="utf-8"))
 SCORES = (1.0, 0.8, 0.5, 0.0)
 
 
@@ -168,7 +172,7 @@ def shop(opensearch_engine, name, tmp_path):
     return tw.connect(opensearch_engine.url).index(name)
 
 
-def test_a_search_with_rules_explains_itself_and_pages(shop):
+def test_a_search_with_rules_explains_itself_and_pages(shop, capsys):
     chains = (
         "boost@votes:0.9",
         "rnn>boost@votes:0.3:5>decay@day:0.2:52w",
@@ -180,6 +184,8 @@ def test_a_search_with_rules_explains_itself_and_pages(shop):
         hits = shop.search("red lamp", rerank=rerank, k=12, explain=True)
         for hit in hits:
             assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
+        assert run(["explain", shop.name, "red lamp", "4", "--rerank", rerank, "--json", "--url", shop.engine.url]) == 0
+        jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
         pages = [hit.id for start in range(0, 12, 2) for hit in shop.search("red lamp", rerank=rerank, k=2, start=start)]
         assert pages == [hit.id for hit in hits]
         assert len(set(pages)) == 12
@@ -239,8 +245,8 @@ def test_words_in_titles_and_metadata(opensearch_engine, name, tmp_path, passage
             assert {key: next(p["matched"] for p in each if "matched" in p) for key, each in parts.items()} == expected
             assert hits[0].id == max(expected, key=lambda key: len(expected[key]))
             assert sum(part["share"] for part in parts[hits[0].id]) == pytest.approx(hits[0].score, abs=1e-6)
-    run = index.run({"q": "robot moon"}, rerank="match@title:1")
-    assert max(run.scores["q"], key=run.scores["q"].get) == "moon"
+    scores = index.run({"q": "robot moon"}, rerank="match@title:1").scores["q"]
+    assert max(scores, key=scores.get) == "moon"
     with pytest.raises(UsageError, match="reads the field 'titel'"):
         index.search("moon", rerank="match@titel")
 
@@ -266,6 +272,8 @@ def test_pinned_documents_come_first(shop, opensearch_engine):
     # A document that the search would never find, and one that a filter leaves out.
     assert [hit.id for hit in shop.search("dimmer", mode="lexical", pin=["0"], k=1)] == ["0"]
     assert "0" not in [hit.id for hit in shop.search("lamp", pin=["0"], where="votes>=5", k=12)]
+    shown = json.loads(json.dumps(whole[0].explanation))
+    jsonschema.validate(shown, SCHEMA["properties"]["hit"]["properties"]["explanation"])
     with pytest.raises(UsageError, match="none can be put first"):
         shop.search("lamp", pin=["0"], sort="votes")
     with pytest.raises(UsageError, match="list of ids"):
