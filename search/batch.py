@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run
@@ -19,7 +20,7 @@ from termweave.search.rewriting.configuration import parse
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from termweave.search.index import Index
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.order import Place
     from termweave.search.ranking.rerankers import CutShort, Reranking
-    from termweave.search.results.feature_log import CandidateFeatures, FeatureRecorder
+    from termweave.search.results.feature_log import CandidateFeatures
 
+_Part = TypeVar("_Part")
+_Answer = TypeVar("_Answer")
 #: Queries in one request.
 QUERIES = 16
 
@@ -72,27 +75,6 @@ def ranked(
         Each query with its places, best first, in the order of `queries`.
     """
     recorder = feature_log.recorder(index.layout, reranking) if options.log_features else None
-    answers = _blocks(index, queries, mode, reranking, options, report, recorder)
-    if recorder is None or options.log_features is None:
-        yield from ((query, places) for query, places, _ in answers)
-        return
-    with feature_log.FeatureLog(options.log_features, recorder.reader.features) as log:
-        for query, places, found in answers:
-            if found is not None:
-                log.add(query.id, found)
-            yield query, places
-
-
-def _blocks(
-    index: Index,
-    queries: Sequence[Query],
-    mode: Mode,
-    reranking: Reranking | None,
-    options: RunOptions,
-    report: BatchReport,
-    recorder: FeatureRecorder | None,
-) -> Iterator[tuple[Query, list[Place], CandidateFeatures | None]]:
-    """As `ranked`, with the features of each query's candidates if there is a recorder."""
     rewriting = profiles.rewriting(index.lineage, options.mode, parse(options.rewrite))
 
     def block(part: Sequence[Query]) -> list[tuple[Query, list[Place], CandidateFeatures | None]]:
@@ -114,12 +96,25 @@ def _blocks(
             answers.append((query, places, recorder.features(candidates, mode) if recorder else None))
         return answers
 
-    pool = ThreadPoolExecutor(options.workers, thread_name_prefix="termweave-search")
-    waiting: deque[Future[list[tuple[Query, list[Place], CandidateFeatures | None]]]] = deque()
+    answers = _in_order(block, in_parts(queries, QUERIES), options.workers)
+    if options.log_features is None or recorder is None:
+        yield from ((query, places) for query, places, _ in answers)
+        return
+    with feature_log.created(Path(options.log_features), recorder.reader.features) as log:
+        for query, places, found in answers:
+            if found is not None:
+                log.add(query.id, found)
+            yield query, places
+
+
+def _in_order(call: Callable[[_Part], list[_Answer]], parts: Iterable[_Part], workers: int) -> Iterator[_Answer]:
+    """Call with each part, several at once, and yield the answers in the order of the parts."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")
+    waiting: deque[Future[list[_Answer]]] = deque()
     try:
-        for part in in_parts(queries, QUERIES):
-            waiting.append(pool.submit(block, part))
-            if len(waiting) > 2 * options.workers:
+        for part in parts:
+            waiting.append(pool.submit(call, part))
+            if len(waiting) > 2 * workers:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
@@ -120,7 +121,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
     counted = bool(asked.totals or asked.facets or asked.sort)
     first, last = rounds[0].candidates, rounds[-1]
     if recorder and asked.log_features:
-        with feature_log.FeatureLog(asked.log_features, recorder.reader.features) as log:
+        with feature_log.created(Path(asked.log_features), recorder.reader.features) as log:
             log.add(query if query.strip() else " ".join(asked.like), recorder.features(first, prepared.mode))
     found = last.before + len(last.places)
     return hits.Answer(

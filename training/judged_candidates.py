@@ -19,7 +19,8 @@ from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.records import Run
 from termweave.search.ranking import features
 from termweave.search.ranking.rerankers import METADATA
-from termweave.search.results.feature_log import CandidateFeatures, FeatureLog, FeatureRecorder
+from termweave.search.results import feature_log
+from termweave.search.results.feature_log import CandidateFeatures, FeatureRecorder
 from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class JudgedCandidates:
 
     def write(self, path: Path) -> None:
         """Write the features with the grades as labels; the ending of the file names the format."""
-        with FeatureLog(path, self.features) as log:
+        with feature_log.created(path, self.features) as log:
             for number, question in enumerate(self.questions):
                 found = CandidateFeatures(self.documents[number], self.rows[number])
                 log.add(question, found, self.grades(number).tolist())

@@ -17,7 +17,7 @@ from termweave.cli.common.output_files import writable
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
-from termweave.search.options import RunOptions, SearchOptions
+from termweave.search.options import RankingOptions, RunOptions, SearchOptions
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -83,20 +83,8 @@ def command(
     from termweave.search.results import json
 
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
-    after = {
-        "facets",
-        "sort",
-        "collapse",
-        "min_score",
-        "totals",
-        "explain",
-        "explain_words",
-        "like",
-        "pin",
-        "passages",
-        "log_features",
-    }
-    not_sent = bool(given.keys() & after or html)
+    sent = {"k", "start", "highlight", "fields", "server_fusion", *(each.name for each in fields(RankingOptions))}
+    not_sent = bool(given.keys() - sent or html)
     check_together(
         (
             "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",

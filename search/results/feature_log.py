@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import os
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, TextIO
 
 from termweave.errors import UsageError
 from termweave.search.ranking import features
@@ -20,7 +20,7 @@ from termweave.search.ranking.order import order
 from termweave.search.ranking.rerankers import Reranking, RerankResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -136,40 +136,40 @@ def check_name(path: object) -> Path:
     return Path(path)
 
 
-class FeatureLog:
-    """Writes features query by query, and replaces the file when all are written.
+@contextmanager
+def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
+    """A log to add queries to, which replaces the file in the end; after an error the file is as it was.
 
     Args:
         path: The file; its ending names the format.
         names: Names of the features.
+
+    Raises:
+        UsageError: The file cannot be written.
     """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        file = temporary.open("w", encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Name another place.") from None
+    try:
+        with file:
+            yield FeatureLog(file, names, is_table=path.suffix.lower() == _TABLE)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
-    def __init__(self, path: str | Path, names: Sequence[str]) -> None:
-        self._path = check_name(path)
-        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        self._names = names
-        self._queries = 0
 
-    def __enter__(self) -> Self:
-        try:
-            self._file = self._temporary.open("w", encoding="utf-8", newline="")
-        except OSError as error:
-            raise UsageError(f"{self._path} cannot be written: {error.strerror}.", "Name another place.") from None
-        self._table = csv.writer(self._file, lineterminator="\n") if self._path.suffix.lower() == _TABLE else None
+class FeatureLog:
+    """Writes features query by query."""
+
+    def __init__(self, file: TextIO, names: Sequence[str], *, is_table: bool) -> None:
+        self._file, self._queries = file, 0
+        self._table = csv.writer(file, lineterminator="\n") if is_table else None
         if self._table:
-            self._table.writerow(["query", "document", "label", *self._names])
+            self._table.writerow(["query", "document", "label", *names])
         else:
-            self._file.writelines(f"# {number} {name}\n" for number, name in enumerate(self._names, 1))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        try:
-            self._file.close()
-            if kind is None:
-                self._temporary.replace(self._path)
-        finally:
-            with suppress(OSError):  # it is there after an error
-                self._temporary.unlink()
+            file.writelines(f"# {number} {name}\n" for number, name in enumerate(names, 1))
 
     def add(self, query: str, found: CandidateFeatures, labels: Sequence[int] = ()) -> None:
         """Add the candidates of a query.

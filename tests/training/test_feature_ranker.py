@@ -25,7 +25,8 @@ from termweave.indexer import BuildOptions, build
 from termweave.rerank import decision_trees
 from termweave.search import Index
 from termweave.search.ranking.feature_ranker import open_feature_ranker
-from termweave.search.results.feature_log import CandidateFeatures, FeatureLog
+from termweave.search.results import feature_log
+from termweave.search.results.feature_log import CandidateFeatures
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD
 
@@ -408,7 +409,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
     assert "--log-features, and what orders" in refused("socket", "--show-query", "--log-features", "log.csv")
     assert "features are of each signal" in refused("socket", "--server-fusion", "--log-features", "log.csv")
     (tmp_path / "kept.csv").write_text("before")
-    with suppress(RuntimeError), FeatureLog(tmp_path / "kept.csv", ["score"]) as log:
+    with suppress(RuntimeError), feature_log.created(tmp_path / "kept.csv", ["score"]) as log:
         log.add("q", CandidateFeatures(["d"], np.array([[1.0]])))
         raise RuntimeError
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("kept.csv", "before")]
