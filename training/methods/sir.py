@@ -22,6 +22,7 @@ documents drawn anew from the candidates).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,9 +36,11 @@ from termweave.training.methods.parameters import EVERYTHING, PRESET, MixturePar
 from termweave.training.ranker.declaration import RankerParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from termweave.training.ranker.inputs import RankerBatch, RankerInputs
@@ -49,6 +52,8 @@ else:
 #: Versions that train one compressor after the other, and those that train one model on all levels.
 _ONE_BY_ONE, _TOGETHER = ("v1", "v2"), ("v3", "v4")
 _BASELINES = ("random", "static", "lcl")
+#: Seconds between two lines about a selection.
+_SAY_EVERY = 15.0
 
 
 # -- Equations -------------------------------------------------------------------------------------------------------------------
@@ -163,13 +168,21 @@ def train(trainer: Trainer) -> None:
             trainer.model.load_state_dict(begun)
         trainer.fit(f"compressor-{level + 1}", inputs, blocks=(size,))
         if top and not last:
-            inputs = [narrowed(trainer.model, each, sizes[level + 1] - 1) for each in inputs]
+            inputs = [narrowed(trainer.model, each, sizes[level + 1] - 1, trainer.say) for each in inputs]
 
 
-def narrowed(model: Any, inputs: RankerInputs, keep: int) -> RankerInputs:
+def narrowed(model: Any, inputs: RankerInputs, keep: int, say: Callable[[str], None]) -> RankerInputs:
     """Eq. 4 after a fit: of each question's candidates the `keep` that the trained compressor scores best."""
-    chosen = []
+    chosen: list[NDArray[np.int64]] = []
+    began = reported = time.monotonic()
     for question, columns in enumerate(inputs.negatives):
+        if question and time.monotonic() - reported > _SAY_EVERY:
+            reported = time.monotonic()
+            rate = question / (reported - began)
+            left = (len(inputs.negatives) - question) / rate
+            say(
+                f"selecting the best {keep}: {question:,} of {len(inputs.negatives):,} questions, {rate:.1f}/s, {left:.0f} s left"
+            )
         lists = inputs.lists
         texts = [inputs.documents[document] for document in lists.documents[question, columns].tolist()]
         scores = model.rank(inputs.reader, inputs.questions[question], texts, lists.features[question, columns])

@@ -55,7 +55,7 @@ class Trainer:
         """
         self.model, self.inputs, self.settings = model, inputs, settings
         self._method, self._trainable, self._measure = method, trainable, measure
-        self._home, self._say, self._progress = home, say, progress
+        self._home, self.say, self._progress = home, say, progress
 
     def fit(self, name: str = "", inputs: Sequence[Any] | None = None, **changed: Any) -> None:
         """Minimise the loss, and leave the parameters of the best step in the model.
@@ -69,4 +69,4 @@ class Trainer:
         """
         settings = replace(self.settings, **changed)
         trained = self._trainable(self._method, self.model, self.inputs if inputs is None else inputs, settings)
-        self.history = loop.fit(trained, self._measure, self._home / name, say=self._say, progress=self._progress)
+        self.history = loop.fit(trained, self._measure, self._home / name, say=self.say, progress=self._progress)

@@ -244,7 +244,7 @@ class _Model:
     ],
     ids=str,
 )
-def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_selected(given, fits, restarts, left):
+def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_selected(given, fits, restarts, left, monkeypatch):
     from dataclasses import dataclass, field
 
     from termweave.training.ranker.inputs import CandidateLists
@@ -252,22 +252,26 @@ def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_sele
     @dataclass(frozen=True)
     class Inputs:
         lists: CandidateLists = field(
-            default_factory=lambda: CandidateLists(np.arange(30)[None], np.zeros((1, 30, 1), np.float32))
+            default_factory=lambda: CandidateLists(np.tile(np.arange(30), (2, 1)), np.zeros((2, 30, 1), np.float32))
         )
-        negatives: tuple = (np.random.default_rng(0).permutation(30),)
+        negatives: tuple = (np.random.default_rng(0).permutation(30), np.arange(30))
         documents: tuple = tuple(map(str, range(30)))
-        questions: tuple = ("q",)
+        questions: tuple = ("q", "r")
         reader: None = None
 
+    monkeypatch.setattr(sir, "_SAY_EVERY", -1.0)
     settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **given})
-    asked = []
+    asked, said = [], []
 
     def fit(name="", inputs=None, blocks=(0,)):
         columns = (inputs or trainer.inputs)[0].negatives[0].tolist()
         asked.append((blocks[-1], columns))
 
-    trainer = SimpleNamespace(settings=settings, inputs=[Inputs()], model=_Model(), fit=fit)
+    trainer = SimpleNamespace(settings=settings, inputs=[Inputs()], model=_Model(), fit=fit, say=said.append)
     sir.train(trainer)
+    assert [line.partition(",")[0] for line in said] == [
+        f"selecting the best {kept}: 1 of 2 questions" for kept in left[1:] if kept < 30
+    ]
     assert [size for size, _ in asked] == fits
     assert [len(columns) for _, columns in asked] == left
     assert trainer.model.restarts == restarts
