@@ -2,7 +2,7 @@
 
 A passage is worth what the signals that ranked the documents give it, scaled and weighed as they were for the documents: the sum over
 the signals of ``counts * (score - lowest) / (highest - lowest)``; one signal alone gives its own score. A passage that overlaps a better one is
-left out.
+left out, and so is one that the neighbours of a better one show.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def with_passages(
             "Leave --passages out, or build the index with --passage-size 160.",
         )
     scored = _scored(engine, opened, candidates, hits)
-    chosen = {hit.id: _best(scored[hit.id], count) for hit in hits}
+    chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
     wanted = {
         hit.id: sorted(
             {number for best in chosen[hit.id] for number in range(max(1, best.number - beside), best.number + beside + 1)}
@@ -94,11 +94,14 @@ def with_passages(
     return [replace(hit, passages=tuple(_shown(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id])) for hit in hits]
 
 
-def _best(passages: Sequence[_Scored], count: int) -> list[_Scored]:
-    """The best passages of a document, best first, of which none overlaps a better one."""
+def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]:
+    """The best passages of a document, best first, of which none overlaps a better one or is among its neighbours."""
     best: list[_Scored] = []
     for each in sorted(passages, key=lambda passage: (-passage.worth, passage.number)):
-        if len(best) < count and all(each.end <= other.start or each.start >= other.end for other in best):
+        apart = all(
+            abs(each.number - other.number) > beside and (each.end <= other.start or each.start >= other.end) for other in best
+        )
+        if len(best) < count and apart:
             best.append(each)
     return best
 

@@ -66,6 +66,9 @@ def test_neighbours_are_joined_at_their_offsets(index):
     assert wide.end >= alone.end
     assert wide.text == TEXTS["other"][wide.start : wide.end]
     assert whole.text == TEXTS["other"]
+    assert len(of_other(passages="20+20")) == 1  # the neighbours of the best one are the whole text
+    numbers = [each.number for each in of_other(passages="20+1")]
+    assert all(abs(one - other) > 1 for one in numbers for other in numbers if one != other)
     assert of_other(passages=1, rerank="rnn", rewrite="operators", collapse="id")
 
 
