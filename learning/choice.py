@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from termweave.evaluation import Experiment
     from termweave.search import Index
     from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import Need
 
 #: Name of the profile that learning stores. ("learned" is a signal.)
 PROFILE = "trained"
@@ -67,7 +68,9 @@ def no_feature_ranker(held_out: int) -> str:
     return ""
 
 
-def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None], folder: Path) -> Choice:
+def choose(
+    index: Index, held_out: Dataset, progress: Callable[[int, int], None], folder: Path, former: Profile | None = None
+) -> Choice:
     """Choose signals, their weights, the fusion and reranking for an index.
 
     The simple searches (hybrid, and each signal alone, with and without rNN) are compared by their means; from the best of them a
@@ -79,15 +82,18 @@ def choose(index: Index, held_out: Dataset, progress: Callable[[int, int], None]
         held_out: The questions.
         progress: Called with (questions done, total).
         folder: Folder of the feature ranker.
+        former: The profile in use; its rewriting is in place, and its rules and its rewriting are kept.
     """
     qrels, queries = held_out.qrels(), held_out.queries()
-    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=["vectors"] if "dense" in index.signals else [])
+    needs: list[Need] = ["vectors"] if "dense" in index.signals else []
+    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=former.rewriting if former else None)
     candidates = list(fetcher.candidates([query.text for query in queries], progress))
     trials = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
     search = ParameterSearch(trials, index.signals, lambda *_: None)
     mode, reranking = search.choice(search.descend_from_best())
     fitted = {"dataset": f"{held_out.name}:{held_out.split}", "measure": _MEASURE, "queries": len(queries)}
     profile = Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
+    profile = replace(profile, rules=former.rules, rewrite=former.rewrite) if former else profile
     if no_feature_ranker(len(queries)):
         return Choice(profile)
     ranker = _feature_ranker(index, held_out, mode, trials.values(mode, reranking), folder, progress)

@@ -28,6 +28,7 @@ from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.learning import questions
 from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, QuestionSplit
 from termweave.search import Index
+from termweave.search.catalog import profiles
 from termweave.search.catalog.models import encoder_of
 from termweave.support import paths
 from termweave.support.messages import counted
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.records import Query, Run
+    from termweave.search.catalog.profiles import Profile
 
 #: Connections to the server: a build sends over four, renews its lease and asks for other things.
 CONNECTIONS = 6
@@ -136,6 +138,11 @@ class Learning:
         """Whether the budget has no time to encode all documents again, so that only what reads queries is trained."""
         return self.encoding_minutes > _ENCODING * self.task.minutes
 
+    @property
+    def former(self) -> Profile | None:
+        """The profile in use."""
+        return profiles.find(self.live.lineage, None)
+
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of the questions, and of the way that is taken."""
@@ -150,6 +157,8 @@ class Learning:
                 f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "
                 f"{self.task.minutes:g} minutes: the documents stay as they are encoded, and only what reads queries is trained."
             )
+        if self.former and self.former.kept:
+            notes.append(f"Kept from the profile {self.former.name!r}: {self.former.kept}.")
         return tuple(filter(None, notes))
 
     def drift(self) -> str:
@@ -192,12 +201,14 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
         reports: Where the run says how far it is.
 
     Raises:
-        UsageError: The index or the questions cannot be used.
+        UsageError: The index or the questions cannot be used, or the rules of the profile leave no place for another reranker.
         InputError: There are too few questions, or they are in another language than the documents.
     """
     live = generations.find_live(server, task.name)
     if live is None:
         raise UsageError(f"{task.name!r} has no live generation.", f"Build it: 'termweave index SOURCE {task.name}'.")
+    if former := profiles.find(live.lineage, None):
+        former.leave_room(1, "learning")
     reports = reports or Reports()
     source, state = live_documents(server, live)
     encoder = encoder_of(live.lineage, task.name, task.models or {})

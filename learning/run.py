@@ -193,7 +193,8 @@ def _counter(learning: Learning, stage: str) -> Callable[[int, int], None]:
 def _choice(learning: Learning, index: Index) -> Choice:
     """Choose how an index is searched."""
     progress = _counter(learning, "Choosing on the held-out questions")
-    return choice.choose(index, _judged(learning, HELD_OUT), progress, learning.folder / f"ltr-{index.generation}")
+    judged, folder = _judged(learning, HELD_OUT), learning.folder / f"ltr-{index.generation}"
+    return choice.choose(index, judged, progress, folder, learning.former)
 
 
 def _as_now(live: Index, profile: Profile) -> bool:

@@ -147,7 +147,9 @@ def tune(
     former = current or find(index.lineage, name)
     rules = former.rule_stages if former else ()
     if former:
-        _check_chain(former, ("dense" in index.signals and features is None) + (ranker is not None or features is not None))
+        former.leave_room(
+            ("dense" in index.signals and features is None) + (ranker is not None or features is not None), "tuning"
+        )
     judgements.check_clicks(
         [*([features] if features else []), *(current.rerank.stages if current and current.rerank else [])], dataset
     )
@@ -227,29 +229,12 @@ def _in_force(profile: Profile, queries: RankedQueries) -> NDArray[np.float64]:
     return queries.values(profile.mode, reranking.within(inf).stages if reranking else ())
 
 
-def _check_chain(profile: Profile, others: int) -> None:
-    """Refuse rules that leave no place for the rerankers that tuning may choose.
-
-    Raises:
-        UsageError: There are too many.
-    """
-    count = len(profile.rules or ())
-    if count + others > rerankers.MOST_STAGES:
-        raise UsageError(
-            f"The profile {profile.name!r} has {counted(count, 'rule')}, and tuning puts up to {others} before {'it' if count == 1 else 'them'}: "
-            f"a chain has at most {rerankers.MOST_STAGES} rerankers.",
-            "Tune without --rerank, or use a profile with fewer rules ('termweave profiles NAME --save').",
-        )
-
-
 def _kept(former: Profile | None) -> Iterator[str]:
     """Say what the new profile keeps of the former one."""
-    rules = ", ".join(former.rules or ()) if former else ""
-    kept = [*([f"rules ({rules})"] if rules else []), *([f"rewriting ({former.rewriting})"] if former and former.rewrite else [])]
-    if former and kept:
-        behind = rules or (former.rewriting and former.rewriting.pins)
+    if former and former.kept:
+        behind = former.rules or (former.rewriting and former.rewriting.pins)
         fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
-        yield f"Kept from the profile {former.name!r}: {' and '.join(kept)}. All figures are with {'them' if rules else 'it'}.{fitted}"
+        yield f"Kept from the profile {former.name!r}: {former.kept}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
 
 
 def _check(index: Index) -> None:

@@ -15,7 +15,7 @@ from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.rewriting.configuration import Rewriting
-from termweave.support.messages import is_hash
+from termweave.support.messages import counted, is_hash
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -91,6 +91,26 @@ class Profile:
     def neighbours(self) -> ReciprocalNeighbours | None:
         """The rNN reranker; None without reranking."""
         return None if self.reranking is None else ReciprocalNeighbours(**self.reranking)
+
+    @property
+    def kept(self) -> str:
+        """What stays when fusion and rerankers are chosen anew, in words: its rules and its rewriting; "" for nothing."""
+        rules = f"rules ({', '.join(self.rules)})" if self.rules else ""
+        return " and ".join(filter(None, (rules, f"rewriting ({self.rewriting})" if self.rewrite else "")))
+
+    def leave_room(self, others: int, who: str) -> None:
+        """Refuse rules that leave no place for so many rerankers before them, which `who` may choose.
+
+        Raises:
+            UsageError: There are too many.
+        """
+        count = len(self.rules or ())
+        if count and count + others > rerankers.MOST_STAGES:
+            raise UsageError(
+                f"The profile {self.name!r} has {counted(count, 'rule')}, and {who} puts up to {others} before {'it' if count == 1 else 'them'}: "
+                f"a chain has at most {rerankers.MOST_STAGES} rerankers.",
+                f"Use a profile with fewer rules ('termweave profiles NAME --save'){', or tune without --rerank' * (who == 'tuning')}.",
+            )
 
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""

@@ -27,6 +27,7 @@ from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.learning.run import learn, promote
 from termweave.search import Index
+from termweave.search.catalog.profiles import Profile
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -98,8 +99,11 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     monkeypatch.setattr(trial_generation, "_DOUBTFUL", -1.0)  # both graphs are measured through the index
     monkeypatch.setattr(trial_generation, "MOST_LOST", -1.0)  # as if int8 cost too much
     live = generations.live(opensearch_engine, built)
+    own = {"rules": ["diverse@0.1"], "rewrite": {"operators": True}}
+    Index.open(opensearch_engine, built).adopt(Profile("shop", {"weights": 0.5, "dense": 0.5}, "adaptive", None, **own))
     task = LearningTask(built, str(folder), minutes=60)
     learned = learn(opensearch_engine, task)
+    assert "Kept from the profile 'shop': rules (diverse@0.1) and rewriting (operators)." in learned.notes
     assert generations.live(opensearch_engine, built) == live
     assert sum(learned.parts.values()) == len(PAIRS) * len(FORMS)
     assert [each.candidate.method for each in learned.tried][:2] == ["fectek", "dtr"]
@@ -127,7 +131,9 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert (again.before, again.after, again.generation) == (learned.before, learned.after, learned.generation)
     assert promote(opensearch_engine, learned).published
     assert generations.live(opensearch_engine, built) == learned.generation
-    assert Index.open(opensearch_engine, built).lineage.profile == "trained"
+    lineage = Index.open(opensearch_engine, built).lineage
+    assert lineage.profile == "trained"
+    assert {key: lineage.profiles["trained"][key] for key in own} == own
 
 
 @pytest.mark.nightly
