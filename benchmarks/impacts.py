@@ -49,7 +49,7 @@ HEAD = """# Impacts: what term weights cost, and what can be saved
 
 Shipped int8 model, full collections, test splits, OpenSearch {version}. Made by `python benchmarks/impacts.py {sets}`.
 No default was chosen by these tables: nothing is pruned unless you ask for it, and
-`termweave tune NAME DATASET --prune 99%` finds how much can be ([index-layout.md](index-layout.md#fewer-impacts)).
+`termweave tune NAME DATASET --prune 99%` finds how much can be ([impacts.md](impacts.md#pruning)).
 The shipped model was trained on pairs of stackfaq.
 """
 
