@@ -9,7 +9,7 @@ read, v, v' the vectors, and z, z' the logits of pieces:
 
     loss = mean (H_lower - H'_lower)^2 / var(H_lower) + mean (H_last - H'_last)^2 / var(H_last) + 5 (1 - v . v') + mean (z - z')^2
 
-The texts are documents and training questions of squad, medquad and stackfaq, the data of the shipped model, without any judgement. A student's
+The texts are documents and training questions of the data of the shipped model (or of `--sets`), without any judgement. A student's
 vectors lie in the teacher's space, but an index is built and searched with one model: their hashes differ.
 """
 
@@ -36,6 +36,7 @@ from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean, pooled
 from termweave.encoders.models.store import HEADS
+from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
@@ -102,13 +103,23 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
         )
     if (path / store.BACKBONE).is_file():
         model, _ = store.load(path)
-    else:  # the shipped folder has the heads alone
-        backbone = store.load_backbone(lookup.installed())
+    else:  # a shipped folder has the heads alone
+        backbone = store.load_backbone(_backbone_of(manifest))
         model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
         model.heads.load_state_dict(load_file(path / HEADS))
     if not model.shape.lower:
         raise UsageError(f"The heads of {name} read the last layer alone.", "Name a model with hidden > 0.")
     return model.eval().float(), manifest, path
+
+
+def _backbone_of(manifest: Manifest) -> Path:
+    """The folder of the backbone that the heads of a model were trained on."""
+    named = str(manifest.training.get("options", {}).get("backbone", ""))
+    if not named:
+        return lookup.installed()
+    folder = resolve(named)
+    write_weights(folder)
+    return folder
 
 
 def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:
@@ -167,14 +178,16 @@ def _padded(texts: DistilledTexts, batch: Sequence[int]) -> tuple[Tensor, Tensor
     return ids, mask, features, expected
 
 
-def texts_of(data: Path, most: int, teacher: JointModel, manifest: Manifest, path: Path, length: int) -> list[DistilledTexts]:
-    """Documents and training questions of the shipped model's sets, at most so many of each, with the teacher's states."""
+def texts_of(
+    sets: Sequence[Path], most: int, teacher: JointModel, manifest: Manifest, path: Path, length: int
+) -> list[DistilledTexts]:
+    """Documents and training questions of these sets, at most so many of each, with the teacher's states."""
     tokenizer = PieceTokenizer(path / TOKENIZER)
     analysis = analysis_of(manifest.analysis, tokenizer.tokenizer, model=manifest.name)
     bm25 = BM25(float(manifest.anchor["k1"]), float(manifest.anchor["b"]))
     parts = []
-    for source in SOURCES:
-        collection = Collection(data / source.set)
+    for folder in sets:
+        collection = Collection(folder)
         statistics = collection.statistics(analysis)
         kinds: dict[Kind, list[str]] = {
             "document": collection.texts,
@@ -182,7 +195,9 @@ def texts_of(data: Path, most: int, teacher: JointModel, manifest: Manifest, pat
         }
         for kind, texts in kinds.items():
             drawn = random.Random(0).sample(texts, min(most, len(texts)))  # noqa: S311
-            prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, Form.from_anchor(manifest.anchor))
+            prompt = str(manifest.settings.get("prompts", {}).get(kind, ""))
+            form = Form.from_anchor(manifest.anchor)
+            prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, form, prompt)
             held = states(teacher, loading.fingerprint(teacher.backbone), prepared.pieces, say=say)
             parts.append(DistilledTexts(kind, prepared, held))
     return parts
@@ -245,7 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets: squad, medquad, stackfaq")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
+    parser.add_argument("--sets", nargs="+", default=[source.set for source in SOURCES], help="%(default)s")
     parser.add_argument("--model", default=DEFAULT, help="the teacher [%(default)s]")
     parser.add_argument("--layers", type=layers, default="2,3,6", help="layers of the teacher that stay [%(default)s]")
     parser.add_argument("--out", type=Path, required=True, help="new folder of the student")
@@ -260,7 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"{given.out} exists.", "Name a new folder with --out.")
         teacher, manifest, path = teacher_of(given.model)
         student = student_of(teacher, given.layers)
-        parts = texts_of(given.data, given.texts, teacher, manifest, path, given.length)
+        sets = [given.data / name for name in given.sets]
+        parts = texts_of(sets, given.texts, teacher, manifest, path, given.length)
         distil(teacher, student, parts, given.steps, given.tokens, given.rate)
         described = {
             "method": f"layers {', '.join(map(str, given.layers))} of {manifest.name} ({manifest.hash}), {given.steps} steps of distillation"

@@ -15,7 +15,7 @@ from termweave.encoders.analysis.registry import analysis_of  # noqa: E402
 from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
 from termweave.encoders.analysis.words import ANALYSIS  # noqa: E402
 from termweave.encoders.layouts import read_folder  # noqa: E402
-from termweave.encoders.manifest import STATISTICS, TOKENIZER  # noqa: E402
+from termweave.encoders.manifest import MANIFEST, STATISTICS, TOKENIZER  # noqa: E402
 from termweave.encoders.models import store  # noqa: E402
 from termweave.encoders.term_weighting.weight_function import Form  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
@@ -82,6 +82,18 @@ def test_batches_hold_every_text_once_and_no_more_than_was_asked(documents):
         assert len(batch) == 1 or max(lengths[place] for place in batch) * len(batch) <= 40
         seen += batch
     assert sorted(seen) == list(range(len(lengths)))
+
+
+def test_heads_alone_are_put_on_the_backbone_that_they_were_trained_on(teacher, trained_folder, tmp_path):
+    home = trained_folder(teacher)
+    base = shutil.copytree(home, tmp_path / "base")
+    (home / store.BACKBONE).unlink()
+    described = json.loads((home / MANIFEST).read_text())
+    described["training"] = {"options": {"backbone": str(base)}}
+    (home / MANIFEST).write_text(json.dumps(described))
+    found, _, _ = fewer_layers.teacher_of(str(home))
+    for name, tensor in teacher.state_dict().items():
+        assert torch.equal(found.state_dict()[name], tensor), name
 
 
 def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_path, capsys):
