@@ -85,7 +85,13 @@ def command(
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
     sent = {"k", "start", "highlight", "fields", "server_fusion", *(each.name for each in fields(RankingOptions))}
     not_sent = bool(given.keys() - sent or html)
+    log = given.get("log_features")
+    named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
     check_together(
+        (
+            "--log-features needs a file of its own: another option names this one",
+            log is not None and Path(log).resolve() in named,
+        ),
         (
             "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,
@@ -96,7 +102,7 @@ def command(
             show_query and not_sent,
         ),
     )
-    writable(None, [Path(given["log_features"]) if given.get("log_features") else None])
+    writable(None, [Path(log) if log else None])
     if queries_file is not None and run_file is not None:
         many = RunOptions(**given, **sending)
         server = engine.connect(settings, pool_maxsize=max(8, many.workers))

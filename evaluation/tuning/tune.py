@@ -219,7 +219,13 @@ def tune(
         low=low,
         high=high,
         p=randomisation_test(tuned, default),
-        notes=(*notes, *fetcher.notes(), *_kept(former), *unused, *_remarks(others, default, tuned)),
+        notes=(
+            *notes,
+            *fetcher.notes(),
+            *_kept(former),
+            *unused,
+            *_remarks(others, default, tuned, former.kept if former else ""),
+        ),
     )
 
 
@@ -284,9 +290,9 @@ def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArra
 
 
 def _remarks(
-    untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64]
+    untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64], kept: str = ""
 ) -> Iterator[str]:
-    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is better."""
+    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is better. `kept`: what all were measured with."""
     is_gain = bool((tuned - default).mean() > 0)
     low, high = interval(tuned - default)
     if is_gain and low <= 0:
@@ -304,5 +310,5 @@ def _remarks(
         )
         yield (
             f"{which} is better than {name}, {better} against {worse} "
-            f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}."
+            f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}{kept and f', with the same {kept}'}."
         )

@@ -109,7 +109,7 @@ class Profile:
             raise UsageError(
                 f"The profile {self.name!r} has {counted(count, 'rule')}, and {who} puts up to {others} before {'it' if count == 1 else 'them'}: "
                 f"a chain has at most {rerankers.MOST_STAGES} rerankers.",
-                f"Use a profile with fewer rules ('termweave profiles NAME --save'){', or tune without --rerank' * (who == 'tuning')}.",
+                f"Use a profile with fewer rules ('termweave profiles NAME --save'){', or tune without --rerank' * (others > 1)}.",
             )
 
     def as_meta(self) -> dict[str, Any]:

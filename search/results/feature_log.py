@@ -148,6 +148,8 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
         UsageError: The file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, but a file is needed.", "Name a file in it.")
     try:
         file = temporary.open("w", encoding="utf-8", newline="")
     except OSError as error:

@@ -66,8 +66,8 @@ def collect(
     if not found and candidates.liked is None and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
-    words = candidates.lists.keys() - by_vector
-    if candidates.query.text.strip() and words and shown and not any(candidates.lists[name].scores for name in words):
+    words, finding = candidates.lists.keys() - by_vector, {name for name, ranked in candidates.lists.items() if ranked.scores}
+    if candidates.query.text.strip() and words and shown and finding and finding <= by_vector:
         which = "No document that passes the filters" if asked.where else "No document"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))

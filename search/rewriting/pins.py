@@ -57,10 +57,11 @@ def parse(rows: Iterable[Row]) -> dict[str, QueryPins]:
     actions: dict[str, dict[str, str]] = {}
     size = 0
     for number, row in enumerate(rows, 1):
-        query, document, action = (*row, "", "", "")[: len(_COLUMNS)]
+        query, document, action = (*map(str, row), "", "", "")[: len(_COLUMNS)]
         if not query.strip() or not document or action not in _ACTIONS:
             raise UsageError(
-                f"Row {number} of the pins, {', '.join(row)!r}, does not name a query, a document and pin or hide.", _FORM
+                f"Row {number} of the pins, {', '.join(map(str, row))!r}, does not name a query, a document and pin or hide.",
+                _FORM,
             )
         documents = actions.setdefault(normalised(query), {})
         if documents.setdefault(document, action) != action:
@@ -69,7 +70,7 @@ def parse(rows: Iterable[Row]) -> dict[str, QueryPins]:
             )
         if len(documents) > _MOST_OF_QUERY:
             raise UsageError(f"The pins name more than {_MOST_OF_QUERY} documents for {query!r}.", "Leave some of them out.")
-        size += sum(map(len, row))
+        size += len(query) + len(document) + len(action)
     if size > MOST:
         raise UsageError(f"The pins have {size:,} characters.", f"At most {MOST:,} are read: leave rows out.")
     return {

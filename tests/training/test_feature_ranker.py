@@ -406,6 +406,16 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
         index.search("socket", log_features=3)
     with pytest.raises(UsageError, match=r"cannot be written: No such file or directory"):
         index.search("socket", log_features=nowhere[1])
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.csv is a folder, but a file is needed"):
+        index.search("socket", log_features=tmp_path / "folder.csv")
+    (tmp_path / "folder.csv").rmdir()
+    for other in (
+        ["--queries", "f.txt", "--run", "o.trec"],
+        ["--queries", "q", "--run", "./f.txt"],
+        ["socket", "--html", "f.txt"],
+    ):
+        assert "--log-features needs a file of its own" in refused(*other, "--log-features", "f.txt")
     assert "--log-features, and what orders" in refused("socket", "--show-query", "--log-features", "log.csv")
     assert "features are of each signal" in refused("socket", "--server-fusion", "--log-features", "log.csv")
     (tmp_path / "kept.csv").write_text("before")

@@ -272,7 +272,9 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(opensea
     capsys.readouterr()
     assert run(["tune", name, str(folder), "--profile", "shop", "--dry-run"]) == 2
     said = "The profile 'shop' has 4 rules, and tuning puts up to 1 before them: a chain has at most 4 rerankers."
-    assert said in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert said in err
+    assert "without --rerank" not in err
 
 
 def judged_candidates(generator, count, relevant):
@@ -336,9 +338,9 @@ def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
     assert alone.endswith("search with the mode dense.")
     assert list(tuning._remarks({"dense": default}, default, better)) == []
     assert list(tuning._remarks({"dense": better + 1e-6}, default, better)) == []  # shown, the two are equal
-    (worse,) = tuning._remarks({"lexical": default + 0.01}, default, default - 0.01)
+    (worse,) = tuning._remarks({"lexical": default + 0.01}, default, default - 0.01, "rules (diverse@0.1)")
     assert worse.startswith("BM25 alone is better than the default")
-    assert worse.endswith("search with the mode lexical.")
+    assert worse.endswith("search with the mode lexical, with the same rules (diverse@0.1).")
     (reranked,) = tuning._remarks({"hybrid+rNN": default + 0.01}, default, default - 0.01)
     assert reranked.endswith("search with the mode hybrid and the reranker rnn.")
 

@@ -378,6 +378,7 @@ def test_tables_of_pins_are_read(tmp_path, header, rows):
     (of_query,) = rewriting.of_queries.items()
     assert of_query == ("red case", QueryPins(("leather", "tv"), ("red",)))
     assert str(rewriting) == "spelling, pins of 1 query"
+    assert Rewriting(pins=(("red case", 862, "pin"),)).of_queries == {"red case": QueryPins(("862",))}
 
 
 @pytest.mark.parametrize(
@@ -443,6 +444,7 @@ def test_pins_go_with_other_options(shop, tmp_path):
         shop.search("large screen", where="NOT id=tv", sort="words", k=20)
     )
     assert ids(shop.search("xyzzy", rewrite=table, mode="lexical")) == ["tv"]
+    assert shop.answer("xyzzy", rewrite=table, mode="lexical").remarks == ()  # no vector found it
     assert shop.run({"a": "xyzzy"}, rewrite=table, mode="lexical").scores["a"] == {"tv": 2.0}
     assert shop.answer("large screen", rewrite=table, totals=True).totals.passing == len(TEXTS) - 1
 
