@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from termweave.search import Index
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.rerankers import Need
+    from termweave.search.rewriting.configuration import Rewriting
 
 #: Name of the profile that learning stores. ("learned" is a signal.)
 PROFILE = "trained"
@@ -85,8 +86,9 @@ def choose(
         former: The profile in use; its rewriting is in place, and its rules and its rewriting are kept.
     """
     qrels, queries = held_out.qrels(), held_out.queries()
+    rewrite = former.rewriting if former else None
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
-    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=former.rewriting if former else None)
+    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=rewrite)
     candidates = list(fetcher.candidates([query.text for query in queries], progress))
     trials = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
     search = ParameterSearch(trials, index.signals, lambda *_: None)
@@ -96,7 +98,7 @@ def choose(
     profile = replace(profile, rules=former.rules, rewrite=former.rewrite) if former else profile
     if no_feature_ranker(len(queries)):
         return Choice(profile)
-    ranker = _feature_ranker(index, held_out, mode, trials.values(mode, reranking), folder, progress)
+    ranker = _feature_ranker(index, held_out, mode, trials.values(mode, reranking), folder, progress, rewrite)
     if ranker.folder is None:
         return Choice(profile, ranker)
     stored = stored_feature_ranker(FeatureReranker(str(ranker.folder)))
@@ -104,7 +106,13 @@ def choose(
 
 
 def _feature_ranker(
-    index: Index, held_out: Dataset, mode: Mode, before: NDArray[np.float64], folder: Path, progress: Callable[[int, int], None]
+    index: Index,
+    held_out: Dataset,
+    mode: Mode,
+    before: NDArray[np.float64],
+    folder: Path,
+    progress: Callable[[int, int], None],
+    rewrite: Rewriting | None,
 ) -> TrainedCandidate:
     """A feature ranker behind a mode, if it gains more than noise over the search without it.
 
@@ -115,10 +123,11 @@ def _feature_ranker(
         before: The figure of each question without a feature ranker.
         folder: Its folder.
         progress: Called with (questions done, total).
+        rewrite: How questions are rewritten, as for `before`.
     """
     started = time.monotonic()
     settings = LTR.settings({})
-    judged = judged_candidates.gather(index, held_out, mode, settings, progress)
+    judged = judged_candidates.gather(index, held_out, mode, settings, progress, rewrite)
     tried = feature_ranker.cross_validate(judged, settings)
     gain = tried.values - before
     candidate = Candidate("ltr", "ranker", 0.0, tried.trees, {})

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from termweave.search import Index
     from termweave.search.ranking.modes import Mode
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.rewriting.configuration import Rewriting
     from termweave.training.methods.ltr import FeatureRankerParameters
 
 MEASURE = "nDCG@10"
@@ -156,7 +157,12 @@ def _part(feature: str, types: Mapping[str, str]) -> str:
 
 
 def gather(
-    index: Index, dataset: Dataset, mode: Mode, settings: FeatureRankerParameters, progress: Callable[[int, int], None]
+    index: Index,
+    dataset: Dataset,
+    mode: Mode,
+    settings: FeatureRankerParameters,
+    progress: Callable[[int, int], None],
+    rewrite: Rewriting | None = None,
 ) -> JudgedCandidates:
     """The candidates of the questions of a data set that an index finds, with their features.
 
@@ -166,6 +172,7 @@ def gather(
         mode: Mode of the first stage.
         settings: Which features, and how many candidates.
         progress: Called with (questions done, total).
+        rewrite: How questions are rewritten; None: not at all.
 
     Raises:
         UsageError: A signal or a metadata entry is not in the index.
@@ -181,7 +188,7 @@ def gather(
     types = _types(index.layout.kinds, settings.metadata)
     signals = [name for name in index.signals if name != "learned"]
     needs = {*features.needs(features.names(signals, types, {}), types), *(METADATA + name for name in types)}
-    fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs)
+    fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs, rewrite=rewrite)
     found = list(fetcher.candidates([query.text for query in queries], progress))
     values = _values(found, types)
     behaviour = _behaviour(settings.clicks)

@@ -27,6 +27,7 @@ from termweave.search import Index
 from termweave.search.ranking.feature_ranker import open_feature_ranker
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures
+from termweave.search.rewriting.configuration import Rewriting
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD
 
@@ -139,6 +140,13 @@ def test_training_sees_what_a_search_sees(opensearch_engine, index, built, folde
         found = {hit.id: hit.score for hit in index.search(question, rerank=f"ltr@{model}", k=len(scores))}
         expected = dict(zip(judged.documents[number], scores.tolist(), strict=True))
         assert found == pytest.approx(expected)
+    hidden = judged.documents[0][0]
+    rewriting = Rewriting(pins=((f"{judged.questions[0]} module", hidden, "hide"),))
+    rewritten = judged_candidates.gather(
+        opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None, rewriting
+    )
+    assert hidden not in rewritten.documents[0]
+    assert rewritten.documents[1:] == judged.documents[1:]
 
 
 def test_tuning_adopts_it_and_every_search_uses_it(index, folder, model, capsys):
