@@ -22,9 +22,10 @@ from termweave.indexer.enrichment import conditional_writes, watch
 from termweave.indexer.generations import audit
 from termweave.search import Index
 from termweave.search.ranking.features import FeatureReader
+from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.rerankers import RerankResult
+from termweave.search.results.feature_log import FeatureRecorder
 from termweave.signals import dialect_of
-from termweave.training.judged_candidates import FeatureRecorder
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
@@ -287,9 +288,9 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     assert {name: kinds[name] for name in ("stock", "day", "brand")} == {"stock": "long", "day": "date", "brand": "keyword"}
     names = ("metadata.stock", "metadata.day.age", "metadata.brand=b1")
     recorder = FeatureRecorder(FeatureReader(names, kinds, now=datetime(2024, 2, 1, tzinfo=UTC)), 30)
-    opened.search("a lamp", rerank=recorder)
-    ids, rows = recorder.kept
-    found = dict(zip(ids, rows.tolist(), strict=True))
+    (candidates,) = opened.candidates(["a lamp"], ["dense"], needs=recorder.needs)
+    logged = recorder.features(candidates, Mode("dense", {"dense": 1.0}))
+    found = dict(zip(logged.ids, logged.rows.tolist(), strict=True))
     assert found["p7"] == [7.0, 24.0, 1.0]
     assert found["p4"] == [4.0, 27.0, 0.0]  # it has no brand
     assert {hit.fields["text"].split()[1] for hit in opened.search('"warm light"', rewrite="operators", k=9)} == {"lamp"}
