@@ -154,9 +154,9 @@ TABLES = {
             "chunk": 0,
         },
         variants={
+            "farthest .5, top 2 anew": {"reinitialise": 2},  # first: as it came, no step is better than none
             "farthest .5": {},
             "printed loss": {"farthest": 1.0},
-            "farthest .5, top 2 anew": {"reinitialise": 2},
         },
         splits={"warm": (0.6, 0.2, 0.2), "cold": (0.2, 0.2, 0.6)},
         part=(3000, 3000),
