@@ -6,8 +6,8 @@ Pins go by the query as it was typed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from itertools import accumulate, chain, islice
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
@@ -71,7 +71,11 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
         queries = [_correct(each, found) for each in queries]
     encoder = generation.encoder
     encoded = encoder.encode([each.read.text for each in queries], kind="query", statistics=generation.statistics)
-    return [_finished(engine, each, query, generation, rewriting, fields) for each, query in zip(queries, encoded, strict=True)]
+    filters = _filters(engine, generation, [each.read for each in queries], fields)
+    return [
+        _finished(each, query, kept_to, generation, rewriting, fields)
+        for each, query, kept_to in zip(queries, encoded, filters, strict=True)
+    ]
 
 
 def _words(read: Operators) -> list[tuple[int, int, str]]:
@@ -101,26 +105,45 @@ def _correct(query: _Text, found: Mapping[str, str]) -> _Text:
     return _Text(query.typed, read, corrected)
 
 
+def _filters(
+    engine: Engine, generation: OpenGeneration, queries: Sequence[Operators], fields: Sequence[str]
+) -> list[tuple[tuple[dict[str, Any], ...], tuple[str, ...]]]:
+    """What every hit of each query must pass, and its operators that look at single passages.
+
+    Where documents are cut into passages, one request finds the documents that hold what the operators of all queries name.
+    """
+    narrow = [each.clauses(fields) for each in queries]
+    if not generation.lineage.passages:
+        return [(each.where(clauses), ()) for each, clauses in zip(queries, narrow, strict=True)]
+    found = iter(of_documents(engine, generation.index, list(chain.from_iterable(narrow))))
+    filters = []
+    for each, clauses in zip(queries, narrow, strict=True):
+        whole = list(islice(found, len(clauses)))
+        frequent = tuple(text for text, wide in zip((*each.phrases, *each.excluded), whole, strict=True) if wide is None)
+        filters.append((each.where([wide or clause for wide, clause in zip(whole, clauses, strict=True)]), frequent))
+    return filters
+
+
 def _finished(
-    engine: Engine, query: _Text, encoded: Encoding, generation: OpenGeneration, rewriting: Rewriting, fields: Sequence[str]
+    query: _Text,
+    encoded: Encoding,
+    kept_to: tuple[tuple[dict[str, Any], ...], tuple[str, ...]],
+    generation: OpenGeneration,
+    rewriting: Rewriting,
+    fields: Sequence[str],
 ) -> Encoding:
-    """The encoded query with what was made of it."""
+    """The encoded query with what was made of it; `kept_to` as `_filters` gives it."""
     text = query.read.text
     spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, query.read)]
     reached = list(accumulate(len(span.others) for span in spans))
     searched = spans[: sum(count <= _MOST_SYNONYMS for count in reached)]
     parts = _parts(encoded, searched, generation, fields) if searched else ()
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
-    read, frequent = query.read, []
-    clauses = read.clauses(fields)
-    if generation.lineage.passages:
-        whole = of_documents(engine, generation.index, clauses)
-        frequent = [text for text, each in zip((*read.phrases, *read.excluded), whole, strict=True) if each is None]
-        clauses = [wide or narrow for wide, narrow in zip(whole, clauses, strict=True)]
+    read, (filters, frequent) = query.read, kept_to
     pins = rewriting.of_queries.get(normalised(query.typed), QueryPins())
-    where = (*read.where(clauses), *([{"bool": {"must_not": {"terms": {"id": [*pins.hidden]}}}}] if pins.hidden else []))
+    where = (*filters, *([{"bool": {"must_not": {"terms": {"id": [*pins.hidden]}}}}] if pins.hidden else []))
     first = () if read.refusal else pins.first
-    made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, tuple(frequent))
+    made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, frequent)
     return replace(encoded, rewritten=made)
 
 
