@@ -36,9 +36,9 @@ def same(engine, direct, of_shards, queries):
         first, second = (statistics_store.load(engine, index.generation, index.lineage).to_bytes() for index in indices)
         assert first == second
     assert stored(engine, direct) == stored(engine, of_shards)
-    found = [index.run(queries, k=20) for index in indices]
-    assert found[0].scores == found[1].scores
-    assert any(found[0].scores.values())
+    first, second = (index.run(queries, k=1_000).scores for index in indices)
+    assert any(first.values())
+    assert second == {query: pytest.approx(scores, rel=1e-5) for query, scores in first.items()}  # compiled code adds in another order
 
 
 QUERIES = {"a": "haus im garten", "b": "wolke regen", "c": "stern"}
