@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.book.reader import BookDataset
+from termweave.search.catalog import profiles
 from termweave.search.ranking import fusion
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.order import head_size, order
@@ -85,7 +87,14 @@ def setting_of(index: Index, mode: str | None) -> SliderSetting:
     )
 
 
-def keep(index: Index, text: str, book: JudgementBook | None, where: Sequence[str]) -> list[KeptQuery]:
+def left_out(index: Index, mode: str | None) -> list[str]:
+    """What a search in a mode does and the sliders do not: rerankers other than rNN, rules, and pins."""
+    reranking, rewriting = index.choose(mode)[1], profiles.rewriting(index.lineage, mode)
+    stages = [stage.name for stage in (reranking.stages if reranking else ()) if not isinstance(stage, ReciprocalNeighbours)]
+    return [*stages, *(["pins"] if rewriting is not None and rewriting.pins else [])]
+
+
+def keep(index: Index, text: str, book: JudgementBook | None, where: Sequence[str], mode: str | None) -> list[KeptQuery]:
     """Fetch the candidates of a query, and of the judged queries of a book, from every signal.
 
     Args:
@@ -93,16 +102,20 @@ def keep(index: Index, text: str, book: JudgementBook | None, where: Sequence[st
         text: The query; "" for none.
         book: The book; None: no judged queries.
         where: Filters of the query; judged queries are not filtered.
+        mode: Queries are rewritten as searches in this mode are.
     """
     judged = BookDataset(f"{BookDataset.PREFIX}{book.name}", book) if book is not None and book.qrels() else None
     needs: tuple[Need, ...] = ("vectors",) if "dense" in index.signals else ()
+    fetch = partial(
+        index.candidates, signals=index.signals, depth=DEPTH, needs=needs, rewrite=profiles.rewriting(index.lineage, mode)
+    )
     kept = []
     if check_query(text).strip():
-        (candidates,) = index.candidates([text], index.signals, depth=DEPTH, where=list(where), needs=needs)
-        kept.append(KeptQuery("", text, candidates, {}))
+        (candidates,) = fetch([text], where=list(where))
+        kept.append(KeptQuery("", text, replace(candidates, pinned=()), {}))
     if judged is not None:
         qrels, queries = judged.qrels(), judged.queries()[:QUERIES]
-        lists = index.candidates([query.text for query in queries], index.signals, depth=DEPTH, needs=needs)
+        lists = [replace(each, pinned=()) for each in fetch([query.text for query in queries])]
         kept += [KeptQuery(each.id, each.text, lists[place], qrels[each.id]) for place, each in enumerate(queries)]
     return kept
 

@@ -12,6 +12,7 @@ from termweave.evaluation import evaluate
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.systems import grid
 from termweave.search.render.html import allowed
+from tests.ui.conftest import client_of
 from tests.ui.test_search_page import hits_of
 from tests.ui.test_workflow import judged  # noqa: F401 - the fixture
 
@@ -42,6 +43,29 @@ def test_lambda_is_the_weight_of_the_reranker(client, attacked):
     assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, rerank="rnn", k=20)]
     _, page = shown(client, q=QUERY)
     assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, k=20)]
+
+
+def test_queries_are_rewritten_as_the_profile_says_and_what_is_left_out_is_named(
+    client, attacked, termweave, opensearch_engine, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    pins = tmp_path / "pins.tsv"
+    pins.write_text("query\tdocument\taction\nrun later\tcsv\tpin\nrun later\tsched\thide\n")
+    changes = ["--rerank", "diverse@0.3", "--rewrite", f"spelling,pins@{pins}"]
+    termweave("profiles", attacked, "--save", "moved", "--mode", "hybrid", *changes)
+    try:
+        fresh = client_of(opensearch_engine, index=attacked)
+        index = fresh.app._app.state.workspace.index(attacked)
+        hidden = {"bool": {"must_not": [{"term": {"id": "sched"}}]}}
+        for query, where in (("run a functoin later", []), ("run later", [hidden])):
+            found = index.search(query, mode="hybrid", rewrite="spelling", where=where, k=20)
+            _, page = shown(fresh, q=query, mode="moved")
+            assert hits_of(page) == [allowed(hit.id) for hit in found]
+            assert ("sched" in hits_of(page)) != bool(where)
+            assert "Left out here, and part of a search: diverse@0.3, pins." in unescape(page)
+        assert "Left out here" not in shown(fresh, q=QUERY)[1]
+    finally:
+        termweave("profiles", attacked, "--drop", "moved")
 
 
 def test_the_measure_is_that_of_an_evaluation(client, attacked, judged):  # noqa: F811 - the fixture above

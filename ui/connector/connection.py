@@ -15,7 +15,7 @@ import orjson
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit
-from termweave.search.catalog import lineage
+from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.application_fields import fields_read
 from termweave.search.single_query import choose
 from termweave.ui.connector import inference, ml_commons
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.search.catalog.lineage import Lineage
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import Reranking
+    from termweave.search.rewriting.configuration import Rewriting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +85,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
             "Index without --passage-size, or search with termweave.",
         )
     mode, reranking = choose(made, options.mode, None)
-    notes = []
-    if not mode.single and mode.fusion != "min-max":
-        notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
-    if reranking is not None:
-        notes.append(f"The server does not rerank by {reranking.name}.")
+    notes = _left_out(mode, reranking, profiles.rewriting(made, options.mode))
     there = [kind for path, kind in registry.parts(name).items() if _ours(engine, path, name, kind)]
     documents = None
     if options.documents or ml_commons.INGEST in there:
@@ -119,6 +118,18 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
             elif each.description.startswith(marker(name)):
                 outdated.append(each.id)
     return ConnectPlan(connection, notes, kept, outdated)
+
+
+def _left_out(mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> list[str]:
+    """What searches of termweave do and the pipeline does not, a sentence each."""
+    notes = []
+    if not mode.single and mode.fusion != "min-max":
+        notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
+    if reranking is not None:
+        notes.append(f"The server does not rerank by {reranking.name}.")
+    if rewriting is not None:
+        notes.append(f"The server does not rewrite queries ({rewriting}).")
+    return notes
 
 
 def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = lambda _: None) -> None:

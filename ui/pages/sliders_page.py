@@ -46,7 +46,7 @@ def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, (*parameters.CANDIDATES_PAGE, fused, *weights))
     setting = _changed(kept_candidates.setting_of(index, values["mode"]), index, values)
     book = book_of(request, index.lineage.name)
-    kept = kept_candidates.keep(index, values["q"], book, values["filter"])
+    kept = kept_candidates.keep(index, values["q"], book, values["filter"], values["mode"])
     first = kept[0] if kept and not kept[0].id else None
     best = kept_candidates.ranked(first, setting)[:_SHOWN] if first else []
     figure, judged = kept_candidates.measure(kept, setting)
@@ -61,6 +61,7 @@ def _show(request: Request) -> Response:
         "judged": judged,
         "most": kept_candidates.QUERIES,
         "mode": _mode(setting),
+        "left_out": kept_candidates.left_out(index, values["mode"]),
         # In ASCII: ids may have characters that HTML cannot carry.
         "kept": json.dumps(kept_candidates.as_data(index, kept, setting)) if kept else "",
     }

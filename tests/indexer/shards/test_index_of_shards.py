@@ -38,7 +38,9 @@ def same(engine, direct, of_shards, queries):
     assert stored(engine, direct) == stored(engine, of_shards)
     first, second = (index.run(queries, k=1_000).scores for index in indices)
     assert any(first.values())
-    assert second == {query: pytest.approx(scores, rel=1e-5) for query, scores in first.items()}  # compiled code adds in another order
+    assert second == {
+        query: pytest.approx(scores, rel=1e-5) for query, scores in first.items()
+    }  # compiled code adds in another order
 
 
 QUERIES = {"a": "haus im garten", "b": "wolke regen", "c": "stern"}

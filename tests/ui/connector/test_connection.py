@@ -40,6 +40,9 @@ def test_a_match_query_gets_learned_search(termweave, small, search, ml_engine):
             made = json.loads(termweave("connect", small, "--model-server", url, "--json"))
             assert len(ml_commons.models(ml_engine, f"{small}-query")) == 1
         assert made["notes"] == ["The server fuses by min-max, not by adaptive."]
+        termweave("profiles", small, "--save", "spelt", "--mode", "hybrid@min-max", "--rewrite", "spelling")
+        spelt = json.loads(termweave("connect", small, "--model-server", url, "--mode", "spelt", "--plan", "--json"))
+        assert spelt["notes"] == ["The server does not rewrite queries (spelling)."]
         question = "run code later"
         expected = {hit.id: hit.score for hit in index.search(question, mode="hybrid@min-max", server_fusion=True)}
         assert list(search(small, question).items()) == list(expected.items())
