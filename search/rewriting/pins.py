@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from termweave.search.rewriting.synonyms import MOST, read_text
 from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     #: Query, id of the document, action.
     Row = tuple[str, str, str]
@@ -48,8 +49,9 @@ class QueryPins:
     hidden: tuple[str, ...] = ()
 
 
-def parse(rows: Iterable[Row]) -> dict[str, QueryPins]:
-    """Read rows: text of a query, normalised -> its pins.
+@lru_cache(8)
+def parse(rows: tuple[Row, ...]) -> Mapping[str, QueryPins]:
+    """Read rows: text of a query, normalised -> its pins. Every search with another rewriting asks for the same thousands.
 
     Raises:
         UsageError: A row lacks something, contradicts another one, or there are too many.
