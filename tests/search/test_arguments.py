@@ -7,6 +7,7 @@ import pytest
 
 from termweave import encoders
 from termweave.errors import EngineError, UsageError
+from tests.same_ranking import same_ranking
 
 pytestmark = pytest.mark.engine
 
@@ -46,12 +47,6 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
     assert len(encoders.load().encode(np.array(["one text", "two"]), kind="query")) == 2
 
 
-def same(one, other):
-    """Whether two answers have the same documents in the same order. The server adds floats in another order once its code is compiled."""
-    assert list(one) == list(other)
-    assert list(one.values()) == pytest.approx(list(other.values()), rel=1e-5)
-
-
 def scores(hits):
     return {hit.id: hit.score for hit in hits}
 
@@ -63,20 +58,20 @@ def test_what_can_be_gone_through_once_only_means_what_a_list_means(index):
     wanted = index.search("json", where=where, fields=fields, like=liked, k=5)
     for given in (iter, np.array):
         found = index.search("json", where=given(where), fields=given(fields), like=given(liked), k=5)
-        same(scores(wanted), scores(found))
+        same_ranking(scores(wanted), scores(found))
         assert [hit.fields for hit in found] == [hit.fields for hit in wanted]
         assert found[0].fields.keys() == {"title"}
     assert first not in [hit.id for hit in index.search("json", where=iter(where), k=50)]
     explained = [index.explain("json", first, where=given(where)) for given in (iter, list)]
-    same(*({hit.id: hit.score} for hit in explained))
+    same_ranking(*({hit.id: hit.score} for hit in explained))
     assert all(hit.explanation["excluded"] for hit in explained)
     ranked = [index.candidates(["json"], ["lexical", "weights"], where=given(where))[0].lists for given in (list, iter)]
     for name in ("lexical", "weights"):
-        same(*(lists[name].scores for lists in ranked))
+        same_ranking(*(lists[name].scores for lists in ranked))
     asked = [index.requests("json", mode="weights,lexical", where=given(where), fields=given(fields)) for given in (list, iter)]
     assert asked[0] == asked[1]
     queries = {f"q{number}": "json" for number in range(40)}  # several blocks
     runs = [index.run(queries, where=given(where)).scores for given in (iter, list)]
     for query in queries:
-        same(*(run[query] for run in runs))
+        same_ranking(*(run[query] for run in runs))
         assert first not in runs[0][query]

@@ -16,6 +16,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.search import ReciprocalNeighbours
 from termweave.search.results import explanation
 from termweave.search.retrieval import execution
+from tests.same_ranking import same_ranking
 
 pytestmark = pytest.mark.engine
 
@@ -131,7 +132,7 @@ def test_arguments_that_cannot_be_meant_are_refused(index, query, options):
 @pytest.mark.parametrize("mode", ["lexical", "weights", "hybrid"])
 def test_a_query_with_half_a_character_is_searched_without_it(index, mode):
     hits = index.search("json caf\udce9 \ud83d", mode=mode, highlight=True)
-    assert hits == index.search("json caf\ufffd \ufffd", mode=mode, highlight=True)
+    same_ranking(hits, index.search("json caf\ufffd \ufffd", mode=mode, highlight=True))
     assert hits[0].id.startswith("json")
     assert index.explain("json caf\udce9", hits[0].id, mode=mode).rank == 1
     assert orjson.dumps(index.requests("json caf\udce9", mode=mode), option=orjson.OPT_SERIALIZE_NUMPY)

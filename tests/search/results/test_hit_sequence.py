@@ -15,6 +15,7 @@ from termweave.records import Run
 from termweave.search import Index
 from termweave.search.options import SearchOptions
 from termweave.search.retrieval.metadata_fields import FacetValue
+from tests.same_ranking import same_ranking
 
 
 def test_hits_show_themselves_briefly_and_as_a_table(index):
@@ -63,7 +64,8 @@ def test_many_searches_are_awaited_at_once(index):
     async def ask():
         return await asyncio.gather(*(index.asearch(f"{word} functions", k=2) for word in ("json", "timer", "queue")))
 
-    assert asyncio.run(ask()) == [index.search(f"{word} functions", k=2) for word in ("json", "timer", "queue")]
+    for word, hits in zip(("json", "timer", "queue"), asyncio.run(ask()), strict=True):
+        same_ranking(hits, index.search(f"{word} functions", k=2))
 
 
 def test_errors_name_the_arguments_of_python(index):
