@@ -106,6 +106,7 @@ def verify_against_source(
     """
     arguments.check(engine=engine, source=source)
     made = made or lineage.read(engine, index)
+    lineage.refuse_enriched(made)  # its documents have no bucket, and each would count as altered
     with temporary_ledger() as ledger:
         read_corpus(
             in_passages(source, Window.from_lineage(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None

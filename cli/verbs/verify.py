@@ -82,6 +82,7 @@ def command(
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
     made = lineage.read(server, index)  # before the ledger is opened, because the index may belong to another program
+    lineage.refuse_enriched(made)
     if source is None:
         with storage.existing(server, index) as ledger:
             difference = verify(server, index, ledger, deep=deep or 0.0, made=made)

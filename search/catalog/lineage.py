@@ -219,7 +219,7 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
 
 
 def refuse_enriched(made: Lineage) -> None:
-    """Refuse to change or replace an index that belongs to another application.
+    """Refuse to change, replace or compare with a source an index that belongs to another application.
 
     Raises:
         UsageError: It does.
@@ -227,7 +227,7 @@ def refuse_enriched(made: Lineage) -> None:
     if "enriched" in made.source:
         raise UsageError(
             f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
-            "Search it, change its fields with 'termweave enrich', or give another NAME for an index of its own.",
+            "Search it, verify or change its fields with 'termweave enrich', or give another NAME for an index of its own.",
         )
 
 

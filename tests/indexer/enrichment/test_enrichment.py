@@ -135,8 +135,9 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
 
     assert enrich(index, fields=())["written"] == 0  # the fields are those of the first enrichment
-    assert run(["generations", index, "--url", opensearch_engine.url]) == 2
-    assert "is an index of another application" in capsys.readouterr().err
+    for command in (["generations", index], ["verify", index], ["verify", index, f"opensearch:{index}", "--text-field", "name"]):
+        assert run([*command, "--url", opensearch_engine.url]) == 2
+        assert "is an index of another application" in capsys.readouterr().err
     opensearch_engine.request("POST", f"/{index}/_update/p6", body={"doc": {"name": "a trampoline"}})
     opensearch_engine.request("POST", f"/{index}/_update/p7", body={"doc": {"vector_fp16": "AAAA"}})  # damage
     opensearch_engine.request("POST", f"/{index}/_update/p8", body={"doc": {"stock": 3}})  # not the text
