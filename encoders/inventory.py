@@ -45,16 +45,16 @@ class KnownModel:
 
 def known_models() -> list[KnownModel]:
     """All models, in the order in which names are looked up. A folder that cannot be read is left out."""
-    found: dict[Path, KnownModel] = {}
+    models: dict[Path, KnownModel] = {}
     for name, origin, folder in _folders():
-        if folder not in found and (model := _described(name, origin, folder)) is not None:
-            found[folder] = model
+        if folder not in models and (model := _described(name, origin, folder)) is not None:
+            models[folder] = model
     absent = [
         KnownModel(each.name, "", "to fetch", ("dense",), each.language, each.megabytes * 10**6, None, None)
         for each in backbones.BACKBONES.values()
         if not each.fetched()
     ]
-    return [*found.values(), *absent]
+    return [*models.values(), *absent]
 
 
 def _folders() -> Iterator[tuple[str, str, Path]]:

@@ -76,11 +76,11 @@ class _Groups:
 
 def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) -> list[str]:
     """The rarest words that together weigh more than `least`."""
-    prefix, held = [], 0.0
+    prefix, total = [], 0.0
     for word in sorted(words, key=lambda word: (-weight[word], word)):
         prefix.append(word)
-        held += weight[word]
-        if held > least:
+        total += weight[word]
+        if total > least:
             break
     return prefix
 

@@ -170,8 +170,8 @@ class Learning:
         queries = [query for query in self.questions.queries if query.text in self.new][:_DRIFTED]
         if self.figure is None or len(queries) < questions.FEWEST:
             return ""
-        found = self.live_run(queries, "Searching new questions")
-        values = per_query(found, self.questions.qrels, [query.id for query in queries])["nDCG@10"]
+        run = self.live_run(queries, "Searching new questions")
+        values = per_query(run, self.questions.qrels, [query.id for query in queries])["nDCG@10"]
         mean, error = float(values.mean()), float(values.std()) / len(values) ** 0.5
         verdict = "learning again pays" if mean + 2 * error < self.figure else "they are like those that it has learned from"
         return (
@@ -183,8 +183,8 @@ class Learning:
         """What the live search finds, as users get it."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
         system = systems.default_system(index)
-        found, _ = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
-        return found[system.name]
+        searched, _ = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
+        return searched[system.name]
 
     def queries(self, part: str) -> list[Query]:
         """The questions of a part."""

@@ -101,9 +101,9 @@ def ranked(
         yield from ((query, places) for query, places, _ in answers)
         return
     with feature_log.created(Path(options.log_features), recorder.reader.features) as log:
-        for query, places, found in answers:
-            if found is not None:
-                log.add(query.id, found)
+        for query, places, features in answers:
+            if features is not None:
+                log.add(query.id, features)
             yield query, places
 
 

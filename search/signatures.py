@@ -72,5 +72,5 @@ def with_options(record: Callable[_Fields, _Record_co], default: str | None = No
 
 def _described(record: type[Any]) -> str:
     """The descriptions of the fields of one class, indented."""
-    _, found, entries = (record.__doc__ or "").partition("Attributes:\n")
-    return "".join(f"{line[4:]}\n" for line in entries.rstrip().splitlines()) if found else ""
+    _, heading, entries = (record.__doc__ or "").partition("Attributes:\n")
+    return "".join(f"{line[4:]}\n" for line in entries.rstrip().splitlines()) if heading else ""

@@ -123,11 +123,11 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
     if recorder and asked.log_features:
         with feature_log.created(Path(asked.log_features), recorder.reader.features) as log:
             log.add(query if query.strip() else " ".join(asked.like), recorder.features(first, prepared.mode))
-    found = last.before + len(last.places)
+    reached = last.before + len(last.places)
     return hits.Answer(
         Hits(page),
         {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
-        (*notices.collect(engine, generation, last, page, asked, fields, found), *last.remarks),
+        (*notices.collect(engine, generation, last, page, asked, fields, reached), *last.remarks),
         tuple(last.cut_short),
         metadata_fields.facets(engine, generation.index, generation.layout, first, asked.facets) if asked.facets else {},
         totals.totals(engine, generation, first, prepared.retrieval.where) if counted else None,
@@ -262,8 +262,8 @@ def explain(engine: Engine, generation: OpenGeneration, target: str, query: str,
     places = order(candidates, mode, reranking)
     for rank, place in enumerate(places, 1):
         if place.id == document:
-            found = hits.fetch(engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
-            return (explanation.with_word_effects(found, [place]) if asked.explain_words else found)[0]
+            hit_of_document = hits.fetch(engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
+            return (explanation.with_word_effects(hit_of_document, [place]) if asked.explain_words else hit_of_document)[0]
     excluded = bool(where) and not filters.passes(engine, generation.index, document, where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
         candidates = replace(prepared, retrieval=Retrieval(list(mode.weights), asked.candidates)).candidates(asked.candidates)

@@ -160,11 +160,11 @@ class Signal(ABC):
                 self.clause(each, size=size, where=phrase, capabilities=capabilities)
                 for each, phrase in zip(alternatives, phrases, strict=True)
             ]
-            if found := [clause for clause in made if clause is not None]:
-                parts.append(found)
-        queries = [_best_of([_scaled(clause) for clause in found]) for found in parts]
+            if scored := [clause for clause in made if clause is not None]:
+                parts.append(scored)
+        queries = [_best_of([_scaled(clause) for clause in scored]) for scored in parts]
         together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
-        terms = [[clause.terms or {} for clause in found] for found in parts]
+        terms = [[clause.terms or {} for clause in scored] for scored in parts]
         joined = {term: factor for part in terms for each in part for term, factor in each.items()}
         return Clause(filtered(together, where), 1.0, joined or None, whole.dropped, par=whole.par, parts=terms if joined else ())
 

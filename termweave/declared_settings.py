@@ -185,14 +185,14 @@ def settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
 @cache
 def _settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
     defaults = {field.name: None if field.default is MISSING else field.default for field in fields(record)}
-    found: dict[str, DeclaredSetting] = {}
+    settings: dict[str, DeclaredSetting] = {}
     for owner in record.__mro__:
         for name, annotation in get_annotations(owner, eval_str=True).items():
             setting = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Setting)), None)
-            if setting is not None and name not in found:
+            if setting is not None and name not in settings:
                 heading = setting.heading or getattr(owner, "heading", "")
-                found[name] = DeclaredSetting(name, annotation, defaults[name], heading, setting)
-    return found
+                settings[name] = DeclaredSetting(name, annotation, defaults[name], heading, setting)
+    return settings
 
 
 def parse(record: type[_Record], given: Mapping[str, object], subject: str = "") -> _Record:

@@ -133,8 +133,8 @@ class JudgedCandidates:
         """Write the features with the grades as labels; the ending of the file names the format."""
         with feature_log.created(path, self.features) as log:
             for number, question in enumerate(self.questions):
-                found = CandidateFeatures(self.documents[number], self.rows[number])
-                log.add(question, found, self.grades(number).tolist())
+                candidates = CandidateFeatures(self.documents[number], self.rows[number])
+                log.add(question, candidates, self.grades(number).tolist())
 
     def without(self, part: str) -> JudgedCandidates:
         """The same without the features of a part (`parts`)."""
@@ -189,12 +189,12 @@ def gather(
     signals = [name for name in index.signals if name != "learned"]
     needs = {*features.needs(features.names(signals, types, {}), types), *(METADATA + name for name in types)}
     fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs, rewrite=rewrite)
-    found = list(fetcher.candidates([query.text for query in queries], progress))
-    values = _values(found, types)
+    candidates = list(fetcher.candidates([query.text for query in queries], progress))
+    values = _values(candidates, types)
     behaviour = _behaviour(settings.clicks)
     names = (*features.names(signals, types, values), *(features.OF_BEHAVIOUR if behaviour else ()))
     recorder = FeatureRecorder(features.FeatureReader(names, types, now=datetime.now(UTC)), settings.candidates)
-    kept = [recorder.features(each, mode) for each in found]
+    kept = [recorder.features(each, mode) for each in candidates]
     judged = JudgedCandidates(
         names,
         types,

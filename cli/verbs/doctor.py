@@ -168,13 +168,13 @@ def _training() -> Finding:
     """Whether `train` can run. Nothing else needs it, so what is missing is no failure."""
     from termweave.training.needs import missing
 
-    found = missing()
+    absent = missing()
     text = (
-        f"not installed: {', '.join(what for what, _ in found)} (only 'termweave train' needs it)"
-        if found
+        f"not installed: {', '.join(what for what, _ in absent)} (only 'termweave train' needs it)"
+        if absent
         else "all that 'termweave train' needs"
     )
-    return _finding("Training", text, " ".join(advice for _, advice in found), missing=[what for what, _ in found])
+    return _finding("Training", text, " ".join(advice for _, advice in absent), missing=[what for what, _ in absent])
 
 
 def _runs_on_gpu() -> bool:

@@ -81,23 +81,25 @@ def command(
     local = partial(encode_in_processes, count=workers or max(1, (os.cpu_count() or 1) // 2))
     with out.stages("Encoding") as progress:
         encoded = encode_corpus(opened, folder, options, encode_on_ray if cluster else local, progress)
-    held = encoded.manifest
-    for warning in held.warnings:
+    manifest = encoded.manifest
+    for warning in manifest.warnings:
         out.warn(warning)
-    for note in held.notes:
+    for note in manifest.notes:
         out.say(note)
     data: answers.EncodeShards = {
         "schema": SCHEMA,
         "folder": encoded.folder,
-        "source": held.source,
-        "texts": held.texts,
-        "shards": held.shards,
+        "source": manifest.source,
+        "texts": manifest.texts,
+        "shards": manifest.shards,
         "encoded": {"shards": encoded.shards, "texts": encoded.texts},
-        "models": {output: {"name": model.name, "hash": model.hash} for output, model in held.models.items()},
-        "statistics": held.statistics,
-        "notes": [*held.notes],
-        "warnings": [*held.warnings],
+        "models": {output: {"name": model.name, "hash": model.hash} for output, model in manifest.models.items()},
+        "statistics": manifest.statistics,
+        "notes": [*manifest.notes],
+        "warnings": [*manifest.warnings],
     }
-    texts = counted(held.texts, "passage" if held.passages else "document")
-    now = f"{encoded.shards:,} of {held.shards:,} shards encoded now"
-    out.emit(data, f"{encoded.folder}: {texts} of {held.source} ({now}); index them with: termweave index {encoded.folder} NAME")
+    texts = counted(manifest.texts, "passage" if manifest.passages else "document")
+    now = f"{encoded.shards:,} of {manifest.shards:,} shards encoded now"
+    out.emit(
+        data, f"{encoded.folder}: {texts} of {manifest.source} ({now}); index them with: termweave index {encoded.folder} NAME"
+    )

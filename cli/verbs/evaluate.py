@@ -166,8 +166,8 @@ def _cost(name: str, index: Index, questions: list[str]) -> str:
     from termweave.learning.report import cost
     from termweave.support.messages import sized
 
-    found = cost(index, questions)
-    return f"A search of {name} takes {found.milliseconds:.1f} ms (median), and the index {sized(found.bytes)} on disk."
+    price = cost(index, questions)
+    return f"A search of {name} takes {price.milliseconds:.1f} ms (median), and the index {sized(price.bytes)} on disk."
 
 
 def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:

@@ -66,9 +66,9 @@ def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], 
     if output not in models:
         return 0.0
     hashes = _hashes(encoder, output)
-    found = noted(models[output].folder, hashes, output)
-    if found is not None:
-        return found
+    known = noted(models[output].folder, hashes, output)
+    if known is not None:
+        return known
     note = _cached(output, hashes)
     note.parent.mkdir(parents=True, exist_ok=True)
     spread = measure(encoder)

@@ -112,8 +112,8 @@ class JudgementBook:
 
     def queries(self) -> list[BookQuery]:
         """All queries, in the order in which they were added."""
-        found = self._read([{"term": {"kind": "query"}}], ["number", "query"])
-        return [BookQuery(each["query"], each["text"], tuple(each["pool"])) for each in found]
+        entries = self._read([{"term": {"kind": "query"}}], ["number", "query"])
+        return [BookQuery(each["query"], each["text"], tuple(each["pool"])) for each in entries]
 
     def edit(self, query: BookQuery, text: str, pool: Iterable[str] = ()) -> None:
         """Change the words of a query, and add documents to its pool. It keeps its id and its grades."""

@@ -55,13 +55,13 @@ class JudgedList:
 
     def scores(self, least: float) -> dict[str, float]:
         """The scores without impacts below `least`, best first; a document always keeps its largest."""
-        found = {}
+        scores = {}
         for document, levels in self.documents.items():
             bound = min(least, max(levels.values(), default=0.0))
             kept = (factor * levels[term] for term, factor in self.factors.items() if levels.get(term, -1) >= bound)
             if score := sum(kept):
-                found[document] = score
-        return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+                scores[document] = score
+        return dict(sorted(scores.items(), key=lambda each: (-each[1], each[0])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,10 @@ def find(
     lists: list[JudgedList] = []
     for start in range(0, len(queries), 16):
         part = queries[start : start + 16]
-        found = index.candidates([each.text for each in part], ["weights"], depth=_DEPTH)
+        candidates = index.candidates([each.text for each in part], ["weights"], depth=_DEPTH)
         lists += [
             JudgedList((each.clauses["weights"].terms or {}) if "weights" in each.clauses else {}, documents, qrels[query.id])
-            for query, each, documents in zip(part, found, _impacts(index, signal, found), strict=True)
+            for query, each, documents in zip(part, candidates, _impacts(index, signal, candidates), strict=True)
         ]
         progress("searching", len(lists), len(queries))
     half = len(lists) // 2

@@ -138,11 +138,11 @@ def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: B
     ours = sorted(written & set(layout.mapping({})["properties"]) - set(options.mapping["properties"]))
     whole = sum(len(orjson.dumps(source)) for source in sources) / len(sources)
     own = sum(len(orjson.dumps({k: v for k, v in source.items() if k not in ours})) for source in sources) / len(sources)
-    said = (
+    note = (
         f"A hit of the application's own queries has {whole:,.0f} bytes on average, with termweave's fields, and {own:,.0f} without: "
         f"add _source_excludes={','.join(ours)} to their address."
     )
-    return [said]
+    return [note]
 
 
 def _mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,17 +91,17 @@ class ShardStore:
         Raises:
             UsageError: Another command writes to it.
         """
-        with ExitStack() as held:
+        with ExitStack() as locks:
             if self._local:
                 with self._written("the folder"):
                     self._local.mkdir(parents=True, exist_ok=True)
                 try:
-                    held.enter_context(file_locks.noted(self._local / _LOCK, f"process {os.getpid()}"))
+                    locks.enter_context(file_locks.noted(self._local / _LOCK, f"process {os.getpid()}"))
                 except file_locks.Held as other:
                     raise UsageError(
                         f"Another command encodes to {self.shown} ({other.note}).", "Wait until it has ended."
                     ) from None
-            held.callback(self._remove_scratch)
+            locks.callback(self._remove_scratch)
             self._remove_scratch()
             yield
 

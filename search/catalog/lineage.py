@@ -209,13 +209,13 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     """Name -> lineage of every index that termweave built or enriched and that can be searched by its name; two requests."""
     aliases = engine.of_indices("/*/_alias", "aliases")
     mappings = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": "*.mappings._meta.termweave"})
-    found = {}
+    lineages = {}
     for index, stored in mappings.items():
         with suppress(UsageError, EngineError):  # unreadable: of a newer version, or damaged
             made = Lineage.from_meta(stored["mappings"]["_meta"], index)
             if made.name == index or made.name in aliases.get(index, {}).get("aliases", {}):
-                found[made.name] = made
-    return found
+                lineages[made.name] = made
+    return lineages
 
 
 def refuse_enriched(made: Lineage) -> None:

@@ -113,9 +113,9 @@ def ranker_folder(name: str, expected: str) -> Path:
             f"If you trust the model, give --rerank ranker@DIR (ltr@DIR for a feature ranker), or put its folder into {paths.models()}; "
             "--rerank none leaves it out.",
         )
-    if (found := read_folder(folder, check=False).manifest.hash) != expected:
+    if (present := read_folder(folder, check=False).manifest.hash) != expected:
         raise ModelError(
-            f"The ranker {name!r} on this host has the hash {found}, and the profile was made with {expected}.",
+            f"The ranker {name!r} on this host has the hash {present}, and the profile was made with {expected}.",
             "Tune again, or name the right folder: --rerank ranker@DIR (ltr@DIR for a feature ranker).",
         )
     return folder

@@ -75,9 +75,9 @@ class FieldRule:
             UsageError: A value is of another type.
         """
         assert request.metadata is not None
-        held = [metadata.get(self.field, ()) for metadata in request.metadata]
+        values = [metadata.get(self.field, ()) for metadata in request.metadata]
         try:
-            worth = self._decayed(held) if self.decays else self._boosted(held)
+            worth = self._decayed(values) if self.decays else self._boosted(values)
         except (TypeError, ValueError) as error:
             what = "points" if isinstance(self.origin, tuple) else "dates" if self.decays and self.origin is None else "numbers"
             raise UsageError(
@@ -86,7 +86,12 @@ class FieldRule:
             ) from error
 
         def details(row: int) -> Mapping[str, Any]:
-            return {"field": self.field, "value": held[row][0] if held[row] else None, "worth": worth[row], "weight": self.share}
+            return {
+                "field": self.field,
+                "value": values[row][0] if values[row] else None,
+                "worth": worth[row],
+                "weight": self.share,
+            }
 
         return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
 
@@ -142,16 +147,16 @@ class FieldMatch:
         ]
         total = sum(sum(part[0].values()) for part in weighed)
         texts = ["\n".join(metadata.get(WORDS + self.field, ())) for metadata in request.metadata]
-        held = [set(terms) for terms in index_terms.cut(texts)]
+        terms_of = [set(terms) for terms in index_terms.cut(texts)]
 
         def worth(terms: set[str]) -> float:
             most = [sum(part[0].values()) * max(_shared(each, terms) for each in part) for part in weighed]
             return sum(most) / total if total else 0.0
 
-        shares = [worth(terms) for terms in held]
+        shares = [worth(terms) for terms in terms_of]
 
         def details(row: int) -> Mapping[str, Any]:
-            matched = {term for part in weighed for each in part for term in each if term in held[row]}
+            matched = {term for part in weighed for each in part for term in each if term in terms_of[row]}
             return {"field": self.field, "matched": sorted(matched), "worth": shares[row], "weight": self.share}
 
         return RerankResult([self.share * each for each in shares], 1 - self.share, details=details)

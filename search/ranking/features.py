@@ -73,16 +73,16 @@ def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str,
         types: Metadata entry -> its type (`signals.typed_fields.TYPES`).
         values: Metadata entry of type "keyword" -> the texts that become features.
     """
-    found = ["score", "rank", "terms", *(f"{signal}.{part}" for signal in signals for part in _OF_SIGNALS)]
-    found += _OF_VECTORS if "dense" in signals else ()
+    features = ["score", "rank", "terms", *(f"{signal}.{part}" for signal in signals for part in _OF_SIGNALS)]
+    features += _OF_VECTORS if "dense" in signals else ()
     for name, kind in types.items():
         if kind in _NUMBERS:
-            found.append(METADATA + name)
+            features.append(METADATA + name)
         elif kind == "date":
-            found.append(f"{METADATA}{name}{_AGE}")
+            features.append(f"{METADATA}{name}{_AGE}")
         else:
-            found += [f"{METADATA}{name}={value}" for value in values.get(name, ())]
-    return found
+            features += [f"{METADATA}{name}={value}" for value in values.get(name, ())]
+    return features
 
 
 def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
@@ -106,15 +106,15 @@ def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:
         features: Names.
         types: Metadata entry -> its type when the model was trained.
     """
-    found = set[str]()
+    needed = set[str]()
     for name in features:
         if (entry := _entry(name, types)) is not None:
-            found.add(METADATA + entry[0])
+            needed.add(METADATA + entry[0])
         elif name in _OF_VECTORS:
-            found.add("vectors")
+            needed.add("vectors")
         elif "." in name:
-            found.add(SIGNAL + name.rpartition(".")[0])
-    return frozenset(found)
+            needed.add(SIGNAL + name.rpartition(".")[0])
+    return frozenset(needed)
 
 
 def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | None:
@@ -226,13 +226,13 @@ class FeatureReader:
     def _of_metadata(self, entry: tuple[str, str, str], request: RerankRequest) -> list[float]:
         name, kind, value = entry
         assert request.metadata is not None
-        held = [metadata.get(name, ()) for metadata in request.metadata]
+        values = [metadata.get(name, ()) for metadata in request.metadata]
         now = self.now or datetime.now(UTC)
         read: Callable[[object], float] = number if kind != "date" else lambda value: seconds_since(value, now) / 86_400
         try:
             if kind == "keyword":
-                return [float(value in map(_text, each)) for each in held]
-            return [max(map(read, each), default=nan) for each in held]
+                return [float(value in map(_text, each)) for each in values]
+            return [max(map(read, each), default=nan) for each in values]
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",

@@ -128,13 +128,13 @@ def _scored(engine: Engine, opened: OpenGeneration, candidates: Candidates, hits
     worth: dict[tuple[str, int], float] = defaultdict(float)
     counts = {name: each.counts for hit in hits for name, each in hit.signals.items() if each.counts is not None}
     for (signal, hit), answer in zip(asked, answers, strict=True):
-        for found in answer["hits"]["hits"]:
-            fields = found.get("fields", {})
+        for passage in answer["hits"]["hits"]:
+            fields = passage.get("fields", {})
             if not {"passage", "passage_start", "passage_end"} <= fields.keys():
                 continue  # a document that is short enough, or that another program wrote
             number = fields["passage"][0]
             places[hit.id][number] = fields["passage_start"][0], fields["passage_end"][0]
-            score = signal.score(found["_score"], candidates.clauses[signal.name])
+            score = signal.score(passage["_score"], candidates.clauses[signal.name])
             worth[hit.id, number] += _scaled(score, candidates, signal.name, counts)
     return defaultdict(
         list,

@@ -205,8 +205,8 @@ def _features(part: Mapping[str, Any], terms: int) -> str:
 
 
 def _worth(part: Mapping[str, Any], _: int) -> str:
-    held = "no value" if part["value"] is None else f"{part['field']} {part['value']}"
-    return f"{held} is worth {part['worth']:.4f}, weight {part['weight']}"
+    held_value = "no value" if part["value"] is None else f"{part['field']} {part['value']}"
+    return f"{held_value} is worth {part['worth']:.4f}, weight {part['weight']}"
 
 
 def _matched(part: Mapping[str, Any], terms: int) -> str:

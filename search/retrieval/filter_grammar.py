@@ -64,8 +64,8 @@ class Comparison:
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
         if self.pattern and self.operator in {"=", "!="}:
-            found = _matching(self.name, self.value, layout)
-            return found if self.operator == "=" else _none_of(found)
+            clause = _matching(self.name, self.value, layout)
+            return clause if self.operator == "=" else _none_of(clause)
         if self.operator == "=":
             return _equal(self.name, self.value, layout)
         if self.operator == "!=":

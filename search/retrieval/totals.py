@@ -59,5 +59,5 @@ def totals(engine: Engine, generation: OpenGeneration, candidates: Candidates, w
     matching = counts.get("matching")
     if matching is not None:
         matching = matching["documents"]["value"] if documents else matching["doc_count"]
-    found = {document for ranked in candidates.lists.values() for document in ranked.scores}
-    return Totals(len(found), counts["passing"]["doc_count"], matching)
+    documents_seen = {document for ranked in candidates.lists.values() for document in ranked.scores}
+    return Totals(len(documents_seen), counts["passing"]["doc_count"], matching)

@@ -104,8 +104,8 @@ def word_fields(layout: DocumentLayout) -> list[str]:
 
 def of_documents(engine: Engine, index: str, clauses: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
     """For each clause, the clause for all passages of the documents that have a passage which it matches; None if these are too many."""
-    found = {"documents": {"terms": {"field": "id", "size": MOST_DOCUMENTS + 1}}}
-    bodies = [{"size": 0, "track_total_hits": False, "query": clause, "aggs": found} for clause in clauses]
+    aggregation = {"documents": {"terms": {"field": "id", "size": MOST_DOCUMENTS + 1}}}
+    bodies = [{"size": 0, "track_total_hits": False, "query": clause, "aggs": aggregation} for clause in clauses]
     answers = answers_to(engine, index, [("operators", body) for body in bodies])
     documents = [[each["key"] for each in answer["aggregations"]["documents"]["buckets"]] for answer in answers]
     return [{"terms": {"id": ids}} if len(ids) <= MOST_DOCUMENTS else None for ids in documents]
@@ -119,7 +119,7 @@ def phrase_clause(text: str, fields: Sequence[str], nothing_matches: str = "none
         fields: The fields, of which one must hold it.
         nothing_matches: What a phrase of nothing but stop words matches: "none" or "all".
     """
-    said = {"query": text, "zero_terms_query": nothing_matches}
+    phrase = {"query": text, "zero_terms_query": nothing_matches}
     if len(fields) == 1:
-        return {"match_phrase": {fields[0]: said}}
-    return {"multi_match": {**said, "type": "phrase", "fields": list(fields)}}
+        return {"match_phrase": {fields[0]: phrase}}
+    return {"multi_match": {**phrase, "type": "phrase", "fields": list(fields)}}

@@ -67,8 +67,8 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
     queries = [_Text(typed, each, {}) for typed, each in zip(texts, read, strict=True)]
     if rewriting.spelling:
         words = {word for each in queries for _, _, word in _words(each.read)}
-        found = spelling.corrections(engine, generation, words, fields)
-        queries = [_correct(each, found) for each in queries]
+        corrections = spelling.corrections(engine, generation, words, fields)
+        queries = [_correct(each, corrections) for each in queries]
     encoder = generation.encoder
     encoded = encoder.encode([each.read.text for each in queries], kind="query", statistics=generation.statistics)
     filters = _filters(engine, generation, [each.read for each in queries], fields)
@@ -80,8 +80,8 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
 
 def _words(read: Operators) -> list[tuple[int, int, str]]:
     """Start, end and text of the words that may be corrected."""
-    found = [(match.start(), match.end(), match[0]) for match in spelling.WORD.finditer(read.text)]
-    return [each for each in found if not _inside(each[0], each[1], read)]
+    words = [(match.start(), match.end(), match[0]) for match in spelling.WORD.finditer(read.text)]
+    return [each for each in words if not _inside(each[0], each[1], read)]
 
 
 def _inside(start: int, end: int, read: Operators) -> bool:
@@ -115,10 +115,10 @@ def _filters(
     narrow = [each.clauses(fields) for each in queries]
     if not generation.lineage.passages:
         return [(each.where(clauses), ()) for each, clauses in zip(queries, narrow, strict=True)]
-    found = iter(of_documents(engine, generation.index, list(chain.from_iterable(narrow))))
+    clauses_of_documents = iter(of_documents(engine, generation.index, list(chain.from_iterable(narrow))))
     filters = []
     for each, clauses in zip(queries, narrow, strict=True):
-        whole = list(islice(found, len(clauses)))
+        whole = list(islice(clauses_of_documents, len(clauses)))
         frequent = tuple(text for text, wide in zip((*each.phrases, *each.excluded), whole, strict=True) if wide is None)
         filters.append((each.where([wide or clause for wide, clause in zip(whole, clauses, strict=True)]), frequent))
     return filters
@@ -167,9 +167,9 @@ def _parts(
     texts = [f"{text[: span.start]}{other}{text[span.end :]}" for span, other in replaced]
     heard = encoder.only(("weights",)).encode(texts, kind="query", statistics=generation.statistics) if encoder.analysis else []
     weights = [each.weights for each in heard] or [None] * len(texts)
-    held = _terms(encoder, [other for _, other in replaced])
+    terms_of_others = _terms(encoder, [other for _, other in replaced])
     others: dict[Span, list[Encoding]] = {span: [] for span in spans}
-    for (span, other), weighed, terms in zip(replaced, weights, held, strict=True):
+    for (span, other), weighed, terms in zip(replaced, weights, terms_of_others, strict=True):
         phrase = RewrittenQuery(other, (phrase_clause(other, fields),)) if fields and " " in other else None
         others[span].append(Encoding(other, _only(weighed, terms), rewritten=phrase))
     for span, terms in zip(spans, inside, strict=True):

@@ -67,8 +67,8 @@ def _similar_terms(
     counted: dict[str, Any] = {}
     suggest: dict[str, Any] = {}
     for at, word in enumerate(words):
-        held = [{"match": {field: word}} for field in fields]
-        counted[str(at)] = {"filter": {"bool": {"should": held, "minimum_should_match": 1}}}
+        matches = [{"match": {field: word}} for field in fields]
+        counted[str(at)] = {"filter": {"bool": {"should": matches, "minimum_should_match": 1}}}
         for field in fields:
             asked = {
                 "field": field,

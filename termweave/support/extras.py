@@ -28,8 +28,8 @@ def _folder() -> str:
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - slow, and needed for advice only
 
     try:
-        said = distribution("termweave").read_text("direct_url.json")
-        origin = json.loads(said) if said else {}
+        origin_file = distribution("termweave").read_text("direct_url.json")
+        origin = json.loads(origin_file) if origin_file else {}
     except (PackageNotFoundError, ValueError):
         return ""
     address = urlsplit(str(origin.get("url", "")))

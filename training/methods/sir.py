@@ -105,11 +105,11 @@ def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Seque
     """
     result: list[Tensor] = []
     earlier: list[Tensor] = []
-    for level, (logarithms, there) in enumerate(zip(levels, present, strict=True)):
+    for level, (logarithms, present_here) in enumerate(zip(levels, present, strict=True)):
         earlier = [each.gather(1, kept[level - 1]) for each in earlier]
         earlier.append(logarithms)
-        joint = torch.stack(earlier).masked_fill(~there, 0.0).sum(dim=0)  # 0 where absent: no gradient through -inf
-        result.append(log_probabilities(joint.exp(), there))
+        joint = torch.stack(earlier).masked_fill(~present_here, 0.0).sum(dim=0)  # 0 where absent: no gradient through -inf
+        result.append(log_probabilities(joint.exp(), present_here))
     return result
 
 
@@ -124,28 +124,28 @@ def loss(model: TrainableRanker, batch: RankerBatch) -> dict[str, Tensor]:
         logarithms = log_probabilities(model.score(batch, None), present)
         contrast = settings.variant == "lcl"
         return {"block": -logarithms[:, 0].mean() if contrast else block_loss(logarithms, present)}
-    levels, kept, there = _levels(model, batch, present)
+    levels, kept, present_at = _levels(model, batch, present)
     if settings.variant == "v4":
-        levels = conditional(levels, kept, there)
+        levels = conditional(levels, kept, present_at)
         used = list(range(len(levels)))  # Eq. 9
     else:
         used = sorted({0, len(levels) - 1})  # Eq. 5
-    return {f"level{place + 1}": block_loss(levels[place], there[place]) for place in used}
+    return {f"level{place + 1}": block_loss(levels[place], present_at[place]) for place in used}
 
 
 def _levels(model: TrainableRanker, batch: RankerBatch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Algorithm 1, lines 1 and 2: log P of each level, which documents went on, and which are present."""
     settings, random = model.settings, torch.from_numpy(batch.keys).to(model.device)
     scores, places = model.score(batch, None), torch.arange(present.shape[1], device=present.device).expand_as(present)
-    levels, kept, there = [log_probabilities(scores, present)], [], [present]
+    levels, kept, present_at = [log_probabilities(scores, present)], [], [present]
     for size in settings.blocks[1:]:
         by = scores if settings.selected_by() == "top" else random.gather(1, places)
-        kept.append(survivors(by, there[-1], size))
+        kept.append(survivors(by, present_at[-1], size))
         places = places.gather(1, kept[-1])
-        there.append(there[-1].gather(1, kept[-1]))
+        present_at.append(present_at[-1].gather(1, kept[-1]))
         scores = scores.gather(1, kept[-1]) if settings.reuse else model.score(batch, places)
-        levels.append(log_probabilities(scores, there[-1]))
-    return levels, kept, there
+        levels.append(log_probabilities(scores, present_at[-1]))
+    return levels, kept, present_at
 
 
 # -- Fits ------------------------------------------------------------------------------------------------------------------------

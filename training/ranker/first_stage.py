@@ -198,8 +198,8 @@ class BM25Stage:
         rows: list[dict[int, tuple[float, ...]]] = []
         for question, left_out in zip(bm25_weights(questions, *common, "query"), spared, strict=True):
             best, scores = index.search(question, max(depth, _WINDOW), left_out)
-            found = dict(zip(best.tolist(), scores.tolist(), strict=True))
-            rows.append(_best(found, left_out, depth, fused=False))
+            scores_of = dict(zip(best.tolist(), scores.tolist(), strict=True))
+            rows.append(_best(scores_of, left_out, depth, fused=False))
         return rows
 
 

@@ -198,8 +198,8 @@ def texts_of(
             prompt = str(manifest.settings.get("prompts", {}).get(kind, ""))
             form = Form.from_anchor(manifest.anchor)
             prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, form, prompt)
-            held = states(teacher, loading.fingerprint(teacher.backbone), prepared.pieces, say=say)
-            parts.append(DistilledTexts(kind, prepared, held))
+            target = states(teacher, loading.fingerprint(teacher.backbone), prepared.pieces, say=say)
+            parts.append(DistilledTexts(kind, prepared, target))
     return parts
 
 

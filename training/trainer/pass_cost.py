@@ -21,10 +21,10 @@ def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor]) -> tu
     Returns:
         Seconds, and the bytes of the tensors that are kept for the pass backwards.
     """
-    held: dict[int, int] = {}
+    bytes_of: dict[int, int] = {}
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        bytes_of[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
@@ -35,6 +35,6 @@ def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor]) -> tu
         if computed.requires_grad:
             computed.sum().backward()
         if not attempt:
-            held.clear()
+            bytes_of.clear()
     seconds = time.monotonic() - begun
-    return seconds, sum(size for place, size in held.items() if place not in parameters)
+    return seconds, sum(size for place, size in bytes_of.items() if place not in parameters)

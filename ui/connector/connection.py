@@ -86,9 +86,9 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         )
     mode, reranking = choose(made, options.mode, None)
     notes = _left_out(mode, reranking, profiles.rewriting(made, options.mode))
-    there = [kind for path, kind in registry.parts(name).items() if _ours(engine, path, name, kind)]
+    registered = [kind for path, kind in registry.parts(name).items() if _ours(engine, path, name, kind)]
     documents = None
-    if options.documents or ml_commons.INGEST in there:
+    if options.documents or ml_commons.INGEST in registered:
         documents = _documents(made, name, asked=options.documents)
     if documents is not None and not options.documents:
         notes.append(f"The ingest pipeline {name}-documents of an earlier command stays (--remove removes it).")
@@ -221,12 +221,12 @@ def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
 def _read(engine: Engine, path: str) -> Mapping[str, Any] | None:
     """A part as the server has it; None if it is not registered."""
     try:
-        found: Mapping[str, Any] = engine.request("GET", path)
+        part: Mapping[str, Any] = engine.request("GET", path)
     except EngineResponseError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None
         raise
-    return found
+    return part
 
 
 def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
@@ -235,13 +235,13 @@ def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
     Raises:
         UsageError: Another program registered it.
     """
-    found = _read(engine, path)
-    if found is not None and marker(name) not in orjson.dumps(found).decode():
+    part = _read(engine, path)
+    if part is not None and marker(name) not in orjson.dumps(part).decode():
         raise UsageError(
             f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
             "Rename it: termweave does not replace the parts of others.",
         )
-    return found is not None
+    return part is not None
 
 
 def _register(engine: Engine, connection: IndexConnection, models: dict[str, str]) -> None:

@@ -85,12 +85,12 @@ def parts(name: str) -> dict[str, str]:
 
 def models(engine: Engine, name: str) -> list[RemoteModel]:
     """The endpoints with this name."""
-    found = []
+    endpoints = []
     for endpoint in _endpoints(engine) or ():
-        told = (endpoint.get("task_settings") or {}).get("parameters") or {}
-        if told.get("name") == name:
-            found.append(RemoteModel(endpoint["inference_id"], str(told.get("termweave", ""))))
-    return found
+        parameters = (endpoint.get("task_settings") or {}).get("parameters") or {}
+        if parameters.get("name") == name:
+            endpoints.append(RemoteModel(endpoint["inference_id"], str(parameters.get("termweave", ""))))
+    return endpoints
 
 
 def _endpoints(engine: Engine) -> list[dict[str, Any]] | None:

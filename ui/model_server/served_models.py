@@ -220,8 +220,8 @@ class ServedModels:
         except (UsageError, ModelError) as error:
             raise UnknownModel(f"No model {wanted!r} is served. {error.message}", error.hint) from None
         models = self._of_index(index, generation)
-        if found := _matching(name, models):
-            return found
+        if named := _matching(name, models):
+            return named
         others = " and ".join(f"{each.names[0]!r} ({each.hash})" for each in models)
         raise UnknownModel(
             f"The index {index!r} does not have the model {name!r} now: it has {others or 'none'}.",
@@ -379,11 +379,11 @@ def _matching(wanted: str, models: Iterable[ServedModel]) -> ServedModel | None:
         UnknownModel: Several models have the name.
     """
     listed = list(models)
-    found = [model for model in listed if wanted == model.hash] or [model for model in listed if wanted in model.names]
-    if len(found) > 1:
-        hashes = " and ".join(model.hash for model in found)
-        raise UnknownModel(f"{len(found)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
-    return found[0] if found else None
+    named = [model for model in listed if wanted == model.hash] or [model for model in listed if wanted in model.names]
+    if len(named) > 1:
+        hashes = " and ".join(model.hash for model in named)
+        raise UnknownModel(f"{len(named)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
+    return named[0] if named else None
 
 
 def _finite(numbers: Any) -> bool:

@@ -143,8 +143,8 @@ def _edit(request: Request, form: FormData) -> Response:
         raise UsageError("The query is empty.", "Type its words, or remove it.")
     query = _of_form(book, form)
     if text != query.text:
-        (found,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
-        book.edit(query, text, found.pool)
+        (query_with_pool,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
+        book.edit(query, text, query_with_pool.pool)
     return see_other("/book", index=name)
 
 
@@ -163,9 +163,9 @@ def _add(request: Request, form: FormData) -> Response:
     if count > _MOST:
         raise UsageError(f"These are {count:,} queries.", f"Add at most {_MOST:,} at once.")
     book = book_to_fill(request, form)
-    there = book.queries()
-    known = {query.id for query in there}
-    new = [query for query in (*(typed_query(text, there) for text in texts), *uploaded) if query.id not in known]
+    before = book.queries()
+    known = {query.id for query in before}
+    new = [query for query in (*(typed_query(text, before) for text in texts), *uploaded) if query.id not in known]
     added = book.add(pooled(workspace_of(request).index(name), new))
     return see_other("/book", index=name, added=added)
 

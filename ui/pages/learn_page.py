@@ -55,10 +55,10 @@ def _obstacles(workspace: Workspace) -> list[str]:
     """What keeps this server from learning, each as a sentence with what to do."""
     from termweave.training.needs import missing  # noqa: PLC0415 - only this page needs it
 
-    found = [f"Learning needs {what}. {advice}" for what, advice in missing()]
+    obstacles = [f"Learning needs {what}. {advice}" for what, advice in missing()]
     if workspace.options.settings is None:
-        found.append("This server does not learn. Start it with 'termweave serve'.")
-    return found
+        obstacles.append("This server does not learn. Start it with 'termweave serve'.")
+    return obstacles
 
 
 def _start(request: Request, form: FormData) -> Response:

@@ -44,7 +44,7 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
     _, scorer = scorer_settings(context.settings)
     analysis = analysis_of(scorer.terms, setup.examples.corpus, setup.tokenizer)
     statistics = setup.statistics if analysis.id == setup.analysis.id else count([setup.examples.corpus], analysis)
-    found = []
+    weights_of_both = []
     for texts in (setup.train.questions, setup.texts):
         weights = []
         for terms in analysis.terms(texts):
@@ -52,8 +52,8 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
             for term in terms:
                 counts[term] = counts.get(term, 0) + 1
             weights.append({term: number / length * _idf(term, statistics) for term, number in counts.items()})
-        found.append(weights)
-    return found[0], found[1]
+        weights_of_both.append(weights)
+    return weights_of_both[0], weights_of_both[1]
 
 
 def _idf(term: str, statistics: CorpusStatistics) -> float:
