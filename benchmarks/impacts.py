@@ -176,7 +176,11 @@ def _compared(each: BenchmarkSet, server: Engine, systems: dict[str, Signal], na
         reach[system] = next(cut, None)
     equal = latencies(server, names, systems, each, {system: k or DEPTH for system, k in reach.items()})
     for system, signal in systems.items():
-        stored = [signal.kept(Document("", ""), Encoding("", impacts)) for impacts in each.impacts] if system != "BM25" else []
+        stored = (
+            [signal.stored_weights(Document("", ""), Encoding("", impacts)) for impacts in each.impacts]
+            if system != "BM25"
+            else []
+        )
         mean = f"{sum(len(kept) for kept in stored if kept) / len(stored):.1f}" if stored else ""
         found = measures[system]
         k = reach[system]

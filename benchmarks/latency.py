@@ -123,7 +123,7 @@ def build(server: Engine, name: str, count: int, first: int | None, signals: Seq
         complete=True,
     )
     loading = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
-    with build_lock.held(server, name, "benchmark") as lease:
+    with build_lock.hold_lease(server, name, "benchmark") as lease:
         index_setup.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading}, lease)
     statistics_store.save(server, index, counted, {"index.number_of_replicas": 0})
     random = np.random.default_rng(0)

@@ -60,7 +60,7 @@ class Variant:
     def settings(self, *more: str) -> TrainingParameters:
         """All of the method's, those in `more` on top."""
         method = base.get(self.method)
-        return method.settings(base.given((*RECIPES[self.recipe], *self.changed, *more))).fitted(made=False)
+        return method.settings(base.read_assignments((*RECIPES[self.recipe], *self.changed, *more))).fitted(made=False)
 
 
 DISTILLED = ("teacher=minmax", "temperature=0.1", "teacher_weight=0.33")
@@ -183,7 +183,7 @@ class World:
         teacher, wanted = None, settings.teacher
         if wanted in teacher_scores.MADE:
             means = (given.means[:, -width:], asked.means[:, -width:])
-            teacher = teacher_scores.made(wanted, self.setup, self.bm25, *means)
+            teacher = teacher_scores.vector_teacher(wanted, self.setup, self.bm25, *means)
         distilled = teacher_scores.Distilled.from_settings(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         mined = self.negatives(settings.negatives)

@@ -120,7 +120,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
         models: Mapping[str, ModelInfo] = encoder.models
     else:
-        encoder, models = encoders.load(weights="none", dense="none"), _kept(source, brought, options)
+        encoder, models = encoders.load(weights="none", dense="none"), _models_of_corpus(source, brought, options)
         options = _adopted(source, brought, options)
     signals, notes = _choose_signals(options, models, capabilities)
     if brought is None:
@@ -173,7 +173,7 @@ def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> Build
     return replace(options, passages=window, skip_bad=brought.skip_bad)
 
 
-def _kept(source: Source, brought: Encodings, options: BuildOptions) -> dict[str, ModelInfo]:
+def _models_of_corpus(source: Source, brought: Encodings, options: BuildOptions) -> dict[str, ModelInfo]:
     """The models that a corpus was encoded with, without those that the options switch off.
 
     Raises:

@@ -92,7 +92,7 @@ def _delete_missing(pipeline: Pipeline, difference: diff.LedgerDiff) -> int:
     engine, target, skipped = pipeline.engine, pipeline.target, pipeline.source.skipped
     deleted = difference.counts.gone
     if deleted and skipped:  # an entry that cannot be read may be one of them
-        target.warnings.append(_kept(deleted, skipped.count))
+        target.warnings.append(_nothing_deleted(deleted, skipped.count))
         deleted = 0
     else:
         remove(engine, target.index, target.lease, target.ledger, difference.stale(gone=True))
@@ -100,7 +100,7 @@ def _delete_missing(pipeline: Pipeline, difference: diff.LedgerDiff) -> int:
     return deleted + remove(engine, target.index, target.lease, None, in_parts(foreign, PAGE))
 
 
-def _kept(gone: int, skipped: int) -> str:
+def _nothing_deleted(gone: int, skipped: int) -> str:
     """The warning that nothing was deleted, because some entries of the source cannot be read."""
     return (
         f"Not deleted: {counted(gone, 'document')} that the source does not have, because {counted(skipped, 'entry', 'entries')} of it could not "

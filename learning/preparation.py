@@ -157,8 +157,8 @@ class Learning:
                 f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "
                 f"{self.task.minutes:g} minutes: the documents stay as they are encoded, and only what reads queries is trained."
             )
-        if self.former and self.former.kept:
-            notes.append(f"Kept from the profile {self.former.name!r}: {self.former.kept}.")
+        if self.former and self.former.inherited:
+            notes.append(f"Kept from the profile {self.former.name!r}: {self.former.inherited}.")
         return tuple(filter(None, notes))
 
     def drift(self) -> str:

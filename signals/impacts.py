@@ -106,7 +106,7 @@ class WeightedTerms(Signal):
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
         """Term -> its integer in a document's `_source`."""
 
-    def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
+    def stored_weights(self, document: Document, encoding: Encoding) -> TermWeights | None:
         """The weights of a document that are stored; None if it has none.
 
         Raises:

@@ -107,7 +107,7 @@ class LearnedWeights(WeightedTerms):
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The values ``term|f``, one per term."""
-        weights = self.kept(document, encoding)
+        weights = self.stored_weights(document, encoding)
         if weights is None or statistics is None:
             return {}
         frequencies = self.quantise(_over_idf(weights.terms, weights.weights, statistics)).tolist()

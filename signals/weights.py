@@ -46,7 +46,7 @@ class Weights(WeightedTerms):
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The features of one document, their number and their sum. Empty features are left out."""
         del statistics
-        weights = self.kept(document, encoding)
+        weights = self.stored_weights(document, encoding)
         if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()

@@ -45,7 +45,7 @@ def load(url: str | None, target: Settings) -> Settings:
     Raises:
         UsageError: A setting has an impossible value.
     """
-    own, origins = _given(url)
+    own, origins = _settings_of_address(url)
     same = url is None or (target.url is not None and _server(url) == _server(target.url))
     if same and not own:
         return target
@@ -64,7 +64,7 @@ def load(url: str | None, target: Settings) -> Settings:
     return settings
 
 
-def _given(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
     """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
     path, file = users_file()
     of_file = file if url is not None and _server(str(file.get("url", ""))) == _server(url) else {}

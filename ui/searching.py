@@ -88,7 +88,7 @@ def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **
     return SearchSide(name, index, ranked["mode"], ranked["rerank"], answer, took)
 
 
-def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def display_options(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The options of `Index.answer` that say what is shown, as far as a request has them."""
     names = {
         "k": "k",
@@ -157,10 +157,10 @@ def content_of(index: Index, document: str) -> tuple[str, str, Mapping[str, Any]
 
 def metadata_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The metadata of a document as names and texts: a list with commas, and everything else that is not a text as JSON."""
-    return [(name, _shown(value)) for name, value in metadata.items()]
+    return [(name, _display_value(value)) for name, value in metadata.items()]
 
 
-def _shown(value: Any) -> str:
+def _display_value(value: Any) -> str:
     if isinstance(value, list) and not any(isinstance(each, list | dict) for each in value):
         return ", ".join(map(as_text, value))
     return as_text(value)

@@ -62,7 +62,7 @@ class Workspace:
         from termweave.search.catalog.lineage import check_one  # noqa: PLC0415 - likewise
 
         check_one(name)
-        if (known := self._known(name)) is not None:
+        if (known := self._open_index(name)) is not None:
             return known
         with self._lock:
             opening = self._opening.setdefault(name, Lock())
@@ -81,7 +81,7 @@ class Workspace:
                     self._indices.popitem(last=False)
             return index
 
-    def _known(self, name: str) -> Index | None:
+    def _open_index(self, name: str) -> Index | None:
         """The index, if it is open, with the profiles that it has now."""
         from termweave.search.catalog import lineage  # noqa: PLC0415 - as in `index`
 

@@ -85,7 +85,7 @@ def command(
 
     chosen = base.get(method)
     flags = {"skip_bad": skip_bad, **reading}
-    settings = chosen.settings(base.given(assignments), {name: value for name, value in flags.items() if value})
+    settings = chosen.settings(base.read_assignments(assignments), {name: value for name, value in flags.items() if value})
     if chosen.run is None:
         needs.check_packages("Training")
     from termweave.training import run

@@ -106,7 +106,7 @@ def identity(entry: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | No
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise BadLine(f"{key!r} is {_shown(value)}, and an id is a string or a whole number below 2^64")
+        raise BadLine(f"{key!r} is {_shortened(value)}, and an id is a string or a whole number below 2^64")
     if not value:
         raise BadLine(f"{key!r} is empty")
     return checked_id(value)
@@ -136,7 +136,7 @@ def text_of(entry: dict[str, Any], keys: tuple[str, ...]) -> str | None:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise BadLine(f"{key!r} is {_shown(value)} where a string should be")
+        raise BadLine(f"{key!r} is {_shortened(value)} where a string should be")
     return value
 
 
@@ -145,7 +145,7 @@ def _names(entry: dict[str, Any]) -> str:
     return few([repr(name) for name in islice(entry, _NAMED)], _NAMED, total=len(entry)) or "its fields"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     """A value for a message, shortened."""
     if nested_too_deep(value):
         return "a value nested too deep"
@@ -304,7 +304,7 @@ class Mapper:
         if self._numbered is None:
             self._numbered = own is None
         elif self._numbered and own is not None:
-            raise BadLine(f"the id {_shown(own)}, though earlier documents have no id and are numbered")
+            raise BadLine(f"the id {_shortened(own)}, though earlier documents have no id and are numbered")
         elif not self._numbered and own is None:
             raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
         return own or str(line)

@@ -30,10 +30,10 @@ class PieceTerms(VocabularyTerms):
             if pieces and start < pieces[-1][1]:
                 first, _, before = pieces.pop()
                 joined = unicodedata.normalize("NFC", before + token.removeprefix(_CONTINUES))
-                pieces.append((first, end, self._kept(joined) or ""))
+                pieces.append((first, end, self._short_enough(joined) or ""))
             else:
                 written = self._normalizer.normalize_str(clean[start:end]).strip() if token == self._unknown else token
-                pieces.append((start, end, self._kept(self._make_term(written)) or ""))
+                pieces.append((start, end, self._short_enough(self._make_term(written)) or ""))
         return pieces
 
     def _make_term(self, word: str) -> str | None:

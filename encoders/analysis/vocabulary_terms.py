@@ -44,5 +44,5 @@ class VocabularyTerms(Analysis):
                 start += 1
             start = max(start, reached)
             reached = max(end, start)
-            entries.append((start, reached, "" if token in self._special else self._kept(token) or ""))
+            entries.append((start, reached, "" if token in self._special else self._short_enough(token) or ""))
         return entries

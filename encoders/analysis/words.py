@@ -261,9 +261,9 @@ class Analysis:
                 if len(self._cache) >= _CACHE_SIZE:
                     self._cache.clear()
                 self._cache[written] = term
-        return self._kept(term)
+        return self._short_enough(term)
 
-    def _kept(self, term: str | None) -> str | None:
+    def _short_enough(self, term: str | None) -> str | None:
         """The term, or None if it is too long to be a word."""
         if term is not None and len(term) > LONGEST_TERM:
             self.too_long += 1

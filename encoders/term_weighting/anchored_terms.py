@@ -89,7 +89,7 @@ class Anchored:
         result, positive = TermWeights(self.terms, weights, par), weights > 0
         return result if positive.all() else result.part(np.flatnonzero(positive).tolist())
 
-    def worth(self) -> NDArray[np.float64]:
+    def fixed_weights(self) -> NDArray[np.float64]:
         """The weights of a document's terms if every multiplier is 1: ``(m,)``."""
         if self.form.kind == "none":
             return np.ones(len(self.terms))
@@ -107,7 +107,7 @@ class Anchored:
         np.maximum.at(best, self.term_of_word[usable], values[usable])
         unseen = np.isneginf(best)
         best[unseen] = self.form.unseen(best[~unseen])
-        impacts: NDArray[np.float64] = self.worth() * best
+        impacts: NDArray[np.float64] = self.fixed_weights() * best
         return impacts
 
     def of_occurrences(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:

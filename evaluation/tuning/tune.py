@@ -222,9 +222,9 @@ def tune(
         notes=(
             *notes,
             *fetcher.notes(),
-            *_kept(former),
+            *_inherited(former),
             *unused,
-            *_remarks(others, default, tuned, former.kept if former else ""),
+            *_remarks(others, default, tuned, former.inherited if former else ""),
         ),
     )
 
@@ -235,12 +235,12 @@ def _in_force(profile: Profile, queries: RankedQueries) -> NDArray[np.float64]:
     return queries.values(profile.mode, reranking.within(inf).stages if reranking else ())
 
 
-def _kept(former: Profile | None) -> Iterator[str]:
+def _inherited(former: Profile | None) -> Iterator[str]:
     """Say what the new profile keeps of the former one."""
-    if former and former.kept:
+    if former and former.inherited:
         behind = former.rules or (former.rewriting and former.rewriting.pins)
         fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
-        yield f"Kept from the profile {former.name!r}: {former.kept}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
+        yield f"Kept from the profile {former.name!r}: {former.inherited}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
 
 
 def _check(index: Index) -> None:

@@ -146,7 +146,7 @@ def enrich(
         made, encoder, statistics, notes = (
             _begin(engine, source, index, options, progress, close=close)
             if before is None
-            else _again(engine, index, before, options)
+            else _resume(engine, index, before, options)
         )
         total = _Counts()
         stale_writes = partial(_stale_writes, source, made.layout, encoder, statistics)
@@ -296,7 +296,7 @@ def _begin(
     return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
 
 
-def _again(
+def _resume(
     engine: Engine, index: str, made: Lineage, options: BuildOptions
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Go on with the models and statistics of an earlier enrichment."""

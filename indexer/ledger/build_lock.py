@@ -190,7 +190,7 @@ class Lease:
 
 
 @contextmanager
-def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
+def hold_lease(engine: Engine, name: str, place: str) -> Iterator[Lease]:
     """Hold the lease of a name while the body runs.
 
     If this role may not write to ``termweave-leases``, only the lock in the folder of ledgers protects the build, on this host.

@@ -103,7 +103,7 @@ def lease(engine: Engine, name: str) -> Iterator[build_lock.Lease]:
     try:
         with (
             file_locks.noted(path, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}"),
-            build_lock.held(engine, name, _place(path.parent)) as build_lease,
+            build_lock.hold_lease(engine, name, _place(path.parent)) as build_lease,
         ):
             yield build_lease
     except file_locks.Held as other:

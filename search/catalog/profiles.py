@@ -93,7 +93,7 @@ class Profile:
         return None if self.reranking is None else ReciprocalNeighbours(**self.reranking)
 
     @property
-    def kept(self) -> str:
+    def inherited(self) -> str:
         """What stays when fusion and rerankers are chosen anew, in words: its rules and its rewriting; "" for nothing."""
         rules = f"rules ({', '.join(self.rules)})" if self.rules else ""
         return " and ".join(filter(None, (rules, f"rewriting ({self.rewriting})" if self.rewrite else "")))
@@ -254,7 +254,7 @@ def using(lineage: Lineage, name: str | None) -> Lineage:
     Raises:
         UsageError: The lineage has no such profile.
     """
-    return replace(lineage, profile="" if name is None else _known(lineage, name))
+    return replace(lineage, profile="" if name is None else _checked_name(lineage, name))
 
 
 def without(lineage: Lineage, name: str) -> Lineage:
@@ -263,12 +263,12 @@ def without(lineage: Lineage, name: str) -> Lineage:
     Raises:
         UsageError: The lineage has no such profile.
     """
-    removed = _known(lineage, name)
+    removed = _checked_name(lineage, name)
     profiles = {other: profile for other, profile in lineage.profiles.items() if other != removed}
     return replace(lineage, profiles=profiles, profile="" if lineage.profile == removed else lineage.profile)
 
 
-def _known(lineage: Lineage, name: str) -> str:
+def _checked_name(lineage: Lineage, name: str) -> str:
     """The name, if the lineage has a profile of that name."""
     if name in lineage.profiles:
         return name

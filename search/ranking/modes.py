@@ -52,7 +52,7 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         'rrf'
     """
     if not text.strip():
-        raise UsageError("The mode is empty.", _known(available, profiles))
+        raise UsageError("The mode is empty.", _list_of_modes(available, profiles))
     signals, separator, named = text.partition("@")
     method = fusion.method(named if separator else fusion.DEFAULT)
     if signals == "hybrid":
@@ -63,7 +63,7 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
             name, colon, weight = part.strip().partition(":")
             if name not in available:
                 raise UsageError(
-                    f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _known(available, profiles)
+                    f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _list_of_modes(available, profiles)
                 )
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
@@ -76,7 +76,7 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
     return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, method.name)
 
 
-def _known(available: Sequence[str], profiles: Collection[str]) -> str:
+def _list_of_modes(available: Sequence[str], profiles: Collection[str]) -> str:
     """A sentence with the modes that the index has."""
     known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
     return f"{known}; profiles of tune: {', '.join(profiles)}." if profiles else f"{known}."

@@ -91,7 +91,10 @@ def with_passages(
         for hit in hits
     }
     stored = _stored(engine, opened, wanted)
-    return [replace(hit, passages=tuple(_shown(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id])) for hit in hits]
+    return [
+        replace(hit, passages=tuple(_joined_with_neighbours(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id]))
+        for hit in hits
+    ]
 
 
 def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]:
@@ -170,7 +173,7 @@ def _stored(
     return stored
 
 
-def _shown(best: _Scored, beside: int, stored: Mapping[int, tuple[int, int, str]]) -> FoundPassage:
+def _joined_with_neighbours(best: _Scored, beside: int, stored: Mapping[int, tuple[int, int, str]]) -> FoundPassage:
     """A passage with the text of its neighbours, at the offsets that it has in the document; white space between passages is blanks."""
     parts = [stored[number] for number in range(best.number - beside, best.number + beside + 1) if number in stored]
     parts.sort()

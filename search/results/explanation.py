@@ -204,7 +204,7 @@ def _features(part: Mapping[str, Any], terms: int) -> str:
     return f"{shown}{more}  base {part['base']:+.2f}"
 
 
-def _worth(part: Mapping[str, Any], _: int) -> str:
+def _rule_value(part: Mapping[str, Any], _: int) -> str:
     held_value = "no value" if part["value"] is None else f"{part['field']} {part['value']}"
     return f"{held_value} is worth {part['worth']:.4f}, weight {part['weight']}"
 
@@ -231,7 +231,7 @@ _RERANKERS: Mapping[str, Callable[[Mapping[str, Any], int], str]] = {
     "logit": _logit,
     "features": _features,
     "matched": _matched,
-    "worth": _worth,
+    "worth": _rule_value,
     "of": _repeated,
     "pinned": lambda part, _: f"pinned in place {part['pinned']}",
     "scored": lambda *_: "not scored: it has no text, or the time budget ended",

@@ -81,7 +81,7 @@ class Exists:
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
-        column = _own(self.name, layout)
+        column = _application_field(self.name, layout)
         return {"exists": {"field": column.field if column else _stored(self.name)}}
 
 
@@ -304,7 +304,7 @@ def _entry(name: str) -> str:
     return name.removeprefix("metadata.")
 
 
-def _own(name: str, layout: DocumentLayout) -> Column | None:
+def _application_field(name: str, layout: DocumentLayout) -> Column | None:
     """The field of an application that an entry names; None for an index that termweave built.
 
     Raises:
@@ -355,7 +355,7 @@ def _matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
     Raises:
         UsageError: The entry is not a short text, which alone has patterns.
     """
-    column = _own(name, layout) or layout.column(name)
+    column = _application_field(name, layout) or layout.column(name)
     if column is None or column.kind != "keyword":
         holds = (
             f"holds {typed_fields.TYPES[column.kind]}"
@@ -384,7 +384,7 @@ def _relative(name: str, operator: str, value: str, column: Column) -> Clause | 
 
 def _equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     """An entry equals a value. A value of another type than the field's is compared as text."""
-    if (column := _own(name, layout)) is not None:
+    if (column := _application_field(name, layout)) is not None:
         return _compared(name, "=", value, column)
     kind = layout.types.get(_entry(name), "keyword")
     if (relative := _relative(name, "=", value, Column("", kind))) is not None:
@@ -406,7 +406,7 @@ def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clau
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
-    if (column := _own(name, layout)) is not None:
+    if (column := _application_field(name, layout)) is not None:
         return _compared(name, operator, value, column)
     kind = layout.types.get(_entry(name))
     if name in layout.extra:

@@ -104,7 +104,9 @@ def test_a_new_family_is_trained(folder, base, tmp_path, monkeypatch):
     monkeypatch.setattr(families, "get", {"bags": Bags()}.get)
     assert not {"terms", "hidden"} & settings_of(method.parameters).keys()  # none of term weights' parameters
     given = [setting for setting in SMALL if setting.partition("=")[0] != "hidden"]
-    settings = method.settings(methods.given((*given, f"backbone={base}", "steps=120", "every=20", "patience=9", "top_layers=0")))
+    settings = method.settings(
+        methods.read_assignments((*given, f"backbone={base}", "steps=120", "every=20", "patience=9", "top_layers=0"))
+    )
     data = mixture.parts(str(folder), settings, tmp_path, lambda _: None)
     said = []
     trained = mixture.learn(method, settings, data, tmp_path / "run", say=said.append)

@@ -26,7 +26,7 @@ def two_fits(trainer):
 
 def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypatch):
     method = replace(methods.get("fectek"), train=two_fits)
-    settings = method.settings(methods.given((*SMALL, f"backbone={base}")))
+    settings = method.settings(methods.read_assignments((*SMALL, f"backbone={base}")))
     data = mixture.parts(str(folder), settings, tmp_path, lambda _: None)
 
     def learn(home):

@@ -242,6 +242,6 @@ def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch
 
 
 def test_metadata_are_written_as_people_write_them():
-    assert [searching._shown(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
+    assert [searching._display_value(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
         "false", "net, math, 3", '{"a":[1]}', "text", "null",
     ]  # fmt: skip

@@ -62,7 +62,7 @@ def read(spec: str, settings: TrainingParameters) -> Examples:
     origin = _origin(spec, settings)
     base, split = _judged_split(spec) if origin == "qrels" else (spec, "")
     documents, repeated = documents_of(base, settings.reading)
-    read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
+    read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made_questions}[origin]
     examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
@@ -184,7 +184,7 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Tra
     return Examples("clicks", ids, texts, texts, train, dev, {each: each for each in every.questions}, clicked.remark)
 
 
-def _made(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
+def _made_questions(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
     """Make questions of the documents of a corpus.
 
     Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
@@ -195,7 +195,7 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Traini
     generator = random.Random(settings.seed)  # noqa: S311 - a draw, not a secret
     examples = []
     for document in documents:
-        made = [(view, *pair) for view in wanted for pair in pseudo_queries.made(document, (view,), generator)]
+        made = [(view, *pair) for view in wanted for pair in pseudo_queries.questions_of(document, (view,), generator)]
         for number, (view, question, rest) in enumerate(made):
             text = replace(document, title="", text=rest).content
             examples.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))

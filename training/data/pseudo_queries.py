@@ -36,7 +36,7 @@ _MARKED = re.compile(r"^#{1,6}\s+(?P<heading>.+?)\s*#*\s*$")
 _UNDERLINE = re.compile(r"^[=\-~^]{3,}\s*$")
 
 
-def made(document: Document, views: Sequence[str], generator: random.Random) -> Iterator[tuple[str, str]]:
+def questions_of(document: Document, views: Sequence[str], generator: random.Random) -> Iterator[tuple[str, str]]:
     """Yield every (question, document) that the views make of one document."""
     for view in views:
         for question, rest in _VIEWS[view](document, generator):

@@ -132,7 +132,7 @@ def _scaled(rows: NDArray[np.float64], base: NDArray[np.float64], unit: NDArray[
     return result
 
 
-def made(
+def vector_teacher(
     spec: str,
     setup: RunSetup,
     bm25: BM25,

@@ -65,7 +65,7 @@ class PairSampler:
             One pair with l = 1 of each query, and its negatives. A document that answers a query is never a negative of it; where
             `in_batch` meets a second right answer, its label is 1.
         """
-        own = [self._of(query, generator) for query in queries.tolist()]
+        own = [self._documents_of(query, generator) for query in queries.tolist()]
         documents = np.unique(np.concatenate(own)) if own else np.zeros(0, np.int64)
         if self.in_batch:
             rows, columns = (each.ravel() for each in np.indices((len(queries), len(documents))))
@@ -78,7 +78,7 @@ class PairSampler:
         )
         return PairBatch(queries, documents, rows[kept], columns[kept], right[kept].astype(np.float64))
 
-    def _of(self, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    def _documents_of(self, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
         """The right answer that is drawn, then hard negatives, then random ones."""
         answers = sorted(self.relevant[query])
         drawn = [answers[int(generator.integers(len(answers)))]]

@@ -154,7 +154,7 @@ def get(name: str) -> TrainingMethod:
     return method
 
 
-def given(assignments: Sequence[str]) -> dict[str, object]:
+def read_assignments(assignments: Sequence[str]) -> dict[str, object]:
     """Read the settings that a user gave as ``--set key=value``.
 
     Raises:

@@ -265,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
     given = parser.parse_args(arguments)
     try:
-        changed = base.given(given.set)
+        changed = base.read_assignments(given.set)
         build(
             given.data,
             given.out,

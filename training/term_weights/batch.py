@@ -95,7 +95,7 @@ class BatchSide:
             anchor, pieces = prepared.anchors[text], prepared.pieces[text]
             columns = np.array([vocabulary.get(term, -1) for term in anchor.terms] or [-1], dtype=np.int64)
             within = np.flatnonzero(columns[: len(anchor.terms)] >= 0)
-            worth[row, columns[within]] = _worth(anchor, kind)[within]
+            worth[row, columns[within]] = _fixed_weights(anchor, kind)[within]
             term = anchor.term_of_piece(pieces.words)
             column = np.where(term >= 0, columns[term], -1)
             missed = _missed(anchor, term, pieces.words, kind)
@@ -112,7 +112,7 @@ class BatchSide:
         self.row, self.place, self.term = np.concatenate(rows), np.concatenate(places), np.concatenate(terms)
         self.cell, self.word, self._averaged = np.concatenate(cells), np.concatenate(words), np.array(averaged, dtype=bool)
         self.features = torch.from_numpy(np.concatenate(features).astype(np.float32)).to(device)
-        self._worth, self._unseen = torch.from_numpy(worth).to(device), torch.from_numpy(unseen).to(device)
+        self._fixed_weights, self._unseen = torch.from_numpy(worth).to(device), torch.from_numpy(unseen).to(device)
 
     def cached(self, states: States, *, gated: bool) -> HeadInputs:
         """Return states from the cache. Means need every piece of a text, so they are computed only if the head has a gate."""
@@ -144,7 +144,7 @@ class BatchSide:
     def weights(self, logits: Tensor) -> Tensor:
         """Compute term weights from the logits of the pieces: ``(P,) -> (T, V)``."""
         if self.kind == "query" and self.form.query != "learned":
-            return self._worth
+            return self._fixed_weights
         needed = np.flatnonzero((self.cell >= 0) | self._averaged[self.row])
         _, first, word = np.unique(self.word[needed], return_index=True, return_inverse=True)
         joined = _grouped(logits[self._tensor(needed)], self._tensor(word), len(first), self.form.pieces)
@@ -152,13 +152,13 @@ class BatchSide:
         in_questions = np.flatnonzero(self.cell[pieces] >= 0)
         cells, inside = self._tensor(self.cell[pieces[in_questions]]), values[self._tensor(in_questions)]
         none = torch.zeros(self.shape[0] * self.shape[1], device=self.device)
-        beyond = self._unseen * self._beyond(values, pieces)[:, None]
+        beyond = self._unseen * self._beyond_cut(values, pieces)[:, None]
         if self.kind == "query":
             return none.index_add(0, cells, inside).reshape(self.shape) + beyond
         best = none.scatter_reduce(0, cells, inside, reduce="amax", include_self=False)
-        return self._worth * (best.reshape(self.shape) + beyond)
+        return self._fixed_weights * (best.reshape(self.shape) + beyond)
 
-    def _beyond(self, values: Tensor, pieces: NDArray[np.int64]) -> Tensor:
+    def _beyond_cut(self, values: Tensor, pieces: NDArray[np.int64]) -> Tensor:
         """The value of words beyond the cut (`Form.beyond`) for each text, ``(T,)``.
 
         Args:
@@ -179,10 +179,10 @@ class BatchSide:
         return torch.from_numpy(values).to(self.device)
 
 
-def _worth(anchor: Anchored, kind: Kind) -> NDArray[np.float64]:
+def _fixed_weights(anchor: Anchored, kind: Kind) -> NDArray[np.float64]:
     """The constant factor of each term's weight. For a query it is used only if query weights are not learned."""
     if kind == "document":
-        return anchor.worth()
+        return anchor.fixed_weights()
     return anchor.anchor * (anchor.idf if anchor.form.query == "idf" else 1.0)
 
 

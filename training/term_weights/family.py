@@ -91,7 +91,7 @@ def prepare(
         assert document_states is not None
         assert train_states is not None
         vectors = (each.pooled(model.pooling)[:, -width:] for each in (document_states, train_states))
-        teacher = teacher_scores.made(wanted, setup, bm25, *vectors)
+        teacher = teacher_scores.vector_teacher(wanted, setup, bm25, *vectors)
     if not model.shape.lower:
         document_states, train_states, dev_states = (
             None if each is None else evaluation.last_layer(each, width) for each in (document_states, train_states, dev_states)

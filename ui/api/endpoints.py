@@ -52,7 +52,7 @@ class Endpoint:
 
 def search(request: Request, given: Values) -> Mapping[str, Any]:
     """The hits and what is said about them."""
-    side = searching.answer(workspace_of(request), given, **searching.shown(given, given.keys()))
+    side = searching.answer(workspace_of(request), given, **searching.display_options(given, given.keys()))
     return json.search(given["q"], side.answer, side.took)
 
 

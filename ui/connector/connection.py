@@ -86,7 +86,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         )
     mode, reranking = choose(made, options.mode, None)
     notes = _left_out(mode, reranking, profiles.rewriting(made, options.mode))
-    registered = [kind for path, kind in registry.parts(name).items() if _ours(engine, path, name, kind)]
+    registered = [kind for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)]
     documents = None
     if options.documents or ml_commons.INGEST in registered:
         documents = _documents(made, name, asked=options.documents)
@@ -171,7 +171,7 @@ def remove(engine: Engine, name: str) -> list[str]:
     lineage.check_one(name)
     removed = []
     for path, kind in registry.parts(name).items():
-        if _ours(engine, path, name, kind):
+        if _made_by_connect(engine, path, name, kind):
             engine.request("DELETE", path)
             removed.append(f"{kind} {path.rpartition('/')[2]}")
     for model in model_names(name):
@@ -229,7 +229,7 @@ def _read(engine: Engine, path: str) -> Mapping[str, Any] | None:
     return part
 
 
-def _ours(engine: Engine, path: str, name: str, kind: str) -> bool:
+def _made_by_connect(engine: Engine, path: str, name: str, kind: str) -> bool:
     """Whether a part is registered, by `connect`.
 
     Raises:

@@ -169,7 +169,7 @@ def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
     for text, encoding in zip(texts, encodings, strict=True):
         anchor = anchored(maker.words([text])[0], statistics, BM25(), "document", Form.from_anchor(folder.manifest.anchor))
         assert encoding.weights.terms == anchor.terms == tuple(dict.fromkeys(maker.terms([text])[0]))
-        plain = dict(zip(anchor.terms, anchor.worth().tolist(), strict=True))
+        plain = dict(zip(anchor.terms, anchor.fixed_weights().tolist(), strict=True))
         seen = set(maker.terms([text[:6]])[0])
         for term, weight in encoding.weights.as_dict().items():
             if term == "zebra" and text != "zebra":

@@ -14,7 +14,7 @@ from termweave.indexer import UpdateMode, build, update
 from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.index_setup import close_writer, is_written, open_writer
 from termweave.indexer.ledger import build_lock
-from termweave.indexer.ledger.build_lock import Lease, held
+from termweave.indexer.ledger.build_lock import Lease, hold_lease
 from termweave.indexer.pipeline import throttle
 from termweave.indexer.preparation import corpus_pass
 from tests.indexer.builds import LEXICAL, check, numbered
@@ -46,11 +46,11 @@ def old(monkeypatch):
 
 
 def test_another_host_is_told_who_holds_it_and_gets_it_when_it_is_given_back(opensearch_engine, name):
-    with held(opensearch_engine, name, "here") as lease:
+    with hold_lease(opensearch_engine, name, "here") as lease:
         lease.check()
         with pytest.raises(TermweaveError, match=rf"Another build of '{name}' is running on .* \(process \d+, since"):
             Lease(opensearch_engine, name, "there").take()
-    with held(opensearch_engine, name, "there"):
+    with hold_lease(opensearch_engine, name, "there"):
         pass
 
 
@@ -148,7 +148,7 @@ class Forbidding:
 
 
 def test_a_role_without_permission_builds_under_the_lock_of_its_host():
-    with held(Forbidding(), "name", "here") as lease:
+    with hold_lease(Forbidding(), "name", "here") as lease:
         lease.check()
 
 

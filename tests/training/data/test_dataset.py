@@ -228,7 +228,8 @@ def test_every_view():
         "A fine title",
     )
     made = {
-        view: list(pseudo_queries.made(document, (view,), random.Random(0))) for view in ("title", "heading", "sentence", "span")
+        view: list(pseudo_queries.questions_of(document, (view,), random.Random(0)))
+        for view in ("title", "heading", "sentence", "span")
     }
     assert made["title"][0][0] == "A fine title"
     assert [question for question, _ in made["heading"]] == ["Short line"]  # one word is no question
@@ -237,8 +238,8 @@ def test_every_view():
     assert 2 <= len(question.split()) <= 12
     assert sorted([*question.split(), *rest.split()]) == sorted(document.text.split())
     chinese = Document("b", "北京是中国的首都。" + "这座城市有三千多年的历史和很多名胜古迹。" * 3)
-    assert next(iter(pseudo_queries.made(chinese, ("sentence",), random.Random(0))))[0] == "北京是中国的首都。"
-    assert list(pseudo_queries.made(Document("c", ""), ("title", "heading", "sentence", "span"), random.Random(0))) == []
+    assert next(iter(pseudo_queries.questions_of(chinese, ("sentence",), random.Random(0))))[0] == "北京是中国的首都。"
+    assert list(pseudo_queries.questions_of(Document("c", ""), ("title", "heading", "sentence", "span"), random.Random(0))) == []
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,12 @@ def test_the_teacher_where_nobody_named_one(given, made, teacher):
 
 
 def test_what_was_given_wins_over_the_preset():
-    given = base.given(["steps=9", "preset=paper", "anchor=idf", "views=title, span"])
+    given = base.read_assignments(["steps=9", "preset=paper", "anchor=idf", "views=title, span"])
     settings = base.get("fectek").settings(given)
     assert (settings.steps, settings.fcm, settings.anchor, settings.views) == (9, True, "idf", ("title", "span"))
     assert base.get("fectek").changed(settings) == {"preset": "paper", "steps": 9, "anchor": "idf", "views": ("title", "span")}
     with pytest.raises(UsageError, match="has no value"):
-        base.given(["steps"])
+        base.read_assignments(["steps"])
 
 
 def test_an_unknown_method():

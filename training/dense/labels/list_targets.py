@@ -84,7 +84,7 @@ def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]
 def hybrid_targets(context: TargetContext) -> ListTargets:
     """The lists that hybrid search finds, and its scores as distributions: for questions that nobody judged."""
     vectors = (context.document_vectors, context.question_vectors)
-    teacher = teacher_scores.made("minmax", context.setup, BM25(), *vectors)
+    teacher = teacher_scores.vector_teacher("minmax", context.setup, BM25(), *vectors)
     pairs, documents = context.inputs.pairs, np.arange(len(context.inputs.documents))
     depth = min(context.settings.candidates, len(documents))
     lists = np.zeros((len(pairs), depth), dtype=np.int64)
