@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,15 +124,9 @@ class DenseBatchSampler(BatchSampler):
 
     def draw(self, number: int) -> Any:
         """Draw one batch by its number in the run."""
-        generator = np.random.default_rng((self._settings.seed, number))
-        collection = int(generator.choice(len(self._dense), p=self._shares))
-        return DenseBatch(collection, self._method.draw(self._dense[collection], self._settings, generator))
-
-
-def draw_questions(pairs: Pairs, size: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw distinct training questions, by their shares where they have some: int64 ``(size or fewer,)``."""
-    able = len(pairs) if pairs.shares is None else int((pairs.shares > 0).sum())
-    return generator.choice(len(pairs), size=min(size, able), replace=False, p=pairs.shares)
+        generator, collection = self.begin(number)
+        questions = partial(self.questions, number, generator, collection)
+        return DenseBatch(collection, self._method.draw(self._dense[collection], self._settings, generator, questions))
 
 
 def by_length(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from termweave.declared_settings import Setting
+from termweave.declared_settings import LARGEST, Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import DenseParameters
@@ -49,7 +49,7 @@ from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import PRESET, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import torch
@@ -181,11 +181,12 @@ def _targets(context: TargetContext) -> ListTargets:
     return list_targets.judged_targets(context, smoothing.target, with_evidence=smoothing.labels == "evidence")
 
 
-def _draw(inputs: DenseInputs, settings: CoderParameters, generator: np.random.Generator) -> NDArray[np.int64]:
+def _draw(
+    inputs: DenseInputs, settings: CoderParameters, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
+) -> NDArray[np.int64]:
     """The queries of a batch; their lists are fixed."""
-    from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
-
-    return draw_questions(inputs.pairs, settings.batch, generator)
+    del inputs, settings, generator
+    return questions()
 
 
 def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
@@ -314,6 +315,7 @@ _MARCO = {
     "training_length": 256,
     "steps": 20_000,
     "every": 1000,
+    "patience": LARGEST,  # else a run could end in the warm-up
 }
 
 METHOD = TrainingMethod(
@@ -343,6 +345,7 @@ METHOD = TrainingMethod(
                 "keep_labels": 4,
                 "normalisation": "max-min",
                 "layers_rate": 1.73e-6,
+                "rate": 1.73e-6,
                 "warmup": 9000.0,
             },
         ),
@@ -360,6 +363,7 @@ METHOD = TrainingMethod(
                 "keep_labels": 32,
                 "normalisation": "std",
                 "layers_rate": 1.37e-6,
+                "rate": 1.37e-6,
                 "warmup": 12_000.0,
             },
         ),

@@ -42,7 +42,7 @@ from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import PRESET, NegativesParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -159,8 +159,9 @@ def _trains_first(name: str, setup: RunSetup, settings: LeBsParameters) -> tuple
     return term_label_weights.scorer_to_train(name, setup, settings)
 
 
-def _draw(inputs: DenseInputs, settings: LeBsParameters, generator: np.random.Generator) -> PairBatch:
-    from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
+def _draw(
+    inputs: DenseInputs, settings: LeBsParameters, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
+) -> PairBatch:
     from termweave.training.dense.pair_sampler import PairSampler  # noqa: PLC0415 - numpy
 
     sampler = PairSampler(
@@ -172,7 +173,7 @@ def _draw(inputs: DenseInputs, settings: LeBsParameters, generator: np.random.Ge
         random_drawn=settings.random_negatives,
         in_batch=settings.in_batch,
     )
-    return sampler.draw(draw_questions(inputs.pairs, settings.batch, generator), generator)
+    return sampler.draw(questions(), generator)
 
 
 def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:

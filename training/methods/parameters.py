@@ -25,8 +25,8 @@ FROM_SCRATCH = "scratch"
 _NO_EPOCHS = -1.0
 #: No backbone has more positions, and a new one with so many still takes only some megabytes.
 _LONGEST = 32_768
-#: Settings of a preset that trains on all questions and documents.
-EVERYTHING = {"documents": LARGEST, "questions": LARGEST}
+#: Settings of a preset that trains on all questions and documents, and to the end, as papers print it.
+EVERYTHING = {"documents": LARGEST, "questions": LARGEST, "patience": LARGEST}
 #: The parameter `preset`, which each method declares with the names of its presets.
 PRESET = Setting("Settings to begin with; a parameter that is set wins over them.")
 
@@ -160,7 +160,10 @@ class LoopParameters(ParameterRecord):
     steps: Annotated[Positive, Setting("Largest number of optimiser steps.")] = 500
     epochs: Annotated[
         float,
-        Setting("Largest number of passes over the training questions of DATASET, instead of steps; -1: steps counts."),
+        Setting(
+            "Largest number of passes over the training questions of DATASET, each of them once in a pass, instead of steps; -1: steps "
+            "counts."
+        ),
         Ge(_NO_EPOCHS),
         Le(100_000),
     ] = _NO_EPOCHS
@@ -187,7 +190,7 @@ class LoopParameters(ParameterRecord):
             questions: Training questions of DATASET.
             share: Share of the batches that are drawn from DATASET.
         """
-        return self.steps if self.epochs == _NO_EPOCHS else math.ceil(self.epochs * questions / self.batch / share)
+        return self.steps if self.epochs == _NO_EPOCHS else math.ceil(self.epochs * math.ceil(questions / self.batch) / share)
 
 
 @dataclass(frozen=True)

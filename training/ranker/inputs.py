@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.training.data.sampler import BatchSampler
-from termweave.training.dense.inputs import draw_questions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +82,7 @@ class RankerBatch:
 
 
 class RankerBatchSampler(BatchSampler):
-    """Draws blocks. The setting `drawn_from` says where wrong documents come from; the seed and the number decide which."""
+    """Draws blocks. The setting `variant` says where wrong documents come from; the seed and the number decide which."""
 
     def __init__(self, inputs: Sequence[RankerInputs], settings: Any) -> None:
         """Prepare to draw; arguments as in `BatchSampler`."""
@@ -92,10 +91,8 @@ class RankerBatchSampler(BatchSampler):
 
     def draw(self, number: int) -> Any:
         """Draw one batch by its number in the run."""
-        generator = np.random.default_rng((self._settings.seed, number))
-        collection = int(generator.choice(len(self._lists), p=self._shares))
-        inputs = self._lists[collection]
-        questions = draw_questions(inputs.pairs, self._settings.batch, generator)
+        generator, collection = self.begin(number)
+        inputs, questions = self._lists[collection], self.questions(number, generator, collection)
         blocks = [self._block(inputs, question, generator) for question in questions.tolist()]
         documents, features = (np.stack(part) for part in zip(*blocks, strict=True))
         keys = generator.random(documents.shape, dtype=np.float32)

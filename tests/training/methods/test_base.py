@@ -91,8 +91,8 @@ def test_mistakes_are_named(method, given, said):
 @pytest.mark.parametrize("name", TORCH)
 def test_epochs_are_passes_over_the_questions(name):
     settings = base.get(name).settings({"epochs": 3, "batch": 8, "steps": 7})
-    assert settings.steps_of(100) == 38  # 3 * 100 / 8
-    assert settings.steps_of(100, share=0.5) == 75
+    assert settings.steps_of(100) == 39  # 3 passes of 13 batches, the last of which has 4 questions
+    assert settings.steps_of(100, share=0.5) == 78
     assert base.get(name).settings({"steps": 7}).steps_of(100) == 7
 
 
@@ -102,6 +102,22 @@ def test_the_papers_epochs_and_warmups():
         settings = base.get(name).settings({"preset": "paper"})
         assert (settings.epochs, settings.warmup) == expected
         assert name == "coder" or settings.questions == settings.documents == LARGEST  # all of them
+        assert settings.patience == LARGEST  # to the end: no paper stops earlier, and a warm-up is longer than three evaluations
+
+
+def test_what_the_papers_print_beside_their_equations():
+    """One learning rate for all that a paper trains (CODER's T too), and the proposed model of DTR's Table 5.2 on CS-P1."""
+    for name, preset, rate in (
+        ("coder", "paper", 1.73e-6),
+        ("coder", "cocondenser", 1.37e-6),
+        ("sir", "paper", 5e-5),
+        ("fectek", "paper", 2e-5),
+    ):
+        settings = base.get(name).settings({"preset": preset})
+        assert settings.rate == settings.layers_rate == rate
+    for preset in ("paper", "program"):
+        settings = base.get("dtr").settings({"preset": preset})
+        assert (settings.batch, settings.epochs, settings.weights, settings.top) == (32, 30, (1.0, 0.5, 0.5, 0.0), 4)
 
 
 def test_a_backbone_from_scratch_is_trained_and_gives_weights_alone():
