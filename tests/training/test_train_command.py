@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from termweave.cli import run
+from termweave.cli.verbs.train import _without_effect
 from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import digests, write_manifest
@@ -24,6 +25,7 @@ from termweave.training.model_folder import precision
 from termweave.training.model_folder.retrieval_figures import Pool, measure
 from termweave.training.recipes import shipped_model
 from termweave.training.recipes.shipped_model import RecipeData, ship
+from termweave.training.run import TrainingResult
 from termweave.training.term_weights import hidden_states
 from tests.training.conftest import SMALL, train, with_special_tokens
 
@@ -106,6 +108,19 @@ def test_a_step_that_is_better_by_less_than_chance_is_said_to_change_nothing(cap
     assert f"step 0 {figures['start']:.4f} (p {figures['start_p']:.2g})" in captured.out
     assert "Step 3 ranks the held-out questions better than step 0 by less than chance" in captured.err
     assert "training did not change the model" in captured.err
+
+
+def test_the_last_of_several_fits_is_judged_by_the_start_of_the_first():
+    """SIR's V2: the second compressor begins as the first one ended, and may not get better."""
+    history = {"steps": [0, 8], "values": [0.9, 0.8], "losses": [0.0, 1.0], "best": 0}
+    figures = {"measure": "nDCG@10", "bm25": 0.1, "start": 0.3, "start_p": 0.001, "dev": 0.9, "dev_float": 0.9, "p": 0.001}
+    result = TrainingResult(Path("out"), "", history, **figures, default=True, parity={}, ndcg={})
+    assert result.beats_its_start
+    chance = replace(result, start_p=0.4)
+    assert not chance.beats_its_start
+    assert _without_effect(chance).startswith("The fit before the last one ranks the held-out questions better")
+    assert not replace(result, dev=0.3).beats_its_start
+    assert _without_effect(replace(result, dev=0.3)).startswith("No step ranked")
 
 
 def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):

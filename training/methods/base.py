@@ -85,7 +85,7 @@ class TrainingMethod:
     presets: Mapping[str, Preset]
     loss: Callable[[Any, Any], dict[str, Tensor]]
     extras: Callable[[Any, Any], Mapping[str, nn.Module | nn.Parameter]] = lambda *_: {}
-    draw: Callable[[Any, Any, Any], Any] = lambda *_: None
+    draw: Callable[[Any, Any, Any, Any], Any] = lambda *_: None
     targets: Callable[[Any], Any] = lambda _: None
     train: Callable[[Trainer], None] = lambda trainer: trainer.fit()
     trains_first: Callable[[str, Any, Any], tuple[Any, Any, Path] | None] = lambda *_: None

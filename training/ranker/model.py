@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 _PASS = 64
 
 
+class _ExactLinear(nn.Linear):
+    """A linear layer that computes in the type of its weights, also where the transformer below it runs in bf16."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Apply the layer."""
+        with torch.autocast(states.device.type, enabled=False):
+            return super().forward(states.to(self.weight.dtype))
+
+
 class AnchoredRanker(nn.Module):
     """``logit = weights . features of the first stage + residual(question, document)``; without an anchor the residual alone.
 
@@ -51,6 +60,10 @@ class AnchoredRanker(nn.Module):
         self.weights = nn.Parameter(torch.tensor(list(weights))) if weights else None
         self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._scores = [PairScores(classifier)]  # in a list: the classifier is registered once
+        for layer in self.head_layers():
+            layer.__class__ = (
+                _ExactLinear  # logits near 8 are 1/16 apart in bf16, and Eq. 1 of SIR and its selection tell them apart
+            )
         if weights:
             head = self.head_layers()[-1]
             nn.init.zeros_(head.weight)

@@ -112,6 +112,17 @@ def test_scoring_in_chunks_and_scoring_again_are_the_whole_pass(prepared, varian
         assert all(torch.allclose(grads[name], expected[name], atol=1e-5) for name in expected)
 
 
+def test_the_head_computes_in_float32_above_a_transformer_in_bf16(prepared):
+    scores = {}
+    for precision in ("fp32", "bf16"):
+        objective, batch = prepared(precision=precision, anchor=False)
+        torch.manual_seed(0)
+        scores[precision] = objective.train().score(batch, None).detach()
+    rounded = scores["bf16"].bfloat16().float()
+    assert not torch.equal(scores["bf16"], scores["fp32"])
+    assert (scores["bf16"] != rounded).float().mean() > 0.9
+
+
 def test_an_anchored_ranker_begins_as_the_first_stage(prepared):
     objective, batch = prepared()
     scores = objective.score(batch, None)
