@@ -106,7 +106,7 @@ def command(
         inspection = inspect(result.folder, dataset, settings)
     out.emit(_as_json(result, inspection), lambda: _show(result, inspection, out))
     if not result.beats_its_start:
-        out.warn(f"{_without_effect(result)} Train with more questions, or with judged ones.")
+        out.warn(f"{without_effect(result)} Train with more questions, or with judged ones.")
     if not result.default:
         out.warn("The model is significantly worse than BM25 on its development questions: do not use it as a default.")
 
@@ -139,7 +139,7 @@ def _planned(plan: TrainingPlan) -> str:
     )
 
 
-def _without_effect(result: TrainingResult) -> str:
+def without_effect(result: TrainingResult) -> str:
     """Say that training did not change how the held-out questions are ranked."""
     step = result.history["steps"][result.history["best"]]
     if step == 0 and (result.start is None or result.dev <= result.start):

@@ -5,7 +5,7 @@ anchor    weight of a term     weight of a query's term              with z = 0,
 ========  ===================  ====================================  =========================================
 bm25      idf(t) * f^p * m(z)  sum over its occurrences of m(z)      idf(t) * f^p; p = 1: its BM25 impact
 idf       idf(t) * m(z)        the same                              its idf
-none      m(z)                 the same                              0; for an unseen word the text's mean weight
+none      m(z)                 the same                              0; for an unseen word the text's mean weight, or 0
 ========  ===================  ====================================  =========================================
 
 ``f`` is BM25's frequency part, bm25(t, d) / idf(t), and p is its power (`Form.tf_power`), which decides how much repetitions count:
@@ -45,6 +45,7 @@ class Form:
         pieces: How the logits of a word's pieces become one.
         query: The weights of a query: learned like a document's, idf, or 1 per occurrence.
         tf_power: With kind "bm25", the power of its frequency part: 1 is BM25, 0 is idf.
+        beyond: With kind "none", what a word beyond the cut of its text weighs: the mean of the others, or none, as if the text ended there.
     """
 
     kind: Literal["bm25", "idf", "none"] = "bm25"
@@ -52,6 +53,7 @@ class Form:
     pieces: Literal["max", "sum"] = "max"
     query: Literal["learned", "idf", "one"] = "learned"
     tf_power: float = 1.0
+    beyond: Literal["mean", "none"] = "mean"
 
     @classmethod
     def from_anchor(cls, anchor: Mapping[str, Any]) -> Form:
@@ -85,13 +87,13 @@ class Form:
     @property
     def averages(self) -> bool:
         """Whether an unseen word gets the mean multiplier of the seen words instead of 1."""
-        return self.activation != "softplus"
+        return self.activation != "softplus" and self.beyond == "mean"
 
     def unseen(self, seen: NDArray[np.float64]) -> float:
         """``m`` of a word that the model could not see, given those of the indexed words that it saw in the same text."""
-        if not self.averages:
+        if self.activation == "softplus":
             return 1.0
-        return float(seen.mean()) if len(seen) else 0.0
+        return float(seen.mean()) if len(seen) and self.averages else 0.0
 
 
 def place_tags(word_of_piece: NDArray[np.int64]) -> NDArray[np.float32]:

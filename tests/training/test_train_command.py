@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from termweave.cli import run
-from termweave.cli.verbs.train import _without_effect
+from termweave.cli.verbs.train import without_effect
 from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import digests, write_manifest
@@ -118,9 +118,9 @@ def test_the_last_of_several_fits_is_judged_by_the_start_of_the_first():
     assert result.beats_its_start
     chance = replace(result, start_p=0.4)
     assert not chance.beats_its_start
-    assert _without_effect(chance).startswith("The fit before the last one ranks the held-out questions better")
+    assert without_effect(chance).startswith("The fit before the last one ranks the held-out questions better")
     assert not replace(result, dev=0.3).beats_its_start
-    assert _without_effect(replace(result, dev=0.3)).startswith("No step ranked")
+    assert without_effect(replace(result, dev=0.3)).startswith("No step ranked")
 
 
 def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):

@@ -153,7 +153,8 @@ class BertScorerParameters(TermWeightParameters):
         """A linear logit, which the pieces of a word share out."""
         from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
 
-        return Form(self.anchor, "linear", "sum", "one" if self.target == "recall" else "learned")
+        query: Literal["one", "learned"] = "one" if self.target == "recall" else "learned"
+        return Form(self.anchor, "linear", "sum", query, beyond="none" if self.terms == "piece" else "mean")
 
     def texts(self) -> tuple[int, int]:
         """A question, or a document, or both of each pair."""

@@ -12,7 +12,8 @@ of a head that reads the states H of a BERT-like backbone (`encoders.term_weight
     L       = L_text + L_term [+ KL(teacher || S)] [+ dense losses, where layers are trained]         Eq. 8, 4.1.3
 
 Q is the number of pieces of a question, P that of a document. y = 1 for a term that question and relevant document share. Punctuation is not
-a term: BERT reads it and the mean in FCM's gate counts it, but it has no weight and no label, and Q and P leave it out. FCM is
+a term: BERT reads it and the mean in FCM's gate counts it, but it has no weight and no label, and Q and P leave it out. With terms=piece and no
+anchor a text ends where it is cut: what lies beyond has no weight and is not shared. FCM is
 `encoders.models.joint_model.ContextGate`. P_i reads H before the gate. With a linear head H are the states of the last layer, as in the
 paper; a deep head has P_i read its hidden layer (computed without the gate), which is then taught by both losses also while the backbone is
 frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
@@ -140,7 +141,7 @@ def text_loss(scores: Tensor, masked: NDArray[np.bool_]) -> Tensor:
 
 def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
     """The indicator's labels: 1 for a piece whose term is also in the text of the same row on the other side, else 0; ``(P,)``."""
-    sets = [set(other.prepared.anchors[text].terms) for text in other.texts[: len(one.texts)].tolist()]
+    sets = [other.terms_of(text) for text in other.texts[: len(one.texts)].tolist()]
     own = [one.prepared.anchors[text].terms for text in one.texts.tolist()]
     pairs = zip(one.row.tolist(), one.term.tolist(), strict=True)
     return np.array([row < len(sets) and own[row][term] in sets[row] for row, term in pairs], dtype=np.float32)
@@ -301,7 +302,9 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         """The paper's logarithm without an anchor, else a multiplier that begins as 1."""
         from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
 
-        return Form(self.anchor, "log" if self.anchor == "none" else "softplus", "max", self.query, self.tf_power)
+        if self.anchor != "none":
+            return Form(self.anchor, "softplus", "max", self.query, self.tf_power)
+        return Form("none", "log", "max", self.query, self.tf_power, "none" if self.terms == "piece" else "mean")
 
     def texts(self) -> tuple[int, int]:
         """A question with its right document and hard negatives."""
@@ -344,8 +347,8 @@ METHOD = TrainingMethod(
     ),
     presets={
         "paper": Preset(
-            "the model, the losses and the optimiser that the paper prints, all layers trained, 5 epochs over all questions; punctuation is read but gets no "
-            "weight",
+            "the model, the losses and the optimiser that the paper prints, all layers trained, 5 epochs over all questions; texts are cut at 192 "
+            "word-pieces, questions too (64 in the paper); punctuation is read but gets no weight",
             {
                 **_PRINTED,
                 **EVERYTHING,

@@ -141,6 +141,14 @@ class BatchSide:
         result: Tensor = head.before(states.states, self.features, states.means[self._tensor(self.row)], gate=gate)
         return result
 
+    def terms_of(self, text: int) -> set[str]:
+        """The terms of a text that may have a weight: all, or those before the cut (`Form.beyond`)."""
+        anchor = self.prepared.anchors[text]
+        if self.form.activation == "softplus" or self.form.beyond == "mean":
+            return set(anchor.terms)
+        seen = anchor.term_of_piece(self.prepared.pieces[text].words)
+        return {anchor.terms[term] for term in seen[seen >= 0].tolist()}
+
     def weights(self, logits: Tensor) -> Tensor:
         """Compute term weights from the logits of the pieces: ``(P,) -> (T, V)``."""
         if self.kind == "query" and self.form.query != "learned":
@@ -167,7 +175,7 @@ class BatchSide:
         """
         rows, count = self.row[pieces], self.shape[0]
         if not self.form.averages:
-            return torch.ones(count, device=self.device)
+            return torch.full((count,), self.form.unseen(np.zeros(0)), device=self.device)
         if self.kind == "document":  # one value a term: the best of its occurrences
             width = int(self.term[pieces].max(initial=0)) + 1
             terms, term = np.unique(rows * width + self.term[pieces], return_inverse=True)

@@ -49,10 +49,12 @@ DOCUMENTS = [
 ]
 
 
-def weights_objective(base, method, **given):
+def weights_objective(base, method, length=64, **given):
     """An objective over these texts whose heads are not zero, one batch of all questions, and the statistics of the documents."""
     method = methods.get(method)
-    settings = method.settings({"preset": "paper", "batch": len(QUESTIONS), "max_length": 64, "training_length": 64, **given})
+    settings = method.settings(
+        {"preset": "paper", "batch": len(QUESTIONS), "max_length": length, "training_length": length, **given}
+    )
     family = families.get("term_weights")
     torch.manual_seed(0)
     model = family.build_model(settings, base)
@@ -62,8 +64,8 @@ def weights_objective(base, method, **given):
     analysis = analysis_of(settings.terms, DOCUMENTS, tokenizer)
     statistics = count([DOCUMENTS], analysis)
     common = (analysis, tokenizer, statistics, BM25())
-    documents = prepare(DOCUMENTS, *common, "document", 64, settings.form())
-    questions = prepare(QUESTIONS, *common, "query", 64, settings.form())
+    documents = prepare(DOCUMENTS, *common, "document", length, settings.form())
+    questions = prepare(QUESTIONS, *common, "query", length, settings.form())
     pairs = Pairs(QUESTIONS, [frozenset({place}) for place in range(4)])
     hard = [np.array([place + 4], dtype=np.int64) for place in range(4)]
     inputs = [TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, statistics)]
@@ -74,14 +76,15 @@ def weights_objective(base, method, **given):
 class Reader:
     """Texts as a BERT reads them: tokens and states, one text at a time, so that nothing is padded."""
 
-    def __init__(self, base, model):
-        self.tokenizer, self.model = PieceTokenizer(base / "tokenizer.json").tokenizer, model
+    def __init__(self, base, model, length=64):
+        self.tokenizer, self.model, self.length = PieceTokenizer(base / "tokenizer.json").tokenizer, model, length
 
     def __call__(self, text):
-        """The tokens of a text without [CLS] and [SEP], and the states of the last layer with both: float64 ``(n + 2, d)``."""
+        """The first tokens of a text without [CLS] and [SEP], and the states of the last layer with both: float64 ``(n + 2, d)``."""
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        ids = [self.tokenizer.token_to_id(token) for token in ("[CLS]", *encoding.tokens, "[SEP]")]
-        pairs = zip(encoding.tokens, encoding.offsets, strict=True)
+        read = encoding.tokens[: self.length - 2]
+        ids = [self.tokenizer.token_to_id(token) for token in ("[CLS]", *read, "[SEP]")]
+        pairs = zip(read, encoding.offsets, strict=False)
         tokens = [text[start:end] if token == "[UNK]" else token for token, (start, end) in pairs]
         with torch.no_grad():
             states = self.model.backbone(input_ids=torch.tensor([ids])).last_hidden_state[0]
@@ -100,12 +103,13 @@ def is_term(token):
     return not set(token) <= set(string.punctuation)
 
 
-def test_fectek_is_equations_1_to_8(base):
-    objective, batch = weights_objective(base, "fectek", drawn=1)
+@pytest.mark.parametrize("length", [64, 8], ids=["whole", "cut"])
+def test_fectek_is_equations_1_to_8(base, length):
+    objective, batch = weights_objective(base, "fectek", length, drawn=1)
     for parameter in objective.knowledge.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     head, projector = arrays(objective.heads.document), arrays(objective.knowledge["document"])
-    read = Reader(base, objective.model)
+    read = Reader(base, objective.model, length)
 
     def weights_and_chances(text):
         tokens, h = read(text)

@@ -23,6 +23,7 @@ FORMS = [
     Form("idf"),
     Form("none", "log"),
     Form("none", "linear", "sum"),
+    Form("none", "log", beyond="none"),
     Form("idf", "softplus", "max", "one"),
     Form("none", "log", "max", "idf"),
     Form(tf_power=0.5),
