@@ -22,7 +22,8 @@ from termweave.ui.model_server import encoding_request, openapi_document, query_
 from termweave.ui.model_server.encoding_queue import EncodingQueue, QueueFull
 from termweave.ui.model_server.encoding_request import TooMuch
 from termweave.ui.model_server.metrics import Metrics
-from termweave.ui.model_server.served_models import KINDS, ServedModels, UnknownModel
+from termweave.ui.model_server.model_outputs import KINDS
+from termweave.ui.model_server.served_models import ServedModels, UnknownModel
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import data, status_of
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.ui.model_server.encoding_request import EncodingRequest
+    from termweave.ui.model_server.model_outputs import ServedModel
     from termweave.ui.model_server.query_request import QueryRequest
-    from termweave.ui.model_server.served_models import ServedModel
     from termweave.ui.serve_options import ServeOptions
 
 #: Paths that need no token: they say only whether the server runs.
