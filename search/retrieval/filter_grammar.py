@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.signals import typed_fields
+from termweave.search.retrieval import filter_clauses
 from termweave.signals.dialect import OPENSEARCH
-from termweave.signals.layout import Column
-from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from termweave.signals import DocumentLayout
@@ -38,9 +35,6 @@ _IN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^"=!<>()]+?))\s+IN\s*\(')
 _LISTED = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,()"]*?))\s*([,)])')
 #: A joining word in small letters before what looks like another comparison, inside a value or before a name.
 _SMALL = re.compile(r"\s(and|or)\s+(?:not\s+)?(?:exists\s*\(|[^\s=<>!]+\s*(?:=|!=|<|>|\sIN\s))", re.ASCII)
-#: A time relative to now, as servers read it: now-7d, now-1M/M.
-_RELATIVE = re.compile(r"now(?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?")
-_BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 #: Brackets and NOTs inside one another.
 _DEEPEST = 50
 
@@ -64,13 +58,13 @@ class Comparison:
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
         if self.pattern and self.operator in {"=", "!="}:
-            clause = _matching(self.name, self.value, layout)
-            return clause if self.operator == "=" else _none_of(clause)
+            clause = filter_clauses.matching(self.name, self.value, layout)
+            return clause if self.operator == "=" else filter_clauses.none_of(clause)
         if self.operator == "=":
-            return _equal(self.name, self.value, layout)
+            return filter_clauses.equal(self.name, self.value, layout)
         if self.operator == "!=":
-            return _none_of(_equal(self.name, self.value, layout))
-        return _range(self.name, self.operator, self.value, layout)
+            return filter_clauses.none_of(filter_clauses.equal(self.name, self.value, layout))
+        return filter_clauses.in_range(self.name, self.operator, self.value, layout)
 
 
 @dataclass(frozen=True)
@@ -81,8 +75,7 @@ class Exists:
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
-        column = _application_field(self.name, layout)
-        return {"exists": {"field": column.field if column else _stored(self.name)}}
+        return filter_clauses.exists(self.name, layout)
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class Not:
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
-        return _none_of(self.part.clause(layout))
+        return filter_clauses.none_of(self.part.clause(layout))
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,7 @@ class FilterExpression:
 
     def fields(self) -> dict[str, str]:
         """The fields that are named: as written, and as the server stores them as text."""
-        return {name: _stored(name) for name in _names(self.root)}
+        return {name: filter_clauses.stored_field(name) for name in _names(self.root)}
 
 
 def _names(node: Node) -> list[str]:
@@ -292,164 +285,6 @@ def quoted(value: str) -> str:
 
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
-
-
-def _stored(name: str) -> str:
-    """The field that holds an entry as text."""
-    return name if name == "id" else f"metadata.{_entry(name)}"
-
-
-def _entry(name: str) -> str:
-    """The key of an entry of the metadata."""
-    return name.removeprefix("metadata.")
-
-
-def _application_field(name: str, layout: DocumentLayout) -> Column | None:
-    """The field of an application that an entry names; None for an index that termweave built.
-
-    Raises:
-        UsageError: The mapping of the application has no such field.
-    """
-    if layout.application is None:
-        return None
-    if (column := layout.column(name)) is None:
-        near = get_close_matches(name, layout.sortable, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {few(layout.sortable, 10) or 'none'}."
-        raise UsageError(f"The mapping of the index has no field {name!r} that filters can use.", hint)
-    return column
-
-
-def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
-    """Compare a field of an application with a value.
-
-    Raises:
-        UsageError: The field cannot be compared, or the value does not have its type.
-    """
-    if column.kind == "text":
-        raise UsageError(
-            f"The field {name!r} is analysed text without a keyword among its subfields, so that filters cannot compare it.",
-            f'Write a clause of the query DSL: {{"match": {{"{name}": VALUE}}}}.',
-        )
-    if column.kind not in typed_fields.TYPES:
-        raise UsageError(
-            f"The field {name!r} is a {column.kind}, which filters cannot compare.", "Write a clause of the query DSL."
-        )
-    if operator != "=" or column.kind == "date":
-        clause = _bounded(name, operator, value, column)
-        # An application may store dates in a format of its own, in which the bounds are not written.
-        ((_, bounds),) = clause["range"].items()
-        return {"range": {column.field: bounds | {"format": typed_fields.INSTANT}}} if column.kind == "date" else clause
-    converted = typed_fields.convert(column.kind, value)
-    if converted is None:
-        raise UsageError(f"The field {name!r} holds {typed_fields.TYPES[column.kind]}, and {value!r} is not one of these.")
-    return {"term": {column.field: converted}}
-
-
-def _none_of(clause: Clause) -> Clause:
-    return {"bool": {"must_not": [clause]}}
-
-
-def _matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
-    """An entry matches a pattern with ``*``.
-
-    Raises:
-        UsageError: The entry is not a short text, which alone has patterns.
-    """
-    column = _application_field(name, layout) or layout.column(name)
-    if column is None or column.kind != "keyword":
-        holds = (
-            f"holds {typed_fields.TYPES[column.kind]}"
-            if column and column.kind in typed_fields.TYPES
-            else "is not a field of short texts"
-        )
-        raise UsageError(
-            f"The field {name!r} {holds}, and {pattern!r} is a pattern.", f'For the character itself: {name}="{pattern}".'
-        )
-    escaped = re.sub(r"([?\\])", r"\\\1", pattern)
-    return {"wildcard": {column.field: {"value": escaped}}}
-
-
-def _relative(name: str, operator: str, value: str, column: Column) -> Clause | None:
-    """The clause for a date relative to now; None for another value.
-
-    Raises:
-        UsageError: The operator asks for one instant.
-    """
-    if column.kind != "date" or not _RELATIVE.fullmatch(value):
-        return None
-    if operator == "=":
-        raise UsageError(f"{name}={value} asks for one instant.", f"Write {name}>={value}.")
-    return {"range": {column.field: {_BOUNDS[operator]: value}}}
-
-
-def _equal(name: str, value: str, layout: DocumentLayout) -> Clause:
-    """An entry equals a value. A value of another type than the field's is compared as text."""
-    if (column := _application_field(name, layout)) is not None:
-        return _compared(name, "=", value, column)
-    kind = layout.types.get(_entry(name), "keyword")
-    if (relative := _relative(name, "=", value, Column("", kind))) is not None:
-        return relative
-    if name == "id" or kind == "keyword":
-        return {"term": {_stored(name): value}}
-    if kind == "date":
-        interval = typed_fields.date_interval(value)
-        return (
-            {"range": {_typed(name): {"gte": interval[0], "lt": interval[1]}}} if interval else {"term": {_stored(name): value}}
-        )
-    converted = typed_fields.convert(kind, value)
-    return {"term": {_stored(name): value}} if converted is None else {"term": {_typed(name): converted}}
-
-
-def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clause:
-    """An entry is below or above a value.
-
-    Raises:
-        UsageError: The value does not have the type of the field, or the type has no order.
-    """
-    if (column := _application_field(name, layout)) is not None:
-        return _compared(name, operator, value, column)
-    kind = layout.types.get(_entry(name))
-    if name in layout.extra:
-        return {"range": {name: {_BOUNDS[operator]: value}}}
-    if name == "id" or kind in {None, "keyword"}:
-        return {"range": {_stored(name): {_BOUNDS[operator]: value}}}
-    return _bounded(name, operator, value, Column(_typed(name), kind))
-
-
-def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
-    """A field is below, above or (dates) at a value.
-
-    Raises:
-        UsageError: The value does not have the type of the field, or the type has no order.
-    """
-    kind = column.kind
-    if (relative := _relative(name, operator, value, column)) is not None:
-        return relative
-    if kind == "keyword":
-        return {"range": {column.field: {_BOUNDS[operator]: value}}}
-    if kind == "boolean":
-        raise UsageError(f"The field {name!r} is true or false, which has no order.", f"Write {name}=true or {name}=false.")
-    if kind == "date":
-        interval = typed_fields.date_interval(value)
-        if interval is None:
-            raise UsageError(
-                f"The field {name!r} holds dates, and {value!r} is not a date.",
-                f"Write {name}{operator}2024, 2024-05 or 2024-05-31; with < and > also now-7d.",
-            )
-        # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
-        bounds = {"=": {"gte": interval[0], "lt": interval[1]}, ">": {"gte": interval[1]}, "<=": {"lt": interval[1]}}
-        return {"range": {column.field: bounds.get(operator) or {_BOUNDS[operator]: interval[0]}}}
-    number = typed_fields.convert("double", value)
-    if number is None:
-        raise UsageError(
-            f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
-        )
-    whole = typed_fields.convert("long", value)
-    return {"range": {column.field: {_BOUNDS[operator]: number if whole is None else whole}}}
-
-
-def _typed(name: str) -> str:
-    return f"{typed_fields.FIELD}.{_entry(name)}"
 
 
 def clauses(where: Any, layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
