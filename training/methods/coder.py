@@ -27,7 +27,8 @@ set class computes: it drops scores below .1, keeps the n_max best, normalises o
 whichever documents stand there. On raw inner products the second often gives the judged document probability 1.
 
 Readings: rank for n_max is rank by r''. A judged document outside n_max keeps its label. A judged document that retrieval missed
-takes the place of the last candidate. KL(r || s^) counts 0 where r is 0.
+takes the place of the last candidate. KL(r || s^) counts 0 where r is 0. T has the encoder's learning rate with preset=paper. Not printed: what
+follows the warm-up (here a linear fall to step 20,000), and what becomes of candidates outside N_r (here they get no label).
 
 Worked example: r'' = (3, 1, 2), L(q) = {0}, b = 1.5, n_max = 2, max-min: r' = (1.5, -inf, .5) and r = (.731, 0, .269).
 """
@@ -298,7 +299,8 @@ class CoderParameters(MixtureParameters, DenseParameters):
         return self.batch, 0 if self.towers == "query" else self.batch * self.candidates
 
 
-#: Both columns of Tables 5 and 6, and the settings of the authors' public configuration that the paper does not print.
+#: Both columns of Tables 5 and 6. Not printed: candidates, T at the start, weight decay and lengths, which are those of the authors' public
+#: configuration, and schedule and steps, which are ours (theirs: RAdam, at most 15 epochs of MS MARCO, a rate that falls on plateaus).
 _MARCO = {
     "vectors": "given",
     "inclusive": True,

@@ -7,12 +7,14 @@ weights that BERT-Scorer (`methods/bert_scorer.py`, Eq. 1 to 4) gives to the ter
     f    = 1/2 (1 - u.v / (|u| |v|))                                               Eq. 6, a distance: documents rank by smaller f
     L    = sum_i [ alpha (f_i + d_i - 1)^2 + (1 - alpha) (f_i + l_i - 1)^2 ]       Eq. 7 and 8
 
-u and v are the mean-pooled states of the query x and the document y, l is the hard label. The setting `labels` names the variants that
-the paper compares: `scorer` is LE-BS; `tfidf` puts Eq. 1 in the place of the scorer's weights (LE-TFIDF); `distill` takes for d the
-scores of the same retriever trained on hard labels (LE-Distill); `none` is hard labels alone (LE-None), as alpha = 0 is.
+u and v are the pooled states of the query x and the document y, l is the hard label. The paper averages states; here the backbone's folder says
+how they are pooled (bge takes the first token's). The setting `labels` names the variants that the paper compares: `scorer` is LE-BS; `tfidf`
+puts Eq. 1 in the place of the scorer's weights (LE-TFIDF); `distill` takes for d the scores of the same retriever trained on hard labels
+(LE-Distill); `none` is hard labels alone (LE-None), as alpha = 0 is.
 
 Readings: a term whose weight is negative on either side is dropped before the overlap is counted. A term that a text holds several
-times, query or document, has its largest weight. Without overlap d = 0. Pairs with l = 0 get a d by Eq. 5 too.
+times, query or document, has its largest weight. Without overlap d = 0. Pairs with l = 0 get a d by Eq. 5 too. LE-TFIDF weighs the terms
+of each text by Eq. 1 of that text at itself. Rates, batches, steps and negatives are not printed: they are the defaults.
 
 A label of 0 asks for a cosine of -1. Queries can only be that far from all documents at once if each side gathers at its own pole: in a
 short training the order of the documents is lost on the way (docs/reproduction.md has the figures). ``farthest=.5``, the default, puts
@@ -283,7 +285,8 @@ METHOD = TrainingMethod(
     ),
     presets={
         "paper": Preset(
-            "shared towers, 64 word-pieces, hard and random negatives of each query alone",
+            "shared towers, 64 word-pieces, the loss as printed, hard and random negatives of each query alone; pooled as the backbone (the paper "
+            "averages)",
             {"towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer": "paper"},
         ),
     },

@@ -161,8 +161,8 @@ class LoopParameters(ParameterRecord):
     epochs: Annotated[
         float,
         Setting(
-            "Largest number of passes over the training questions of DATASET, each of them once in a pass, instead of steps; -1: steps "
-            "counts."
+            "Largest number of passes over the training questions of DATASET, each of them once in a pass (dtr draws by its own rules as many "
+            "batches as that takes), instead of steps; -1: steps counts."
         ),
         Ge(_NO_EPOCHS),
         Le(100_000),

@@ -17,7 +17,7 @@ Eq. 7 as printed is a softmax of numbers between 0 and 1: CPR of the right docum
 Readings. In V1 every compressor starts from the same checkpoint. So with the random selector the earlier ones have no effect, and only the
 last one is trained. With the top selector V1 and V2 select once, from all candidates of a question. Baselines have one block of the last size:
 random (wrong documents of the whole collection), static (the first stage's best), lcl (localized contrastive loss: -log P(o^0), wrong
-documents drawn anew from the candidates).
+documents drawn anew from the candidates). The paper prints no schedule: the rate rises for a tenth of the steps and falls linearly.
 """
 
 from __future__ import annotations
