@@ -32,7 +32,7 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import Preset, TrainingMethod
-from termweave.training.methods.parameters import PRESET
+from termweave.training.methods.parameters import EVERYTHING, PRESET
 from termweave.training.term_weights.declaration import TermWeightParameters
 
 if TYPE_CHECKING:
@@ -192,11 +192,11 @@ METHOD = TrainingMethod(
         "paper": Preset(
             "Eq. 1-4: a linear head on the last layer, all layers trained, questions alone; terms are word-pieces, stop words too, "
             "without punctuation",
-            {**_PRINTED, "terms": "piece", "top_layers": -1},
+            {**_PRINTED, **EVERYTHING, "terms": "piece", "top_layers": -1},
         ),
         "paper-chinese": Preset(
             "the same with section 3.2.1: terms are Chinese words, whose weight their characters share, and BMES tags",
-            {**_PRINTED, "bmes": True, "top_layers": -1},
+            {**_PRINTED, **EVERYTHING, "bmes": True, "top_layers": -1},
         ),
         "paper-frozen": Preset("the paper's target and linear head for words, on a frozen backbone: minutes", _PRINTED),
     },

@@ -42,12 +42,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from termweave.declared_settings import LARGEST, Setting
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import DenseParameters
 from termweave.training.methods.base import Preset, TrainingMethod
-from termweave.training.methods.parameters import PRESET, MixtureParameters
+from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -302,6 +302,7 @@ class CoderParameters(MixtureParameters, DenseParameters):
 #: Both columns of Tables 5 and 6. Not printed: candidates, T at the start, weight decay and lengths, which are those of the authors' public
 #: configuration, and schedule and steps, which are ours (theirs: RAdam, at most 15 epochs of MS MARCO, a rate that falls on plateaus).
 _MARCO = {
+    **TO_THE_END,
     "vectors": "given",
     "inclusive": True,
     "evidence_weight": 0.451,
@@ -317,7 +318,6 @@ _MARCO = {
     "training_length": 256,
     "steps": 20_000,
     "every": 1000,
-    "patience": LARGEST,  # else a run could end in the warm-up
 }
 
 METHOD = TrainingMethod(

@@ -36,7 +36,7 @@ from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import DenseParameters
 from termweave.training.methods.base import Preset, TrainingMethod
-from termweave.training.methods.parameters import EVERYTHING, PRESET, MixtureParameters
+from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -314,7 +314,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
 
 #: Sections 5.2 and 5.3 of the thesis, for its private data sets; the proposed model has top-k there, and none on CS-Twitter (Table 5.3).
 _PRINTED = {
-    **EVERYTHING,
+    **TO_THE_END,
     "towers": "two",
     "batch": 32,
     "epochs": 30.0,

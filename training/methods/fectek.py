@@ -39,9 +39,9 @@ from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import (
-    EVERYTHING,
     FROM_SCRATCH,
     PRESET,
+    TO_THE_END,
     MixtureParameters,
     NegativesParameters,
 )
@@ -351,7 +351,7 @@ METHOD = TrainingMethod(
             "word-pieces, questions too (64 in the paper); punctuation is read but gets no weight",
             {
                 **_PRINTED,
-                **EVERYTHING,
+                **TO_THE_END,
                 "terms": "piece",
                 "top_layers": -1,
                 "max_length": 192,

@@ -41,7 +41,7 @@ from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import DenseParameters
 from termweave.training.methods.base import Preset, TrainingMethod
-from termweave.training.methods.parameters import PRESET, NegativesParameters
+from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -287,7 +287,7 @@ METHOD = TrainingMethod(
         "paper": Preset(
             "shared towers, 64 word-pieces, the loss as printed, hard and random negatives of each query alone; pooled as the backbone (the paper "
             "averages)",
-            {"towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer": "paper"},
+            {**EVERYTHING, "towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer": "paper"},
         ),
     },
     parameters=LeBsParameters,

@@ -25,8 +25,10 @@ FROM_SCRATCH = "scratch"
 _NO_EPOCHS = -1.0
 #: No backbone has more positions, and a new one with so many still takes only some megabytes.
 _LONGEST = 32_768
-#: Settings of a preset that trains on all questions and documents, and to the end, as papers print it.
-EVERYTHING = {"documents": LARGEST, "questions": LARGEST, "patience": LARGEST}
+#: Settings of a preset that trains on all questions and documents, as papers do.
+EVERYTHING = {"documents": LARGEST, "questions": LARGEST}
+#: Those of a preset whose paper prints how long it trains: to the end, because a warm-up may be longer than three evaluations.
+TO_THE_END = {**EVERYTHING, "patience": LARGEST}
 #: The parameter `preset`, which each method declares with the names of its presets.
 PRESET = Setting("Settings to begin with; a parameter that is set wins over them.")
 

@@ -32,7 +32,7 @@ from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import Preset, TrainingMethod
-from termweave.training.methods.parameters import EVERYTHING, PRESET, MixtureParameters
+from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 from termweave.training.ranker.declaration import RankerParameters
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ METHOD = TrainingMethod(
             "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 512 word-pieces, 2 epochs over all "
             "questions",
             {
-                **EVERYTHING,
+                **TO_THE_END,
                 "anchor": False,
                 "variant": "v4",
                 "blocks": (88, 48, 16),
