@@ -347,7 +347,7 @@ METHOD = TrainingMethod(
             {**_PRINTED, "scale": 1.0},
         ),
         "program": Preset(
-            "the proposed model as the author's program computes it: as paper, with cosines times 20",
+            "as paper, with cosines times 20, as in the author's program (which averages L(Q,Q) over pairs, unlike Eq. 4.4)",
             {**_PRINTED, "scale": 20.0},
         ),
     },
