@@ -86,7 +86,7 @@ def plan(learning: Learning) -> LearningPlan:
     if why_not := no_feature_ranker(len(split.parts[HELD_OUT])):
         notes.append(why_not)
         last = ()
-    bytes_now = bytes_of(learning.server, learning.task.name, learning.live.index)
+    bytes_now = bytes_of(learning.server, learning.live.index)
     return LearningPlan(
         name=learning.task.name,
         questions=asked.name,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from html import escape
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine import EngineResponseError
 from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import generations
@@ -55,7 +57,7 @@ class SearchCost:
 
     Attributes:
         milliseconds: Median of a search, with this server and on this machine.
-        bytes: Size of the generation on disk.
+        bytes: Size of the generation on disk; 0 where the user may not ask.
     """
 
     milliseconds: float
@@ -120,13 +122,18 @@ def cost(index: Index, questions: Sequence[str]) -> SearchCost:
         questions: Texts.
     """
     timed = latency.measure(index, [systems.default_system(index)], questions[:_TIMED])
-    size = bytes_of(index.engine, index.lineage.name, index.generation)
+    size = bytes_of(index.engine, index.generation)
     return SearchCost(next((each.median for each in timed.values()), 0.0), size)
 
 
-def bytes_of(server: Engine, name: str, generation: str) -> int:
-    """Size of a generation on disk; 0 where it is not known."""
-    return next((each.bytes or 0 for each in generations.list_generations(server, name) if each.index == generation), 0)
+def bytes_of(server: Engine, generation: str) -> int:
+    """Size of an index on disk; 0 where the user may not ask: the role of a search suffices to evaluate."""
+    try:
+        return generations.sizes(server, [generation]).get(generation, 0)
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return 0
 
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -167,7 +167,8 @@ def _cost(name: str, index: Index, questions: list[str]) -> str:
     from termweave.support.messages import sized
 
     price = cost(index, questions)
-    return f"A search of {name} takes {price.milliseconds:.1f} ms (median), and the index {sized(price.bytes)} on disk."
+    size = f", and the index {sized(price.bytes)} on disk" if price.bytes else ""
+    return f"A search of {name} takes {price.milliseconds:.1f} ms (median){size}."
 
 
 def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:

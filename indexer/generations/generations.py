@@ -177,11 +177,11 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
     if not metas:
         raise _no_generations(engine, name)
-    sizes = _sizes(engine, sorted(metas))
-    documents = _documents(engine, sorted(sizes))
+    found = sizes(engine, sorted(metas))
+    documents = _documents(engine, sorted(found))
     live_index = live(engine, name)
     generations = [
-        _generation(index, meta, sizes.get(index), documents.get(index), live=index == live_index)
+        _generation(index, meta, found.get(index), documents.get(index), live=index == live_index)
         for index, meta in metas.items()
     ]
     return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
@@ -249,7 +249,7 @@ def _generation(index: str, meta: dict[str, Any], size: int | None, documents: i
     )
 
 
-def _sizes(engine: Engine, indices: list[str]) -> dict[str, int]:
+def sizes(engine: Engine, indices: list[str]) -> dict[str, int]:
     """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
     answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
     return {

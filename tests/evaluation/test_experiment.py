@@ -306,6 +306,15 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert same.startswith(f"{index.name} and {index.name} may differ by chance")
     shown = evaluated(index.name, str(folder), "--against", other, "--mode", "dense", "--mode", "weights")["notes"][-1]
     assert "leave --mode and --rerank out" in shown
+    enriched = f"{index.name}-enriched"  # it has no generations, and a size nevertheless
+    mapping = {"settings": {"index.knn": True}, "mappings": {"properties": {"body": {"type": "text"}}}}
+    index.engine.request("PUT", f"/{enriched}", body=mapping)
+    index.engine.request("PUT", f"/{enriched}/_doc/{next(iter(SUBJECTS))}-0", params={"refresh": True}, body={"body": "nothing"})
+    assert run(["enrich", enriched, "--text-field", "body", "--url", index.engine.url, "--quiet"]) == 0
+    capsys.readouterr()
+    assert re.match(
+        rf"A search of {enriched} takes .*, and the index ", evaluated(index.name, str(folder), "--against", enriched)["notes"][1]
+    )
     assert "both name what to compare with" in evaluated(
         index.name, str(folder), "--against", other, "--baseline", "dense", status=2
     )

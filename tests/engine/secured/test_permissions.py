@@ -68,6 +68,7 @@ def test_the_least_roles_suffice(secured, corpus, termweave):
         assert "timer" in _done(termweave(user, "search", "docs", "run a function", "--highlight"))
         _done(termweave(user, "explain", "docs", "run a function", "timer"))
         assert "nDCG" in _done(termweave(user, "evaluate", "docs", folder))
+        assert "nDCG" in _done(termweave(user, "evaluate", "docs", folder, "--against", "docs"))
     assert _done(termweave("builder", "generations", "docs")).count("docs-") >= 2
     _done(termweave("builder", "rollback", "docs"))
     newest = re.search(r"docs-\d{14}-\w+", _done(termweave("builder", "generations", "docs")))[0]
