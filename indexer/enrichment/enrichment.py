@@ -12,20 +12,18 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from termweave import __version__
-from termweave.corpora.formats.fields import BadLine, Mapper
 from termweave.engine.client.connection import quote
-from termweave.engine.index_source import entries
-from termweave.engine.index_source.point_in_time import PointInTime, open_views
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
 from termweave.indexer.build_target import statistics_lineage
-from termweave.indexer.enrichment import conditional_writes, enriched_mapping
+from termweave.indexer.enrichment import enriched_mapping, index_passes
 from termweave.indexer.enrichment import watch as watching
+from termweave.indexer.enrichment.index_passes import IndexPasses, PassCounts
 from termweave.indexer.generations import audit, generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
@@ -34,25 +32,19 @@ from termweave.indexer.preparation.estimate import estimate_build
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
-from termweave.signals import DocumentLayout, dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.engine.index_source.source import IndexSource
+    from termweave.indexer.enrichment.index_passes import Hit, Write
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
-    from termweave.records import Document
     from termweave.statistics import CorpusStatistics
-
-    #: A document as the server gives it; and with it the last line of an action of `_bulk`.
-    Hit: TypeAlias = dict[str, Any]
-    Write: TypeAlias = tuple[Hit, dict[str, Any]]
 
 #: The stage of the progress while the application's writes are awaited.
 WATCHING = "Watching"
@@ -104,14 +96,6 @@ class EnrichmentPlan:
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class _Counts:
-    documents: int = 0
-    stale: int = 0
-    written: int = 0
-    conflicts: int = 0
-
-
 def enrich(
     engine: Engine,
     source: IndexSource,
@@ -148,11 +132,11 @@ def enrich(
             if before is None
             else _resume(engine, index, before, options)
         )
-        total = _Counts()
-        stale_writes = partial(_stale_writes, source, made.layout, encoder, statistics)
+        passes, total = IndexPasses(engine, source, index), PassCounts()
+        stale_writes = partial(index_passes.stale_writes, source, made.layout, encoder, statistics)
         for number in range(_PASSES):
             seen = watching.checkpoints(engine, index) if every is not None else {}
-            counts = _pass(engine, source, index, stale_writes, progress)
+            counts = passes.run(stale_writes, progress)
             if before is not None and number == 0:
                 kept = f"{counts.documents - counts.stale:,} of {counted(counts.documents, 'document')}"
                 notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
@@ -172,7 +156,7 @@ def enrich(
         enriched_mapping.write_lineage(engine, index, lineage_after)
         try:
             if every is not None:
-                _watch(engine, source, index, stale_writes, seen, every, total, lease, progress)
+                _watch(passes, stale_writes, seen, every, total, lease, progress)
         finally:
             if total.written:
                 audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
@@ -180,13 +164,11 @@ def enrich(
 
 
 def _watch(
-    engine: Engine,
-    source: IndexSource,
-    index: str,
+    passes: IndexPasses,
     stale_writes: Callable[[Sequence[Hit]], Iterator[Write]],
     seen: Mapping[str, int],
     every: float,
-    total: _Counts,
+    total: PassCounts,
     lease: Lease,
     progress: BuildProgress,
 ) -> None:
@@ -194,7 +176,7 @@ def _watch(
 
     def read(after: Mapping[str, int]) -> bool:
         lease.check()
-        counts = _pass(engine, source, index, stale_writes, after=after)
+        counts = passes.run(stale_writes, after=after)
         total.written, total.conflicts = total.written + counts.written, total.conflicts + counts.conflicts
         if counts.written:
             progress(WATCHING, total.written, None, f"last written {time.strftime('%H:%M:%S')}")
@@ -202,8 +184,8 @@ def _watch(
 
     progress(WATCHING, total.written, None)
     with suppress(KeyboardInterrupt):
-        watching.watch(engine, index, seen, every, read)
-    total.documents = engine.request("GET", f"/{quote(index)}/_count")["count"]
+        watching.watch(passes.engine, passes.index, seen, every, read)
+    total.documents = passes.engine.request("GET", f"/{quote(passes.index)}/_count")["count"]
 
 
 def plan_enrichment(
@@ -217,7 +199,7 @@ def plan_enrichment(
     index = enriched_mapping.one_index(source)
     before = enriched_mapping.lineage_of(source)
     if before is not None:
-        counts = _pass(engine, source, index, partial(_stale, source, before.layout), progress, write=False)
+        counts = IndexPasses(engine, source, index).run(partial(index_passes.stale, source, before.layout), progress, write=False)
         models = {output: model.name for output, model in before.models.items()}
         return EnrichmentPlan(index, counts.documents, counts.stale, tuple(before.signals), models)
     signals = options.signals or enriched_mapping.signals(options)
@@ -249,9 +231,9 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
     if made is None:
         raise UsageError(f"{index!r} was not enriched.", "'termweave enrich' does that.")
     with storage.lease(engine, index):
-        removed = 0
+        removed, passes = 0, IndexPasses(engine, source, index)
         for _ in range(_PASSES):
-            counts = _pass(engine, source, index, partial(_removing_writes, set(made.source["enriched"].split())), progress)
+            counts = passes.run(partial(index_passes.removing_writes, set(made.source["enriched"].split())), progress)
             removed += counts.written
             if not counts.stale:
                 break
@@ -304,85 +286,3 @@ def _resume(
     remember(encoder.models.values())
     notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]
     return made, encoder, statistics_store.load(engine, index, made), notes
-
-
-def _stale_writes(
-    source: IndexSource, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None, hits: Sequence[Hit]
-) -> Iterator[Write]:
-    """The writes of the documents whose fields are missing or do not agree with their content."""
-    stale = list(_stale(source, layout, hits))
-    contents = [document.content for _, _, document, _ in stale]
-    encodings = encoder.encode(contents, kind="document", statistics=statistics) if stale else []
-    for (hit, own, document, stored), encoding in zip(stale, encodings, strict=True):
-        body = enriched_mapping.body(layout, document, encoding, statistics)
-        # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
-        yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
-
-
-def _stale(
-    source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit]
-) -> Iterator[tuple[Hit, dict[str, Any], Document, dict[str, Any]]]:
-    """The documents that need a write: the hit, the application's fields, title and text, and the fields of the signals."""
-    ours = enriched_mapping.names(layout)
-    for hit in hits:
-        stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
-        own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
-        document = _document(source, hit["_id"], own)
-        if document is not None and not enriched_mapping.agrees(layout, document, stored):
-            yield hit, own, document, stored
-
-
-def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
-    """Title and text of a document; None for one that cannot be read and is left out with --skip-bad.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    try:
-        entry = entries.entry_of({"_id": identity, "_source": own}, source.reading)
-        return replace(Mapper(source.reading.fields).document(entry, 1), id=identity, metadata={})
-    except BadLine as bad:
-        if source.reading.skip_bad:
-            return None
-        raise bad.at(f"{source.name}, document {identity!r}", None) from None
-
-
-def _removing_writes(added: Collection[str], hits: Sequence[Hit]) -> Iterator[Write]:
-    """The writes that take fields out of documents again."""
-    for hit in hits:
-        if hit["_source"].keys() & added:
-            yield hit, {"index": {name: value for name, value in hit["_source"].items() if name not in added}}
-
-
-def _pass(
-    engine: Engine,
-    source: IndexSource,
-    index: str,
-    writes_of: Callable[[Sequence[Hit]], Iterator[Any]],
-    progress: BuildProgress = lambda *_: None,
-    *,
-    write: bool = True,
-    after: Mapping[str, int] | None = None,
-) -> _Counts:
-    """Read the documents from a point in time, and send the writes that `writes_of` makes of each page of them; else only count them.
-
-    With `after` only those are read that were written after these checkpoints (`ShardView.key` -> sequence number).
-    """
-    engine.request("POST", f"/{quote(index)}/_refresh")
-    counts = _Counts()
-    point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query, after))
-    total = sum(view.documents for view in views)
-    try:
-        for hits in conditional_writes.pages(point, dialect_of(engine.capabilities).source()):
-            counts.documents += len(hits)
-            writes = list(writes_of(hits))
-            counts.stale += len(writes)
-            if not write:
-                continue
-            written = conditional_writes.send(engine, index, writes)
-            counts.written += written
-            counts.conflicts += len(writes) - written
-            progress("Enriching", counts.documents, total, f"written {counts.written:,}")
-    finally:
-        point.close()
-    return counts

@@ -1,0 +1,142 @@
+"""Passes over an index that is enriched: each reads documents from a point in time and sends the writes that they need, conditionally."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from termweave.corpora.formats.fields import BadLine, Mapper
+from termweave.engine.client.connection import quote
+from termweave.engine.index_source import entries
+from termweave.engine.index_source.point_in_time import PointInTime, open_views
+from termweave.indexer.enrichment import conditional_writes, enriched_mapping
+from termweave.signals import dialect_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.engine.index_source.source import IndexSource
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.records import Document
+    from termweave.signals import DocumentLayout
+    from termweave.statistics import CorpusStatistics
+
+    #: A document as the server gives it; and with it the last line of an action of `_bulk`.
+    Hit: TypeAlias = dict[str, Any]
+    Write: TypeAlias = tuple[Hit, dict[str, Any]]
+
+
+@dataclass
+class PassCounts:
+    """What a pass, or all passes, came upon.
+
+    Attributes:
+        documents: Documents that were read.
+        stale: Those that needed a write.
+        written: Those that were written.
+        conflicts: Writes that were given up because the application had changed the document.
+    """
+
+    documents: int = 0
+    stale: int = 0
+    written: int = 0
+    conflicts: int = 0
+
+
+@dataclass(frozen=True)
+class IndexPasses:
+    """Passes over one index.
+
+    Attributes:
+        engine: The server.
+        source: Reads the documents.
+        index: The concrete index.
+    """
+
+    engine: Engine
+    source: IndexSource
+    index: str
+
+    def run(
+        self,
+        writes_of: Callable[[Sequence[Hit]], Iterator[Any]],
+        progress: BuildProgress = lambda *_: None,
+        *,
+        write: bool = True,
+        after: Mapping[str, int] | None = None,
+    ) -> PassCounts:
+        """Read the documents, and send the writes that `writes_of` makes of each page of them; without `write` only count them.
+
+        With `after` only those are read that were written after these checkpoints (`ShardView.key` -> sequence number).
+        """
+        self.engine.request("POST", f"/{quote(self.index)}/_refresh")
+        counts = PassCounts()
+        point = PointInTime(
+            self.engine, self.source.query, views := open_views(self.engine, [self.index], self.source.query, after)
+        )
+        total = sum(view.documents for view in views)
+        try:
+            for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source()):
+                counts.documents += len(hits)
+                writes = list(writes_of(hits))
+                counts.stale += len(writes)
+                if not write:
+                    continue
+                written = conditional_writes.send(self.engine, self.index, writes)
+                counts.written += written
+                counts.conflicts += len(writes) - written
+                progress("Enriching", counts.documents, total, f"written {counts.written:,}")
+        finally:
+            point.close()
+        return counts
+
+
+def stale_writes(
+    source: IndexSource, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None, hits: Sequence[Hit]
+) -> Iterator[Write]:
+    """The writes of the documents whose fields are missing or do not agree with their content."""
+    needed = list(stale(source, layout, hits))
+    contents = [document.content for _, _, document, _ in needed]
+    encodings = encoder.encode(contents, kind="document", statistics=statistics) if needed else []
+    for (hit, own, document, stored), encoding in zip(needed, encodings, strict=True):
+        body = enriched_mapping.body(layout, document, encoding, statistics)
+        # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
+        yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
+
+
+def stale(
+    source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit]
+) -> Iterator[tuple[Hit, dict[str, Any], Document, dict[str, Any]]]:
+    """The documents that need a write: the hit, the application's fields, title and text, and the fields of the signals."""
+    ours = enriched_mapping.names(layout)
+    for hit in hits:
+        stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
+        own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
+        document = _document(source, hit["_id"], own)
+        if document is not None and not enriched_mapping.agrees(layout, document, stored):
+            yield hit, own, document, stored
+
+
+def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
+    """Title and text of a document; None for one that cannot be read and is left out with --skip-bad.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        entry = entries.entry_of({"_id": identity, "_source": own}, source.reading)
+        return replace(Mapper(source.reading.fields).document(entry, 1), id=identity, metadata={})
+    except BadLine as bad:
+        if source.reading.skip_bad:
+            return None
+        raise bad.at(f"{source.name}, document {identity!r}", None) from None
+
+
+def removing_writes(added: Collection[str], hits: Sequence[Hit]) -> Iterator[Write]:
+    """The writes that take fields out of documents again."""
+    for hit in hits:
+        if hit["_source"].keys() & added:
+            yield hit, {"index": {name: value for name, value in hit["_source"].items() if name not in added}}
