@@ -84,9 +84,10 @@ class PairSampler:
         drawn = [answers[int(generator.integers(len(answers)))]]
         if self.hard and len(self.hard[query]):
             drawn += generator.permutation(self.hard[query])[: self.hard_drawn].tolist()
-        wrong = generator.permutation(self.documents)[: self.random_drawn + len(self.known[query])] if self.random_drawn else ()
-        drawn += [int(each) for each in wrong if int(each) not in self.known[query]][: self.random_drawn]
-        return np.array(list(dict.fromkeys(drawn)), dtype=np.int64)
+        if self.random_drawn:
+            others = generator.permutation(self.documents)[: self.random_drawn + len(self.known[query]) + len(drawn)].tolist()
+            drawn += [each for each in others if each not in self.known[query] and each not in drawn][: self.random_drawn]
+        return np.array(drawn, dtype=np.int64)
 
     def _are_right(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.bool_]:
         pairs = zip(queries.tolist(), documents.tolist(), strict=True)

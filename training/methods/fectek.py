@@ -19,7 +19,9 @@ paper; a deep head has P_i read its hidden layer (computed without the gate), wh
 frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
 
 ``--set preset=paper`` trains the model that the paper prints: one linear head, one projector for P, FCM and TKGM, no anchor, a = 1 fixed, 15
-hard negatives for each question and no others. The default is the anchored head: weight = BM25 impact * softplus(z + ln(e - 1)).
+hard negatives for each question and no others. What it leaves out: the paper also takes hard negatives of 12 dense retrievers, cuts questions
+at 64 word-pieces, appends queries of doc2query-T5 to passages (put them into the metadata entry `expansion`), and rounds a query's weights.
+The default is the anchored head: weight = BM25 impact * softplus(z + ln(e - 1)).
 
 Worked example: one question with one term of weight 1; the relevant document gives it 3, the negative 1; a = .3:
 L_text = -log(e^.9 / (e^.9 + e^.3)) = .437.

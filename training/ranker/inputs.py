@@ -112,6 +112,9 @@ class RankerBatchSampler(BatchSampler):
             drawn = generator.integers(len(inputs.documents), size=2 * self._size)
             known = inputs.pairs.known[question]
             wrong = np.array([each for each in dict.fromkeys(drawn.tolist()) if each not in known], dtype=np.int64)
+            if len(wrong) < self._size - 1:  # in a small collection many were drawn twice
+                others = np.setdiff1d(np.arange(len(inputs.documents)), [*wrong, *known])
+                wrong = np.concatenate([wrong, generator.permutation(others)])
             wrong = wrong[: self._size - 1]
             documents[1 : 1 + len(wrong)] = wrong
             return documents, features

@@ -70,6 +70,16 @@ def test_le_bs_draws_its_pairs_for_the_questions_of_a_pass():
     assert sorted(joined(queries)) == list(range(QUESTIONS))
 
 
+def test_random_documents_fill_a_block_of_nearly_the_whole_collection():
+    drawn = sampler("sir", data(), variant="random", anchor=False, blocks="10", candidates=20)
+    for number in range(len(drawn)):
+        batch = drawn[number]
+        for question, block in zip(batch.questions.tolist(), batch.documents.tolist(), strict=True):
+            assert block[0] == question
+            assert len(set(block)) == 10
+            assert min(block) >= 0
+
+
 def test_each_data_set_has_passes_of_its_own():
     drawn = sampler("fectek", data(), data(6))
     batches = [drawn[number] for number in range(len(drawn))]
