@@ -72,10 +72,13 @@ def block_loss(logarithms: Tensor, present: Tensor) -> Tensor:
         present: bool ``(B, n)``.
 
     Returns:
-        A scalar. 1 - P is at least the smallest step of the numbers' type, so that a wrong document with P = 1 gives no infinity.
+        A scalar. For a P near 1, 1 - P is summed from the other documents' P, so that it keeps its digits and its gradient.
     """
-    wrong = torch.log1p(-logarithms.exp().clamp(max=1 - torch.finfo(logarithms.dtype).eps))
-    wrong = wrong.masked_fill(~present, 0.0)[:, 1:]
+    size = logarithms.shape[1]
+    own = torch.eye(size, dtype=torch.bool, device=logarithms.device)[1:]
+    others = logarithms.unsqueeze(1).expand(-1, size - 1, -1).masked_fill(own, -torch.inf).logsumexp(dim=2)
+    shares = logarithms[:, 1:].exp()
+    wrong = torch.where(shares > 0.5, others, torch.log1p(-shares.clamp(max=0.5))).masked_fill(~present[:, 1:], 0.0)
     return (-logarithms[:, 0] - wrong.sum(dim=1)).mean()
 
 

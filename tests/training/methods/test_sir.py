@@ -122,12 +122,14 @@ def test_an_absent_document_has_no_part_in_anything():
     assert sir.survivors(padded, present, 12).tolist() == sir.survivors(SCORES, whole, 12).tolist()
 
 
-def test_a_wrong_document_that_is_certain_gives_no_infinity():
-    scores = torch.tensor([[0.0, 500.0, 0.0]], requires_grad=True)
+@pytest.mark.parametrize("gap", [15.0, 30.0, 500.0])
+def test_a_wrong_document_that_is_certain_costs_what_equation_1_says(gap):
+    """P of the wrong one is 1 in float32. Eq. 1 is then gap + (gap - log 2), and pulls on it and pushes the right one."""
+    scores = torch.tensor([[0.0, gap, 0.0]], requires_grad=True)
     loss = sir.block_loss(sir.log_probabilities(scores, torch.ones(1, 3, dtype=torch.bool)), torch.ones(1, 3, dtype=torch.bool))
     loss.backward()
-    assert torch.isfinite(loss)
-    assert torch.isfinite(scores.grad).all()
+    assert float(loss.detach()) == pytest.approx(2 * gap - math.log(2), rel=1e-5)
+    assert scores.grad.tolist()[0] == pytest.approx([-1.5, 2.0, -0.5], abs=1e-3)
 
 
 def test_random_documents_have_no_anchor():
