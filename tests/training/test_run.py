@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
     "sets",
     [
         pytest.param(("steps=35", "start={first}", "keep=0.3"), marks=pytest.mark.nightly),
-        ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true"),
+        ("epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true"),
     ],
     ids=["frozen", "layers"],
 )
