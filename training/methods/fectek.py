@@ -14,9 +14,9 @@ of a head that reads the states H of a BERT-like backbone (`encoders.term_weight
 Q is the number of pieces of a question, P that of a document. y = 1 for a term that question and relevant document share. Punctuation is not
 a term: BERT reads it and the mean in FCM's gate counts it, but it has no weight and no label, and Q and P leave it out. With terms=piece and no
 anchor a text ends where it is cut: what lies beyond has no weight and is not shared. FCM is
-`encoders.models.joint_model.ContextGate`. P_i reads H before the gate. With a linear head H are the states of the last layer, as in the
-paper; a deep head has P_i read its hidden layer (computed without the gate), which is then taught by both losses also while the backbone is
-frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
+`encoders.models.joint_model.ContextGate`; the paper prints two layers of d/16 and d, without activations. P_i reads H before the gate. With a
+linear head H are the states of the last layer, as in the paper; a deep head has P_i read its hidden layer (computed without the gate), which is
+then taught by both losses also while the backbone is frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
 
 ``--set preset=paper`` trains the model that the paper prints: one linear head, one projector for P, FCM and TKGM, no anchor, a = 1 fixed, 15
 hard negatives for each question and no others. What it leaves out: the paper also takes hard negatives of 12 dense retrievers, cuts questions

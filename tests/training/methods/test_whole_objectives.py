@@ -48,12 +48,15 @@ DOCUMENTS = [
     "padmon othing about lumada",
 ]
 
+#: Chinese texts, each a question and its own answer, with words of one to four characters.
+CHINESE = ["研究生命起源的科学家在北京？", "北京大学的历史很长，大学在北京。", "上海音乐和历史，历史", "计算机和火车与河流。"]
 
-def weights_objective(base, method, length=64, **given):
+
+def weights_objective(base, method, length=64, texts=(QUESTIONS, DOCUMENTS), **given):
     """An objective over these texts whose heads are not zero, one batch of all questions, and the statistics of the documents."""
     method = methods.get(method)
     settings = method.settings(
-        {"preset": "paper", "batch": len(QUESTIONS), "max_length": length, "training_length": length, **given}
+        {"preset": "paper", "batch": len(texts[0]), "max_length": length, "training_length": length, **given}
     )
     family = families.get("term_weights")
     torch.manual_seed(0)
@@ -61,12 +64,12 @@ def weights_objective(base, method, length=64, **given):
     for parameter in model.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     tokenizer = PieceTokenizer(base / "tokenizer.json")
-    analysis = analysis_of(settings.terms, DOCUMENTS, tokenizer)
-    statistics = count([DOCUMENTS], analysis)
+    analysis = analysis_of(settings.terms, texts[1], tokenizer)
+    statistics = count([texts[1]], analysis)
     common = (analysis, tokenizer, statistics, BM25())
-    documents = prepare(DOCUMENTS, *common, "document", length, settings.form())
-    questions = prepare(QUESTIONS, *common, "query", length, settings.form())
-    pairs = Pairs(QUESTIONS, [frozenset({place}) for place in range(4)])
+    documents = prepare(texts[1], *common, "document", length, settings.form())
+    questions = prepare(texts[0], *common, "query", length, settings.form())
+    pairs = Pairs(texts[0], [frozenset({place}) for place in range(4)])
     hard = [np.array([place + 4], dtype=np.int64) for place in range(4)]
     inputs = [TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, statistics)]
     objective = family.Trainable(method, model, inputs, settings).eval()
@@ -169,6 +172,47 @@ def test_bert_scorer_is_equations_1_to_4(base):
     with torch.no_grad():
         assert float(objective(batch)["loss"]) == pytest.approx(np.mean(errors), rel=1e-5)
     assert "##h" in tokens_of(read, "the")  # a stop word of several word-pieces is weighed, too
+
+
+@pytest.fixture
+def characters(tmp_path):
+    """A BERT whose vocabulary is the characters of the Chinese texts."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig, BertModel
+
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(set("".join(CHINESE).replace(" ", "")))]
+    tokenizer = Tokenizer(models.WordPiece({each: place for place, each in enumerate(known)}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(known), **sizes), add_pooling_layer=False).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_bert_scorer_in_chinese_is_section_3_2_1(characters):
+    """A word's target is shared by its characters, and each gets the embedding of its place in the word."""
+    rjieba = pytest.importorskip("rjieba")
+    objective, batch = weights_objective(characters, "bert-scorer", texts=(CHINESE, CHINESE), preset="paper-chinese")
+    model, head, errors = objective.model, arrays(objective.heads.document), []
+    corpus = [[word for word in rjieba.cut(text) if word not in "，。？"] for text in CHINESE]
+    vocabulary = PieceTokenizer(characters / "tokenizer.json").tokenizer
+    for question, document in zip(batch.questions.tolist(), batch.documents.tolist(), strict=False):
+        words, y = list(rjieba.cut(CHINESE[question])), corpus[document]
+        ids = [vocabulary.token_to_id(each) for each in ("[CLS]", *"".join(words), "[SEP]")]
+        tags = [tag for word in words for tag in ([4] if len(word) == 1 else [1, *[2] * (len(word) - 2), 3])]  # S, or B M E
+        embedded = model.backbone.get_input_embeddings()(torch.tensor([ids])).detach()
+        embedded[0, 1:-1] += model.heads.tags.weight.detach()[tags]
+        with torch.no_grad():
+            h = model.backbone(inputs_embeds=embedded).last_hidden_state[0, 1:-1].numpy().astype(np.float64)
+        predicted = iter(h @ head["outer.weight"][0] + head["outer.bias"][0])
+        for word in words:
+            frequency = sum(word in other for other in corpus)
+            t = y.count(word) / len(y) * np.log(len(corpus) / (frequency + 1))
+            own = [next(predicted) for _ in word]
+            errors += [(t / len(word) - each) ** 2 for each in own if word not in "，。？"]
+    with torch.no_grad():
+        assert float(objective(batch)["loss"]) == pytest.approx(np.mean(errors), rel=1e-5)
 
 
 def label_distribution(x, y):
