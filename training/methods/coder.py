@@ -19,8 +19,8 @@ The target r is one of (setting `labels`):
                r   = softmax(r')                                                                   line 9
 
 s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c) is the mixed similarity of Eq. 1 with the judged document l as the probe
-(`rerank/evidence.py`): lambda = 1 gives geometric labels, lambda = 0 those of reciprocal neighbours alone, anything between the
-paper's mixed labels. f_n is max-min (Eq. 13) or std (Eq. 14).
+(`rerank/evidence.py`, with the readings of `rerank/reciprocal.py`): lambda = 1 gives geometric labels, lambda = 0 those of reciprocal neighbours
+alone, anything between the paper's mixed labels. f_n is max-min (Eq. 13) or std (Eq. 14).
 
 Two ways from r'' to r are offered (setting `label_path`). `algorithm` is Algorithm 1 as printed. `program` is what the authors' data
 set class computes: it drops scores below .1, keeps the n_max best, normalises over these alone, and boosts the first |L(q)| places,
