@@ -144,7 +144,7 @@ def build(
             left_behind = profile_transfer.write(engine, target.index, whole, live)
             publication.publish(engine, name, target.index, live.index if live else None, lease=lease)
             ledger.put("state", "complete")
-            return replace(built, seconds=time.monotonic() - started, notes=(*built.notes, *left_behind))
+            return replace(built, seconds=time.monotonic() - started, warnings=(*built.warnings, *left_behind))
 
 
 def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.search.catalog import lineage
+from termweave.search.catalog import profiles as stored_profiles
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -25,7 +26,8 @@ _PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles
 def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> list[str]:
     """Store a lineage, with the profiles that the generation should have now.
 
-    Those are the live generation's if both generations have the same models and signals, else this generation's own.
+    Those are the live generation's if both generations have the same models and signals, else this generation's own. Rules that read
+    metadata which this generation lacks, or has in another type, are taken out of them: with them every search would be an error.
 
     Args:
         engine: The server.
@@ -34,12 +36,15 @@ def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None
         live: The generation that was live when the build began; None: there was none.
 
     Returns:
-        Warnings about profiles that are left behind.
+        Warnings about profiles and rules that are left behind.
     """
-    profiles, warnings = _read(engine, index) or {}, []
+    profiles: dict[str, Any] = _read(engine, index) or {}
+    warnings: list[str] = []
     if live is not None and live.index != index and (tuned := _read(engine, live.index)) is not None:
         if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
-            profiles = tuned
+            profiles, warnings = stored_profiles.fitting(
+                replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout
+            )
         elif names := ", ".join(tuned.get("profiles", ())):
             warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals. Tune again."]
     lineage.write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.search.ranking import feature_ranker, rerankers
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.search.ranking.rerankers import Reranking
+from termweave.search.ranking.rerankers import METADATA, WORDS, Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.rewriting.configuration import Rewriting
 from termweave.support.messages import counted, is_hash
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.ranking.rerankers import Reranker
+    from termweave.signals import DocumentLayout
 
 #: What profiles have had since a later version.
 _NEW = frozenset({"ranker", "rules", "rewrite"})
+_NUMBERS = frozenset({"long", "double"})
 #: Profiles of one name that are kept besides the newest.
 EARLIER = 5
 
@@ -266,6 +269,44 @@ def without(lineage: Lineage, name: str) -> Lineage:
     removed = _checked_name(lineage, name)
     profiles = {other: profile for other, profile in lineage.profiles.items() if other != removed}
     return replace(lineage, profiles=profiles, profile="" if lineage.profile == removed else lineage.profile)
+
+
+def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], list[str]]:
+    """The profiles as far as another generation can use them, as the fields of its lineage, and warnings about what it cannot.
+
+    Args:
+        tuned: The lineage of the generation that has them.
+        layout: The layout of the other one, which has the same models and signals.
+    """
+    kept, warnings = dict(tuned.profiles), []
+    for name, stored in tuned.profiles.items():
+        with suppress(TermweaveError):  # it is damaged, or its model is not on this host: searches say so
+            profile = find(tuned, name)
+            stages = profile.rerank.stages if profile and profile.rerank else ()
+            lost = [stage.name for stage in stages if not _reads(stage, tuned.layout, layout)]
+            if not lost:
+                continue
+            rules = [rule for rule in stored.get("rules") or () if rule not in lost]
+            why = "the metadata that it reads are gone, or have become another type (one text makes texts of a column of numbers)"
+            if {*lost} <= {*(stored.get("rules") or ())}:
+                kept[name] = {key: value for key, value in stored.items() if key != "rules"} | ({"rules": rules} if rules else {})
+                warnings.append(f"The profile {name!r} goes on without {', '.join(lost)}: {why}.")
+            else:
+                del kept[name]
+                warnings.append(f"Profile left behind ({name}): {why}. Train its ranker again.")
+    return {"profiles": kept, "profile": tuned.profile if tuned.profile in kept else ""}, warnings
+
+
+def _reads(stage: Reranker, before: DocumentLayout, now: DocumentLayout) -> bool:
+    """Whether a reranker finds in a layout what it found in the one before."""
+    for need in stage.needs:
+        if need.startswith(WORDS) and not now.paths(need.removeprefix(WORDS)):
+            return False
+        if need.startswith(METADATA):
+            old, new = (layout.column(need.removeprefix(METADATA)) for layout in (before, now))
+            if old and (new is None or not (old.kind == new.kind or {old.kind, new.kind} <= _NUMBERS)):
+                return False
+    return True
 
 
 def _checked_name(lineage: Lineage, name: str) -> str:

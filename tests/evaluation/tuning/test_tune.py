@@ -188,7 +188,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     # A generation of the same models and signals inherits it; another one says that it does not.
     source = corpora.open_source(folder)
     again = build(opensearch_engine, source, name, BuildOptions(settings={"index.max_ngram_diff": 2}))
-    assert not any("left behind" in note for note in again.notes)
+    assert not any("left behind" in note for note in again.warnings)
     kept = tw.connect(opensearch_engine.url).index(name).lineage
     assert kept.profile == ("again" if data["adopted"] else "tuned")
     assert "tuned" in kept.profiles
@@ -208,7 +208,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     }
     assert told["baseline"] == "hybrid+rNN"
     lexical = build(opensearch_engine, source, name, BuildOptions(signals=("lexical",)))
-    assert any("left behind (tuned" in note for note in lexical.notes)
+    assert any("left behind (tuned" in note for note in lexical.warnings)
     assert not tw.connect(opensearch_engine.url).index(name).lineage.profiles
 
 

@@ -106,5 +106,26 @@ def test_profiles_of_other_signals_are_left_and_named_though_tuned_meanwhile(ope
     build(opensearch_engine, source, name, LEXICAL)
     other = BuildOptions(dense="none", signals=("lexical", "learned"))
     built = build(opensearch_engine, source, name, other, progress=when_indexing(lambda: tune(opensearch_engine, name)))
-    assert [note for note in built.notes if "left behind (tuned)" in note]
+    assert [each for each in built.warnings if "left behind (tuned)" in each]
     assert of_live(opensearch_engine, name) == ([], "")
+
+
+def test_a_rule_whose_metadata_changed_type_leaves_the_profile_and_no_search_fails(opensearch_engine, name, corpus):
+    """One text in a column of numbers makes texts of it: `boost` would refuse every search of the new generation."""
+    documents = [each | {"votes": number, "price": 2} for number, each in enumerate(numbered(5))]
+    build(opensearch_engine, corpus(documents), name, LEXICAL)
+    rules = ["boost@votes:0.2", "boost@price:0.1"]
+    rewrite = {"pins": [["text", "d3", "pin"], ["text", "d0", "hide"]]}
+    Index.open(opensearch_engine, name).adopt(Profile("shop", {"lexical": 1.0}, "adaptive", None, rules=rules, rewrite=rewrite))
+    for votes, lost in (("many", ["boost@votes:0.2"]), ("some", [])):
+        changed = [{**documents[0], "votes": votes, "price": 2.5}, *documents[1:]]  # 2.5 and 2 are both numbers
+        built = build(opensearch_engine, corpus(changed), name, LEXICAL)
+        said = [each.partition(":0.2: ")[0] for each in built.warnings if "goes on without" in each]
+        assert said == [f"The profile 'shop' goes on without {each.partition(':')[0]}" for each in lost]
+        index = Index.open(opensearch_engine, name)
+        found = [hit.id for hit in index.search("text")]
+        assert (found[0], sorted(found)) == ("d3", ["d1", "d2", "d3", "d4"])
+        assert index.lineage.profiles["shop"]["rules"] == ["boost@price:0.1"]
+    build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
+    index = Index.open(opensearch_engine, name)
+    assert (index.search("text")[0].id, "rules" in index.lineage.profiles["shop"]) == ("d3", False)
