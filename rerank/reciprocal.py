@@ -9,7 +9,7 @@ The context of one query has m = N + 1 elements: 0 is the query, 1..N are its ca
    element is one of the k; the authors' program, which their k belongs to, lists k besides it.
 2. R(i): the elements on i's list that have i on theirs (Eq. 4).
 3. With tau > 0, R(i) grows by the smaller set R(c, tau k) of each member c that lies mostly inside R(i) (Eq. 5).
-4. v_i: the similarities to the members of R*(i) (Eq. 7), averaged over i's k_exp nearest, itself among them (Eq. 8). Reading: each row is
+4. v_i: the similarities to the members of R*(i) (Eq. 7), averaged over i's k_exp nearest (Eq. 8). Reading: each row is
    scaled to sum 1 before, as in the authors' program; the paper does not print it.
 5. J(c) = sum_j min(v_0j, v_cj) / sum_j max(v_0j, v_cj) (Eq. 11); score(c) = weight * s(0, c) + (1 - weight) * J(c) (Eq. 1).
 
