@@ -54,8 +54,9 @@ def build_model(settings: DenseParameters, backbone: Path) -> Towers:
     if hasattr(transformer, "set_attn_implementation"):
         transformer.set_attn_implementation("sdpa")  # faster in training than what exports best
     reinitialise(transformer, settings.reinitialise, settings.seed)
-    unit = settings.vectors == "unit" or read_modules(backbone).normalised
-    return Towers(transformer, pooling=manifest.pooling, towers=settings.towers, unit=unit)
+    unit = settings.vectors != "given" or read_modules(backbone).normalised
+    pooling = "mean" if settings.vectors == "mean" else manifest.pooling
+    return Towers(transformer, pooling=pooling, towers=settings.towers, unit=unit)
 
 
 def export(folder: Path) -> Any:

@@ -52,7 +52,7 @@ def save(model: Towers, folder: Path, contents: FolderContents) -> None:
 def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderContents) -> None:
     """Write one encoder as sentence-transformers writes it."""
     source = contents.setup.backbone
-    manifest, reading = reading_of(source)
+    _, reading = reading_of(source)
     backbone.save_pretrained(folder)
     (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
     for name in _TOKENISER_FILES:
@@ -65,7 +65,7 @@ def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderCon
     _write_json(folder / sentence_modules.MODULES, modules)
     pooling: dict[str, Any] = {"word_embedding_dimension": model.width, "include_prompt": reading.include_prompt}
     old = {mode: key for key, mode in _POOLING_KEYS.items()}
-    pooling.update({key: mode == manifest.pooling for mode, key in old.items()})
+    pooling.update({key: mode == model.pooling for mode, key in old.items()})
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "2_Normalize").mkdir(exist_ok=True)
     _write_json(folder / "1_Pooling" / sentence_modules.CONFIG, pooling)

@@ -7,8 +7,8 @@ weights that BERT-Scorer (`methods/bert_scorer.py`, Eq. 1 to 4) gives to the ter
     f    = 1/2 (1 - u.v / (|u| |v|))                                               Eq. 6, a distance: documents rank by smaller f
     L    = sum_i [ alpha (f_i + d_i - 1)^2 + (1 - alpha) (f_i + l_i - 1)^2 ]       Eq. 7 and 8
 
-u and v are the pooled states of the query x and the document y, l is the hard label. The paper averages states; here the backbone's folder says
-how they are pooled (bge takes the first token's). The setting `labels` names the variants that the paper compares: `scorer` is LE-BS; `tfidf`
+u and v are the pooled states of the query x and the document y, l is the hard label. preset=paper averages states, as printed; the default pools
+as the backbone's folder says (bge takes the first token's). The setting `labels` names the variants that the paper compares: `scorer` is LE-BS; `tfidf`
 puts Eq. 1 in the place of the scorer's weights (LE-TFIDF); `distill` takes for d the scores of the same retriever trained on hard labels
 (LE-Distill); `none` is hard labels alone (LE-None), as alpha = 0 is.
 
@@ -239,6 +239,10 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         Gt(0),
         Le(1),
     ] = 0.5
+    vectors: Annotated[
+        Literal["unit", "mean"],
+        Setting("Vectors: pooled as the backbone's folder says (unit), or averages of the states, as in the paper (mean)."),
+    ] = "unit"
     random_negatives: Annotated[int, Setting("Random wrong documents of each question in a batch."), Ge(0), Le(1000)] = 2
     negatives: int = 20
     in_batch: bool = False
@@ -285,9 +289,16 @@ METHOD = TrainingMethod(
     ),
     presets={
         "paper": Preset(
-            "shared towers, 64 word-pieces, the loss as printed, hard and random negatives of each query alone; pooled as the backbone (the paper "
-            "averages)",
-            {**EVERYTHING, "towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer": "paper"},
+            "shared towers, average pooling, 64 word-pieces, the loss as printed, hard and random negatives of each query alone",
+            {
+                **EVERYTHING,
+                "towers": "one",
+                "training_length": 64,
+                "max_length": 64,
+                "vectors": "mean",
+                "farthest": 1.0,
+                "scorer": "paper",
+            },
         ),
     },
     parameters=LeBsParameters,

@@ -16,13 +16,16 @@ import pytest
 
 from termweave.cli import run
 from termweave.encoders import load
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.layouts import read_folder
+from termweave.encoders.models.store import load_backbone
 from termweave.errors import UsageError
 from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
 from tests.training.conftest import train, with_special_tokens
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
@@ -64,6 +67,31 @@ def test_a_run_ends_as_a_dense_model(capsys, folder, base, tmp_path, method, set
 def complete(base, tmp_path):
     """The small backbone as other programs read it."""
     return with_special_tokens(base, tmp_path / "complete", "PreTrainedTokenizerFast")
+
+
+@pytest.mark.parametrize(("given", "pooling"), [("vectors=unit", "cls"), ("preset=paper", "mean")])
+def test_the_papers_le_bs_averages_states_whatever_the_backbone_does(capsys, folder, base, tmp_path, given, pooling):
+    first = tmp_path / "first"
+    shutil.copytree(base, first)
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate((("Transformer", ""), ("Pooling", "1_Pooling")))
+    ]
+    (first / "modules.json").write_text(json.dumps(modules))
+    (first / "1_Pooling").mkdir()
+    pooled = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (first / "1_Pooling" / "config.json").write_text(json.dumps(pooled))
+    sets = (given, *SMALL, "labels=none", "steps=1")
+    train(capsys, folder, first, tmp_path / "out", method="le-bs", settings=sets)
+    assert read_folder(tmp_path / "out").manifest.pooling == pooling
+    asked = ["about granada", "morino filler"]
+    tokenizer = ModelTokenizer(base / "tokenizer.json", lower=False)
+    for text, vector in zip(asked, vectors(tmp_path / "out", asked, "query"), strict=True):
+        ids = torch.tensor(tokenizer.encode([text], 64)[0])[None]
+        with torch.no_grad():
+            states = load_backbone(tmp_path / "out")(input_ids=ids).last_hidden_state[0]
+        expected = torch.nn.functional.normalize(states[0] if pooling == "cls" else states.mean(dim=0), dim=0)
+        assert vector == pytest.approx(expected.numpy(), abs=1e-4)
 
 
 def test_two_towers_are_a_model_with_two_encoders(capsys, folder, complete, tmp_path, toy):
