@@ -253,9 +253,7 @@ def known_names(engine: Engine) -> str:
     """A sentence with the names that exist; "" if there are none, or the user may not list them."""
     with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
-        names = sorted(
-            {row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")}
-        )
+        names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]})
         if names:
             return f"Known names: {', '.join(names[:20])}{f' and {len(names) - 20} more' if names[20:] else ''}."
     return ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from termweave.errors import UsageError
-from termweave.search.catalog.lineage import Lineage, ModelLineage
+from termweave.search.catalog.lineage import Lineage, ModelLineage, known_names
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MODEL = ModelLineage("a-model", "0123456789abcdef")
@@ -48,3 +48,12 @@ def test_a_newer_format_is_not_called_damaged(schema):
     with pytest.raises(UsageError, match=r"built by termweave 0.2.0 in a format that this version cannot read") as caught:
         read({**made().as_meta(), "schema": schema, "something": "new"})
     assert "Install the version that built it" in caught.value.hint
+
+
+@pytest.mark.engine
+def test_a_hint_names_no_alias_that_only_a_builder_writes_to(opensearch_engine, name):
+    """A build that its gate refused keeps that alias."""
+    written = [f"0-{name}", f"0-{name}-20260101000000-0123abcd.write-7"]  # they begin the list, which has twenty names
+    opensearch_engine.request("PUT", f"/{name}-x", body={"aliases": {alias: {} for alias in written}})
+    named = known_names(opensearch_engine)
+    assert (f"0-{name}" in named, ".write-" in named) == (True, False)
