@@ -45,7 +45,7 @@ def test_a_moved_slider_ranks_as_the_library_and_asks_nothing(
 ):
     index = Index.open(opensearch_engine, attacked)
     opened = kept_candidates.setting_of(index, f"hybrid@{fusion}")
-    kept = kept_candidates.keep(index, QUERY, graded, [])
+    kept = kept_candidates.keep(index, QUERY, graded, [], None)
     browser.open(Address(f"{address}/sliders?q={QUERY.replace(' ', '+')}&mode=hybrid@{fusion}"))
     asked = len(browser.events)
     figures = set()

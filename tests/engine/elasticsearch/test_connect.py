@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -17,6 +18,7 @@ import pytest
 from termweave.engine import connect
 from termweave.search import Index
 from termweave.settings import load
+from termweave.ui.model_server import served_models
 from tests.engine.forwarding import ForwardingProxy
 from tests.ui.connector.conftest import DOCUMENTS, answering, serving
 
@@ -267,6 +269,7 @@ def test_a_changed_model_is_refused(small, api, elasticsearch_engine, termweave,
         termweave("connect", small, "--model-server", url, "--mode", "weights")
         monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_engine.url)
         termweave("index", tmp_path / "corpus.jsonl", small, "--signals", "weights", "--weights", "bm25-german")
+        time.sleep(served_models._FRESH)
         (endpoint,) = api.endpoints.values()
         with pytest.raises(HTTPError, match="404"):
             numbers(endpoint, ["lists"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from termweave.search import Index
 from termweave.ui.connector import connection, ml_commons
 from termweave.ui.connector.connection import ConnectOptions
 from termweave.ui.connector.parts import model_names
+from termweave.ui.model_server import served_models
 
 from .conftest import DOCUMENTS, answering, serving
 
@@ -131,6 +133,7 @@ def test_an_index_that_was_built_with_another_model(termweave, small, search, ml
     with serving(ml_engine.url, small) as url:
         termweave("connect", small, "--model-server", url, "--mode", "weights")
         termweave("index", tmp_path / "corpus.jsonl", small, "--weights", "bm25-german", "--dense", "none")
+        time.sleep(served_models._FRESH)
         with pytest.raises(TermweaveError, match="was built with"):
             search(small, "lists of strings")
         termweave("connect", small, "--model-server", url, "--mode", "weights")
