@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.ui.serve_options import ServeOptions
 
 #: Seconds after which the server is asked again which generation an index has, and which indices there are.
-_FRESH, _LISTED = 1.0, 5.0
+FRESH, _LISTED = 1.0, 5.0
 #: Generations that stay open: each holds the statistics of its corpus.
 _OPEN = 16
 
@@ -232,7 +232,7 @@ class ServedModels:
     def known(self, name: str) -> OpenGeneration | None:
         """The generation of an index that was looked up a moment ago."""
         looked, generation = self._generations.get(name, (float("-inf"), None))
-        return generation if time.monotonic() - looked < _FRESH else None
+        return generation if time.monotonic() - looked < FRESH else None
 
     def _opened(self, name: str, concrete: str) -> OpenGeneration:
         """Open a generation with the models that others opened before, and run them once."""

@@ -269,7 +269,7 @@ def test_a_changed_model_is_refused(small, api, elasticsearch_engine, termweave,
         termweave("connect", small, "--model-server", url, "--mode", "weights")
         monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_engine.url)
         termweave("index", tmp_path / "corpus.jsonl", small, "--signals", "weights", "--weights", "bm25-german")
-        time.sleep(served_models._FRESH)
+        time.sleep(served_models.FRESH)
         (endpoint,) = api.endpoints.values()
         with pytest.raises(HTTPError, match="404"):
             numbers(endpoint, ["lists"])

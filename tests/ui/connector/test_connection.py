@@ -133,7 +133,7 @@ def test_an_index_that_was_built_with_another_model(termweave, small, search, ml
     with serving(ml_engine.url, small) as url:
         termweave("connect", small, "--model-server", url, "--mode", "weights")
         termweave("index", tmp_path / "corpus.jsonl", small, "--weights", "bm25-german", "--dense", "none")
-        time.sleep(served_models._FRESH)
+        time.sleep(served_models.FRESH)
         with pytest.raises(TermweaveError, match="was built with"):
             search(small, "lists of strings")
         termweave("connect", small, "--model-server", url, "--mode", "weights")

@@ -121,7 +121,7 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     model = f"{SHIPPED}@{name}"
     assert given(client, "sparse", model, "function")[0]
     made(weights="bm25-german", dense="none", signals=["lexical", "weights"])
-    time.sleep(served_models._FRESH)
+    time.sleep(served_models.FRESH)
     answer = client.post("/v1/sparse", json={"model": model, "input": "function"})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
@@ -129,7 +129,7 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     gc.collect()
     assert len(client.app.state.models._encoders) == 1
     publication.promote(opensearch_engine, name, publication.previous(opensearch_engine, name), "rollback")
-    time.sleep(served_models._FRESH)
+    time.sleep(served_models.FRESH)
     assert given(client, "sparse", model, "function")[0]
 
 
@@ -143,7 +143,7 @@ def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engin
     stored = lineage.read(opensearch_engine, generation)
     other = replace(stored, models={**stored.models, "dense": lineage.ModelLineage("elsewhere", "0" * 16)})
     lineage.write(opensearch_engine, generation, other)
-    time.sleep(served_models._FRESH)
+    time.sleep(served_models.FRESH)
     answer = client.post("/v1/embeddings", json={"model": f"{SHIPPED}@{name}", "input": "function"})
     assert answer.status_code == 404
     assert "'elsewhere'" in answer.json()["error"]["message"]
