@@ -78,9 +78,8 @@ class TrainingResult:
     @property
     def beats_its_start(self) -> bool:
         """Whether the best step ranks the held-out questions better than step 0 by more than chance (p below .05)."""
-        better = (
-            self.history["best"] > 0 if self.start is None else self.dev > self.start
-        )  # the last of several fits may begin better
+        # The history is that of the last of several fits, which may begin better than the run.
+        better = self.history["best"] > 0 if self.start is None else self.dev > self.start
         return better and (self.start_p is None or self.start_p < CHANCE)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.book.reader import BookDataset
@@ -106,16 +105,20 @@ def keep(index: Index, text: str, book: JudgementBook | None, where: Sequence[st
     """
     judged = BookDataset(f"{BookDataset.PREFIX}{book.name}", book) if book is not None and book.qrels() else None
     needs: tuple[Need, ...] = ("vectors",) if "dense" in index.signals else ()
-    fetch = partial(
-        index.candidates, signals=index.signals, depth=DEPTH, needs=needs, rewrite=profiles.rewriting(index.lineage, mode)
-    )
+    rewrite = profiles.rewriting(index.lineage, mode)
+
+    def fetch(texts: Sequence[str], where: Sequence[str] = ()) -> list[Candidates]:
+        """Their candidates; documents that are pinned stay where their scores put them."""
+        lists = index.candidates(texts, index.signals, depth=DEPTH, where=where, needs=needs, rewrite=rewrite)
+        return [replace(each, pinned=()) for each in lists]
+
     kept = []
     if check_query(text).strip():
-        (candidates,) = fetch([text], where=list(where))
-        kept.append(KeptQuery("", text, replace(candidates, pinned=()), {}))
+        (candidates,) = fetch([text], where)
+        kept.append(KeptQuery("", text, candidates, {}))
     if judged is not None:
         qrels, queries = judged.qrels(), judged.queries()[:QUERIES]
-        lists = [replace(each, pinned=()) for each in fetch([query.text for query in queries])]
+        lists = fetch([query.text for query in queries])
         kept += [KeptQuery(each.id, each.text, lists[place], qrels[each.id]) for place, each in enumerate(queries)]
     return kept
 

@@ -177,11 +177,11 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
     if not metas:
         raise _no_generations(engine, name)
-    found = sizes(engine, sorted(metas))
-    documents = _documents(engine, sorted(found))
+    bytes_of = sizes(engine, sorted(metas))
+    documents = _documents(engine, sorted(bytes_of))
     live_index = live(engine, name)
     generations = [
-        _generation(index, meta, found.get(index), documents.get(index), live=index == live_index)
+        _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live_index)
         for index, meta in metas.items()
     ]
     return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)

@@ -61,9 +61,8 @@ class AnchoredRanker(nn.Module):
         self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._scores = [PairScores(classifier)]  # in a list: the classifier is registered once
         for layer in self.head_layers():
-            layer.__class__ = (
-                _ExactLinear  # logits near 8 are 1/16 apart in bf16, and Eq. 1 of SIR and its selection tell them apart
-            )
+            # Logits near 8 are 1/16 apart in bf16, and Eq. 1 of SIR and its selection tell them apart.
+            layer.__class__ = _ExactLinear
         if weights:
             head = self.head_layers()[-1]
             nn.init.zeros_(head.weight)

@@ -144,7 +144,7 @@ class BatchSide:
     def terms_of(self, text: int) -> set[str]:
         """The terms of a text that may have a weight: all, or those before the cut (`Form.beyond`)."""
         anchor = self.prepared.anchors[text]
-        if self.form.activation == "softplus" or self.form.beyond == "mean":
+        if self.form.activation == "softplus" or self.form.averages:
             return set(anchor.terms)
         seen = anchor.term_of_piece(self.prepared.pieces[text].words)
         return {anchor.terms[term] for term in seen[seen >= 0].tolist()}
