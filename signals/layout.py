@@ -94,10 +94,12 @@ class Column:
         field: Name of the field on the server.
         kind: Its type (`termweave.signals.typed_fields.TYPES`); "text" for analysed text and "geo_point", which cannot
             be compared, counted or sorted.
+        doc_values: Whether the server keeps the values by document, which counting, sorting and features need and filters do not.
     """
 
     field: str
     kind: str
+    doc_values: bool = True
 
 
 @dataclass(frozen=True)
@@ -204,14 +206,15 @@ class DocumentLayout:
 
     @property
     def sortable(self) -> list[str]:
-        """The names of entries that can be compared, counted and sorted."""
+        """The names of entries that can be counted and sorted."""
         if self.application is None:
             return sorted(self.types)
-        return sorted(name for name, column in self.application.columns.items() if column.kind in typed_fields.TYPES)
+        columns = self.application.columns
+        return sorted(name for name, column in columns.items() if column.kind in typed_fields.TYPES and column.doc_values)
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Entry that can be compared -> its type; in an enriched index as the mapping of the application says."""
+        """Entry that can be counted and sorted -> its type; in an enriched index as the mapping of the application says."""
         return {name: column.kind for name in self.sortable if (column := self.column(name))}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:

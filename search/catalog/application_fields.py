@@ -60,12 +60,17 @@ def _columns(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
     for name, field in properties.items():
         path, kind = f"{prefix}{name}", _KINDS.get(field.get("type", ""))
         if kind == "text":
-            exact = next((inner for inner, each in (field.get("fields") or {}).items() if each.get("type") == "keyword"), None)
-            yield path, Column(f"{path}.{exact}", "keyword") if exact else Column(path, "text")
+            keywords = {inner: each for inner, each in (field.get("fields") or {}).items() if each.get("type") == "keyword"}
+            exact = next(iter(keywords), None)
+            yield path, _column(f"{path}.{exact}", "keyword", keywords[exact]) if exact else Column(path, "text")
         elif kind:
-            yield path, Column(path, kind)
+            yield path, _column(path, kind, field)
         elif field.get("type", "object") == "object":
             yield from _columns(field.get("properties") or {}, f"{path}.")
+
+
+def _column(path: str, kind: str, field: Mapping[str, Any]) -> Column:
+    return Column(path, kind, doc_values=field.get("doc_values", True) not in {False, "false"})
 
 
 def _aliases(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

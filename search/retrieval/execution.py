@@ -154,9 +154,9 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         if not need.startswith(METADATA):
             continue
         column = layout.column(entry := need.removeprefix(METADATA))
-        if column is None or column.kind == "text":
+        if column is None or column.kind == "text" or not column.doc_values:
             raise UsageError(
-                f"The reranker reads the metadata entry {entry!r}, and the index {name!r} has no typed entry of that name.",
+                f"The reranker reads the metadata entry {entry!r}, and the index {name!r} keeps no typed values of it.",
                 "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
             )
 

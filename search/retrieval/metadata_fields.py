@@ -207,10 +207,10 @@ def _column(name: str, layout: DocumentLayout) -> Column:
         UsageError: The index has no such typed field.
     """
     column = layout.column(name)
-    if column is not None and column.kind in TYPES:
+    if column is not None and column.kind in TYPES and column.doc_values:
         return column
     if layout.application is not None:
-        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword."
+        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword, and every field its doc_values."
     elif layout.types:
         hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."
     else:

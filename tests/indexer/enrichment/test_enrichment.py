@@ -187,6 +187,7 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
             "maker": {"properties": {"town": {"type": "keyword"}, "active": {"type": "boolean"}}},
             "place": {"type": "alias", "path": "maker.town"},
             "parts": {"type": "nested", "properties": {"size": {"type": "long"}}},
+            "lean": {"type": "integer", "doc_values": False},
         }
     )
     lines = [
@@ -199,6 +200,7 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
                     "headline": f"Shop {number % 3}",
                     "made": f"{number % 28 + 1:02}.02.2024",
                     "maker": {"town": "Ulm" if number % 2 else "Bonn", "active": number < 10},
+                    "lean": number,
                 }
             },
         )
@@ -216,6 +218,7 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
     assert ids("made<=2024-02-03") == {0, 1, 2, 28, 29} == ids("made=2024-02-01 OR made=2024-02-02 OR made=2024-02-03")
     assert ids("maker.active=true AND NOT maker.town=Bonn") == {1, 3, 5, 7, 9}
     assert ids("exists(headline) AND stock=7") == {7}
+    assert ids("lean=7") == {7}
     answer = found.answer("warm light", k=3, facets=["place", "maker.active"], sort="stock:desc", highlight=True)
     assert [hit.id for hit in answer.hits] == ["p29", "p28", "p27"]
     assert {each.value: each.count for each in answer.facets["place"]} == {"Bonn": 15, "Ulm": 15}
@@ -242,8 +245,12 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
         with pytest.raises(UsageError) as refused:
             found.search("sofa", where=where)
         assert sentence in f"{refused.value} {refused.value.hint}"
-    with pytest.raises(UsageError, match="no field 'name' that can be counted or sorted"):
-        found.search("sofa", sort="name")
+    for field, options in (("name", {"sort": "name"}), ("lean", {"sort": "lean"}), ("lean", {"facets": ["lean"]})):
+        with pytest.raises(UsageError, match=f"no field '{field}' that can be counted or sorted"):
+            found.answer("sofa", **options)
+    assert "lean" not in found.layout.sortable
+    with pytest.raises(UsageError, match="reads the metadata entry 'lean'"):
+        found.search("sofa", rerank="boost@lean")
     (remark,) = found.answer("sofa", where="place=Köln").remarks
     assert (
         remark
