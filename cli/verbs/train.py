@@ -28,10 +28,9 @@ SCHEMA = "termweave.train/1"
 @click.option(
     "--out",
     "folder",
-    required=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder of the run and of the model.",
+    help="Folder of the run and of the model; --plan can do without.",
 )
 @click.option(
     "--set",
@@ -47,7 +46,7 @@ def command(
     *,
     method: str,
     dataset: str,
-    folder: Path,
+    folder: Path | None,
     assignments: tuple[str, ...],
     skip_bad: bool,
     resume: bool,
@@ -76,13 +75,15 @@ def command(
       termweave train fectek ./my-beir-folder --out runs/paper --set preset=paper
       termweave train fectek ./docs.jsonl --out runs/both --set beside=./judged-elsewhere
       termweave train fectek ./docs.jsonl --out runs/more --set start=shipped --set keep=0.3
-      termweave train bert-scorer ./my-beir-folder --out runs/deepct --set target=recall --plan
+      termweave train bert-scorer ./my-beir-folder --set target=recall --plan
       termweave index ./docs.jsonl docs --weights runs/mine --dense runs/mine
       termweave train coder ./my-beir-folder --out runs/dense
     """
     from termweave.training import needs
     from termweave.training.methods import base
 
+    if folder is None and not only_plan:
+        raise click.UsageError("--out DIR is missing: the folder of the run and of the model.")
     chosen = base.get(method)
     flags = {"skip_bad": skip_bad, **reading}
     settings = chosen.settings(base.read_assignments(assignments), {name: value for name, value in flags.items() if value})
@@ -92,10 +93,12 @@ def command(
     from termweave.training.plan import plan
 
     if only_plan:
-        run.holds(folder, chosen, dataset, settings, resume=resume)
+        if folder is not None:
+            run.holds(folder, chosen, dataset, settings, resume=resume)
         planned = plan(chosen, dataset, settings, out.say)
         out.emit({"schema": "termweave.train-plan/1", **asdict(planned)}, _planned(planned))
         return
+    assert folder is not None
     with out.progress("Training") as bar:
         result = run.train(chosen, dataset, settings, folder, resume=resume, say=out.say, progress=bar)
     inspection = None

@@ -216,10 +216,12 @@ def test_a_plan_counts_the_training_of_the_scorer(capsys, folder, base, tmp_path
     settings = (*settings, "labels=tfidf")
     assert train(capsys, folder, base, tmp_path / "out", "--plan", method="le-bs", settings=settings)["before"] == []
     sets = [part for each in (f"backbone={base}", "steps=99999999") for part in ("--set", each)]
-    assert run(["train", "le-bs", str(folder), "--out", str(tmp_path / "out"), "--plan", *sets]) == 0
+    assert run(["train", "le-bs", str(folder), "--plan", *sets]) == 0
     said = capsys.readouterr().out
     assert "bert-scorer is trained first: at most 500 steps" in said
     assert re.search(r"about [\d,.]+ days and", said)  # not millions of minutes
+    assert run(["train", "le-bs", str(folder), *sets]) == 2
+    assert "--out DIR is missing" in capsys.readouterr().err
 
 
 def test_a_plan_counts_every_fit():
