@@ -165,7 +165,7 @@ def built(opensearch_engine, tmp_path_factory):
     options = BuildOptions(signals=("lexical", "weights", "learned", "dense"), shards=1)
     made = build(opensearch_engine, corpora.open_source(path), "test-learned-signal", options)
     yield made
-    opensearch_engine.request("DELETE", f"/{made.index}")
+    opensearch_engine.request("DELETE", f"/{made.index}*", params={"expand_wildcards": "all"})
 
 
 @pytest.mark.engine

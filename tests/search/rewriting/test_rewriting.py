@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,8 +53,10 @@ def shop(opensearch_engine, tmp_path_factory):
     path.write_text(
         "".join(json.dumps({"_id": name, "text": text, "words": len(text.split())}) + "\n" for name, text in TEXTS.items())
     )
-    build(opensearch_engine, corpora.open_source(path), "rewritten-shop", BuildOptions())
-    return tw.connect(opensearch_engine.url).index("rewritten-shop")
+    name = f"rewritten-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 def ids(hits):
@@ -150,7 +153,7 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     (judged / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{name}\tradio\t1\n" for name in texts))
     (judged / "corpus.jsonl").write_text('{"_id": "radio", "text": "A radio"}\n')
     url = ["--url", shop.engine.url]
-    search = ["search", "rewritten-shop", "--queries", str(judged), "--run", str(tmp_path / "out.trec"), "--rewrite", "operators"]
+    search = ["search", shop.name, "--queries", str(judged), "--run", str(tmp_path / "out.trec"), "--rewrite", "operators"]
     assert main([*search, *url]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "Query 'q1' was not searched. The query '-screen' only excludes. Give it some words to search for." in said
@@ -158,8 +161,8 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     assert "1 more query was not searched." in said
     assert "4 queries found nothing and have no line in the run." in said
     assert set(runs.read(tmp_path / "out.trec").scores) == {"q2"}
-    assert main(["profiles", "rewritten-shop", "--save", "typed", "--rewrite", "operators", *url]) == 0
-    assert main(["evaluate", "rewritten-shop", f"{judged}:test", "--mode", "typed", *url]) == 0
+    assert main(["profiles", shop.name, "--save", "typed", "--rewrite", "operators", *url]) == 0
+    assert main(["evaluate", shop.name, f"{judged}:test", "--mode", "typed", *url]) == 0
     told = " ".join("".join(capsys.readouterr()).split())
     assert "The query '-screen' only excludes. It finds nothing. So do 3 queries like it." in told
 
@@ -330,16 +333,16 @@ def test_what_cannot_be_read_is_said(tmp_path):
         parse(f"synonyms@{tmp_path / 'latin.txt'}")
 
 
-def test_the_benchmark_breaks_and_corrects_words(shop, opensearch_engine, tmp_path):
+def test_the_benchmark_breaks_and_corrects_words(name, opensearch_engine, tmp_path):
     """`benchmarks/misspelt.py` on a folder of eleven documents."""
-    folder = tmp_path / "misspelt"
+    folder = tmp_path / name
     (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in TEXTS.items()))
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in TEXTS.items()))
     asked = {"q1": ("television screen", "tv"), "q2": ("thread functions", "thread"), "q3": ("leather", "leather")}
     (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, (text, _) in asked.items())
+        "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, (text, _) in asked.items())
     )
-    lines = [f"{name}\t{document}\t1" for name, (_, document) in asked.items()]
+    lines = [f"{key}\t{document}\t1" for key, (_, document) in asked.items()]
     (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
     script = Path(__file__).parents[3] / "benchmarks" / "misspelt.py"
     environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
@@ -353,7 +356,8 @@ def test_the_benchmark_breaks_and_corrects_words(shop, opensearch_engine, tmp_pa
     )
     cells = [cell.strip() for cell in done.stdout.splitlines()[-1].split("|")[1:-1]]
     right, kept, lost, back = map(float, cells[2:6])
-    assert cells[:2] == ["misspelt", "3"]
+    opensearch_engine.request("DELETE", f"/misspelt-{name}*", params={"expand_wildcards": "all"})
+    assert cells[:2] == [name, "3"]
     assert (right, kept) == (1.0, 1.0)
     assert lost < back <= right
 
@@ -453,36 +457,36 @@ def test_pins_go_with_other_options(shop, tmp_path):
 def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
     table = pins(tmp_path, "large screen,case,pin", "large screen,tv,hide")
     url = ["--url", shop.engine.url]
-    save = ["profiles", "rewritten-shop", "--save", "pinned", "--mode", "hybrid", "--rewrite", table]
+    save = ["profiles", shop.name, "--save", "pinned", "--mode", "hybrid", "--rewrite", table]
     assert main([*save, *url]) == 0
     assert "pins of 1 query" in " ".join(capsys.readouterr().out.split())
     assert main([*save, "--json", *url]) == 0  # saved again it is the same, and no other one is kept
     stored = json.loads(capsys.readouterr().out)["profiles"]
     assert [each["name"] for each in stored if each["name"].startswith("pinned")] == ["pinned"]
     Path(table.removeprefix("pins@")).unlink()
-    index = tw.connect(shop.engine.url).index("rewritten-shop")
+    index = tw.connect(shop.engine.url).index(shop.name)
     wanted = ids(index.search("Large screen", mode="pinned"))
     other = pins(tmp_path, "large screen,radio,pin", "large screen,missing,pin", "other,missing,pin")
     unpinned = ids(index.search("large screen", mode="hybrid"))[0]
     for rewrite, first in (("operators,spelling", "case"), (other, "radio"), ("none", unpinned)):
         assert ids(index.search("large screen", mode="pinned", rewrite=rewrite))[0] == first
         assert next(iter(index.run({"q": "large screen"}, mode="pinned", rewrite=rewrite).scores["q"])) == first
-    assert main(["profiles", "rewritten-shop", "--save", "other", "--mode", "pinned", "--rewrite", other, *url]) == 0
+    assert main(["profiles", shop.name, "--save", "other", "--mode", "pinned", "--rewrite", other, *url]) == 0
     assert "1 pinned document is not in the index: missing." in capsys.readouterr().err
-    assert main(["profiles", "rewritten-shop", "--save", "both", "--mode", "pinned", "--rewrite", "spelling", *url]) == 0
+    assert main(["profiles", shop.name, "--save", "both", "--mode", "pinned", "--rewrite", "spelling", *url]) == 0
     said = capsys.readouterr()
     assert "spelling, pins of 1 query" in " ".join(said.out.split())
     assert not said.err
     assert wanted[0] == "case"
     assert "tv" not in wanted
-    assert main(["search", "rewritten-shop", "large screen", "--mode", "pinned", "--explain", "-k", "1", *url]) == 0
+    assert main(["search", shop.name, "large screen", "--mode", "pinned", "--explain", "-k", "1", *url]) == 0
     assert "pinned in place 1" in capsys.readouterr().out
     evaluated = runs_of(index, [Query("q", "large screen")], [system_of("pinned", None, index)], lambda *_: None, 10)
     assert list(evaluated[0]["pinned"].scores["q"]) == wanted
     with client_of(shop.engine) as client:
-        answer = client.get("/api/search", params={"index": "rewritten-shop", "q": "large screen", "mode": "pinned"}).json()
+        answer = client.get("/api/search", params={"index": shop.name, "q": "large screen", "mode": "pinned"}).json()
         assert [hit["id"] for hit in answer["hits"]] == wanted
-        refused = client.get("/api/search", params={"index": "rewritten-shop", "q": "large", "rewrite": "pins@/etc/passwd"})
+        refused = client.get("/api/search", params={"index": shop.name, "q": "large", "rewrite": "pins@/etc/passwd"})
         assert "names a file" in refused.json()["error"]
     made = lineage.read(shop.engine, index.generation)
     for damage in ([["q", "d"]], [["q", "d", "drop"]], 3, [3]):
