@@ -61,8 +61,8 @@ def main() -> None:
         "termweave, hybrid": own,
         "termweave, hybrid, fused by the server": lambda words: own(words, mode="hybrid@min-max", server_fusion=True),
     }
-    found = {way: {query: search(words) for query, words in queries.items()} for way, search in ways.items()}
-    theirs, server_side = found["match through the pipeline"], found["termweave, hybrid, fused by the server"]
+    ranked = {way: {query: search(words) for query, words in queries.items()} for way, search in ways.items()}
+    theirs, server_side = ranked["match through the pipeline"], ranked["termweave, hybrid, fused by the server"]
     same = sum(alike(theirs[query], server_side[query]) for query in queries)
     print(f"{dataset.name}, {index.lineage.documents:,} documents, OpenSearch {server.capabilities.version}")
     print(
@@ -76,7 +76,7 @@ def main() -> None:
             times[way] += [
                 1000 * value for value in np.percentile(seconds(search, [*queries.values()][: given.timed], count), [50, 95])
             ]
-    for way, scores in found.items():
+    for way, scores in ranked.items():
         figure = measures.per_query(Run(way, scores), dataset.qrels(), list(queries), measures=[f"nDCG@{BEST}"])
         mean = next(iter(figure.values())).mean()
         print(f"| {way} | {mean:.4f} | {' | '.join(f'{value:.1f}' for value in times[way])} |")

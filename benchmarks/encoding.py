@@ -284,11 +284,11 @@ def weights_alone(encoder, collection, pool) -> float:
         for texts, kind in ((collection.texts, "document"), ([query.text for query in queries], "query"))
     )
     index = SparseIndex(documents)
-    found = {}
+    by_query = {}
     for query, weights in zip(queries, asked, strict=True):
         best, scores = index.search(weights, 100)
-        found[query.id] = {collection.ids[place]: score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
-    return float(per_query(Run("weights", found), qrels, [query.id for query in queries], measures=(LEADING,))[LEADING].mean())
+        by_query[query.id] = {collection.ids[place]: score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
+    return float(per_query(Run("weights", by_query), qrels, [query.id for query in queries], measures=(LEADING,))[LEADING].mean())
 
 
 def main() -> None:

@@ -71,13 +71,13 @@ def main() -> None:
         queries = {query.id: query.text for query in islice(dataset.queries(), given.queries)}
         for mode, rerank in SYSTEMS:
             runs = (index.run(queries, mode=mode, rerank=rerank, k=BEST, candidates=given.candidates) for index in indices)
-            found = compare(*runs, FACTOR.get(mode, 1.0))
-            differ = differ or found.same < len(queries)
+            agreement = compare(*runs, FACTOR.get(mode, 1.0))
+            differ = differ or agreement.same < len(queries)
             system = mode if rerank == "none" else f"{mode}+rNN"
             documents = indices[0].lineage.documents
             print(
                 f"| {indices[0].lineage.source['name']} | {documents:,} | {len(queries):,} | {system} "
-                f"| {found.same:,} of {len(queries):,} | {found.difference:.1e} |",
+                f"| {agreement.same:,} of {len(queries):,} | {agreement.difference:.1e} |",
                 flush=True,
             )
     sys.exit(1 if differ else 0)

@@ -62,13 +62,13 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
             continue
         each = METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata})
         judged = judged_candidates.gather(index, dataset, mode, each, lambda *_: None)
-        found = [
+        by_seed = [
             feature_ranker.cross_validate(
                 judged, METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata, "seed": seed})
             ).values
             for seed in range(seeds)
         ]
-        columns.append((np.mean(found, axis=0), [float(values.mean()) for values in found]))
+        columns.append((np.mean(by_seed, axis=0), [float(values.mean()) for values in by_seed]))
     assert judged is not None
     ids = list(judged.questions)
     near = per_query(index.run({each: queries[each] for each in ids}, k=10, mode="hybrid", rerank="rnn"), dataset.qrels(), ids)[

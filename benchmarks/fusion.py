@@ -254,15 +254,15 @@ def candidates_of(
             "weights": named(held.ids, *weights.search(query, DEPTH)),
             "dense": named(held.ids, near, similarities[near]),
         }
-        found = {held.ids[place]: vectors[place] for place in near}
+        near_vectors = {held.ids[place]: vectors[place] for place in near}
         places = {document: place for place, document in enumerate(held.ids)}
-        found |= {document: vectors[places[document]] for document, _ in pairs["weights"]}
+        near_vectors |= {document: vectors[places[document]] for document, _ in pairs["weights"]}
         for earlier, signals in ((False, now), (True, before)):
             lists = {
                 signal: Ranked.from_scores(pairs[signal], DEPTH, signals[signal], par=query.par if signal == "weights" else None)
                 for signal in signals
             }
-            asked[earlier].append(Candidates(Encoding(text, query, held.queries[row]), lists, {}, found))
+            asked[earlier].append(Candidates(Encoding(text, query, held.queries[row]), lists, {}, near_vectors))
     return held, asked[False], asked[True]
 
 
@@ -343,30 +343,30 @@ def mark(one: np.ndarray, other: np.ndarray) -> str:
     return " ▲" if one.mean() > other.mean() else " ▼"
 
 
-def table(found: dict[str, dict[str, np.ndarray]]) -> str:
+def table(figures: dict[str, dict[str, np.ndarray]]) -> str:
     """Write nDCG@10 of each system, marked where it differs from the better of BM25 and dense."""
-    systems = list(next(iter(found.values())))
-    lines = [f"| | {' | '.join(found)} | mean | over the better one |", f"|---|{'---:|' * (len(found) + 2)}"]
+    systems = list(next(iter(figures.values())))
+    lines = [f"| | {' | '.join(figures)} | mean | over the better one |", f"|---|{'---:|' * (len(figures) + 2)}"]
     for system in systems:
         cells = [
             f"{values[system].mean():.4f}{'' if system in {'BM25', 'dense'} else mark(values[system], better(values))}"
-            for values in found.values()
+            for values in figures.values()
         ]
-        means = np.array([float(values[system].mean()) for values in found.values()])
-        over = means - np.array([float(better(values).mean()) for values in found.values()])
+        means = np.array([float(values[system].mean()) for values in figures.values()])
+        over = means - np.array([float(better(values).mean()) for values in figures.values()])
         lines.append(f"| {system} | {' | '.join(cells)} | {means.mean():.4f} | {over.mean():+.4f} |")
     return "\n".join(lines)
 
 
-def summary(found: dict[str, dict[str, np.ndarray]]) -> str:
+def summary(figures: dict[str, dict[str, np.ndarray]]) -> str:
     """Write mean differences between systems over the sets, each with its interval."""
     lines = []
     pairs = [("hybrid", "earlier rule"), *((f"hybrid + rNN {share}", "hybrid") for share in LAMBDAS)]
     for one, other in pairs:
-        means = np.array([float((values[one] - values[other]).mean()) for values in found.values()])
+        means = np.array([float((values[one] - values[other]).mean()) for values in figures.values()])
         low, high = interval(means) if len(means) > 1 else (np.nan, np.nan)
         above, below = (
-            [name for name, values in found.items() if mark(values[one], values[other]) == sign] for sign in (" ▲", " ▼")
+            [name for name, values in figures.items() if mark(values[one], values[other]) == sign] for sign in (" ▲", " ▼")
         )
         lines.append(
             f"* {one} minus {other}: {means.mean():+.4f} [{low:+.4f}, {high:+.4f}]; significantly above on {len(above)}, below on {len(below)}"

@@ -81,12 +81,12 @@ class BenchmarkSet:
             counted = counter.result()
             impacts = [each.weights for each in encoder.encode(texts, kind="document", statistics=counted)]
             asked = [query.text for query in dataset.queries()]
-            found = (counted, impacts, encoder.encode(asked, kind="query", statistics=counted))
+            encoded = (counted, impacts, encoder.encode(asked, kind="query", statistics=counted))
             if file is not None:
-                file.write_bytes(pickle.dumps(found))
+                file.write_bytes(pickle.dumps(encoded))
         else:
-            found = pickle.loads(file.read_bytes())
-        return cls(dataset.name, dataset, documents, *found)
+            encoded = pickle.loads(file.read_bytes())
+        return cls(dataset.name, dataset, documents, *encoded)
 
     def ndcg(self, scored: Callable[[TermWeights], list[tuple[str, float]]]) -> float:
         """Return the mean measures of a function from a query's weights to its best documents."""
@@ -98,7 +98,7 @@ class BenchmarkSet:
 
     def measures(self, ranked: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
         """Return means over the queries."""
-        run = Run("run", {query: dict(found) for query, found in ranked.items()})
+        run = Run("run", {query: dict(best) for query, best in ranked.items()})
         values = per_query(run, self.dataset.qrels(), list(ranked), relevant_from=self.dataset.relevant_from)
         return {name: float(each.mean()) for name, each in values.items()}
 
@@ -166,12 +166,12 @@ def _compared(each: BenchmarkSet, server: Engine, systems: dict[str, Signal], na
     for system, signal in systems.items():
         sizes[system] = filled(server, names[system], signal, each)
         ranked[system] = searched(server, names[system], signal, each)
-    measures = {system: each.measures(found) for system, found in ranked.items()}
+    measures = {system: each.measures(ranking) for system, ranking in ranked.items()}
     times = latencies(server, names, systems, each, dict.fromkeys(systems, DEPTH))
     target = measures["BM25"]["recall@100"]
-    for system, found in ranked.items():
+    for system, ranking in ranked.items():
         cut = (
-            k for k in range(1, DEPTH + 1) if each.measures({q: hits[:k] for q, hits in found.items()})["recall@100"] >= target
+            k for k in range(1, DEPTH + 1) if each.measures({q: hits[:k] for q, hits in ranking.items()})["recall@100"] >= target
         )
         reach[system] = next(cut, None)
     equal = latencies(server, names, systems, each, {system: k or DEPTH for system, k in reach.items()})
@@ -182,12 +182,12 @@ def _compared(each: BenchmarkSet, server: Engine, systems: dict[str, Signal], na
             else []
         )
         mean = f"{sum(len(kept) for kept in stored if kept) / len(stored):.1f}" if stored else ""
-        found = measures[system]
+        figures = measures[system]
         k = reach[system]
         at_equal = f"{k} | {equal[system] / equal['BM25']:.2f}" if k else "not reached | "
         yield (
-            f"| {each.name} | {system} | {mean} | {sizes[system] / 1e6:.2f} | {sizes[system] / sizes['BM25']:.2f} | {found['nDCG@10']:.4f} "
-            f"| {found['recall@100']:.4f} | {times[system]:.1f} | {times[system] / times['BM25']:.2f} | {at_equal} |"
+            f"| {each.name} | {system} | {mean} | {sizes[system] / 1e6:.2f} | {sizes[system] / sizes['BM25']:.2f} | {figures['nDCG@10']:.4f} "
+            f"| {figures['recall@100']:.4f} | {times[system]:.1f} | {times[system] / times['BM25']:.2f} | {at_equal} |"
         )
 
 
@@ -214,14 +214,14 @@ def filled(server: Engine, name: str, signal: Signal, collection: BenchmarkSet) 
 
 def searched(server: Engine, name: str, signal: Signal, collection: BenchmarkSet) -> dict[str, list[tuple[str, float]]]:
     """Return a function from a query to its best documents, which asks the engine."""
-    found = {}
+    ranked = {}
     asked = list(collection.asked())
     for first in range(0, len(asked), 16):
         part = asked[first : first + 16]
         prepared = [signal_requests(encoding, [signal], server.capabilities, depth=DEPTH) for _, encoding in part]
         for (query, _), candidates in zip(part, gather(server, name, prepared, [signal])[0], strict=True):
-            found[query] = list(candidates.lists[signal.name].scores.items())
-    return found
+            ranked[query] = list(candidates.lists[signal.name].scores.items())
+    return ranked
 
 
 def latencies(
@@ -274,9 +274,9 @@ def drift(collections: Sequence[BenchmarkSet]) -> Iterator[str]:
     for each in collections:
         own = each.exact(each.impacts)
         for name, other in _tables(each, collections):
-            found = other.drift(each.statistics)
+            drift = other.drift(each.statistics)
             cost = each.exact([_reweighed(impacts, each.statistics, other) for impacts in each.impacts]) - own
-            yield f"| {each.name} | {name} | {found.moved:.2f} | {found.unseen:.2f} | {'yes' if found.large else 'no'} | {cost:+.4f} |"
+            yield f"| {each.name} | {name} | {drift.moved:.2f} | {drift.unseen:.2f} | {'yes' if drift.large else 'no'} | {cost:+.4f} |"
 
 
 def _tables(each: BenchmarkSet, collections: Sequence[BenchmarkSet]) -> Iterator[tuple[str, CorpusStatistics]]:

@@ -110,7 +110,7 @@ def build(server: Engine, name: str, count: int, first: int | None, signals: Seq
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in signals])
     index = generations.new_index(name)
     described = {"hash": counted.hash, "analysis": counted.analysis}
-    found = lineage.Lineage(
+    record = lineage.Lineage(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         termweave=__version__,
@@ -124,7 +124,7 @@ def build(server: Engine, name: str, count: int, first: int | None, signals: Seq
     )
     loading = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
     with build_lock.hold_lease(server, name, "benchmark") as lease:
-        index_setup.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading}, lease)
+        index_setup.create(server, index, layout.mapping({}), record, {**layout.settings(), **loading}, lease)
     statistics_store.save(server, index, counted, {"index.number_of_replicas": 0})
     random = np.random.default_rng(0)
     for start in range(0, count, _BATCH):
@@ -254,7 +254,7 @@ def report(server: Engine, name: str, count: int) -> None:
     with Wire().tapped() as wire:
         turns(searches, questions[:1], wire, wire.live)  # what is asked once only: what the server can do
         turns(searches, questions, wire, wire.recorded)
-        found = turns(searches, questions, wire, wire.live)
+        live = turns(searches, questions, wire, wire.live)
         paused = turns(searches, questions, wire, partial(wire.replayed, paused=True))
         replayed = turns(searches, questions, wire, wire.replayed)
     print(
@@ -262,9 +262,9 @@ def report(server: Engine, name: str, count: int) -> None:
         f"{os.cpu_count()} cores shared by client and server, {len(questions)} questions; medians, encoding of the query not counted.\n"
     )
     print("| search | ms | client-side ms | of it processor | replayed | replayed after pauses |\n|---|---:|---:|---:|---:|---:|")
-    for search, (whole, own, busy) in found.items():
+    for search, (whole, own, busy) in live.items():
         print(f"| {search} | {whole:.1f} | {own:.2f} | {busy:.2f} | {replayed[search][1]:.2f} | {paused[search][1]:.2f} |")
-    took = {search: times[0] for search, times in found.items()}
+    took = {search: times[0] for search, times in live.items()}
     pair, three = took["weights"] + took["dense"], sum(took[signal] for signal in SIGNALS)
     vectors = took["dense alone, ids and vectors"] - took["dense alone, ids"]
     rates = {name: throughput(searches[name], questions) for name in ("hybrid", "hybrid+rNN")}
@@ -272,8 +272,8 @@ def report(server: Engine, name: str, count: int) -> None:
     print(f"| hybrid+rNN against weights + dense, each alone | {took['hybrid+rNN'] / pair:.2f} x | < 1 x |")
     print(f"| all three + rNN against the three, each alone | {took['all three+rNN'] / three:.2f} x | < 1 x |")
     print(f"| client-side work of hybrid+rNN, answers replayed | {replayed['hybrid+rNN'][1]:.2f} ms | ≤ 2 ms |")
-    print(f"| client-side work of hybrid+rNN, beside the server | {found['hybrid+rNN'][1]:.2f} ms | ≤ 2 ms |")
-    against = found["hybrid+rNN"][1] / found["opensearch-py alone"][1]
+    print(f"| client-side work of hybrid+rNN, beside the server | {live['hybrid+rNN'][1]:.2f} ms | ≤ 2 ms |")
+    against = live["hybrid+rNN"][1] / live["opensearch-py alone"][1]
     print(f"| the same, against opensearch-py alone with the same requests | {against:.2f} x | reported |")
     print(f"| vectors of 100 candidates over ids alone | {vectors:+.2f} ms | ≤ 1.5 ms |")
     for search, rate in rates.items():
@@ -289,13 +289,13 @@ def scored_twice(index: Index, questions: list[str], encoded: dict[str, Encoding
         whole, others = {True: Times(), False: Times()}, 0
         for number, question in enumerate(questions):
             prepared = signal_requests(encoded[question], signals, index.engine.capabilities, depth=100, needs=("vectors",))
-            found = {}
+            pairs = {}
             for tracked in (True, False) if number % 2 else (False, True):
                 bodies = {name: {**body, "track_scores": tracked} for name, body in prepared.bodies.items()}
                 with whole[tracked].timed():
                     ((candidates,), _) = gather(index.engine, index.generation, [replace(prepared, bodies=bodies)], signals)
-                found[tracked] = [pair for ranked in candidates.lists.values() for pair in ranked.scores.items()]
-            others += len(set(found[True]) ^ set(found[False]))
+                pairs[tracked] = [pair for ranked in candidates.lists.values() for pair in ranked.scores.items()]
+            others += len(set(pairs[True]) ^ set(pairs[False]))
         print(f"| {' + '.join(names)} | {whole[True].median:.2f} | {whole[False].median:.2f} | {others} |")
 
 

@@ -150,12 +150,12 @@ def compare(servers, load, rounds, seconds):
     name, clients, size, words = load
     for server, model in servers.values():
         measure(server, model, clients, size, words, seconds / 4)
-    found = {each: [] for each in servers}
+    measurements = {each: [] for each in servers}
     for _ in range(rounds):
         for each, (server, model) in servers.items():
-            found[each].append(measure(server, model, clients, size, words, seconds))
-    base = [rate for rate, _, _ in found["sentence-transformers"]]
-    for each, measured in found.items():
+            measurements[each].append(measure(server, model, clients, size, words, seconds))
+    base = [rate for rate, _, _ in measurements["sentence-transformers"]]
+    for each, measured in measurements.items():
         rates = [rate for rate, _, _ in measured]
         ratio = statistics.median(own / other for own, other in zip(rates, base, strict=True))
         times = percentiles([each for _, times, _ in measured for each in times])

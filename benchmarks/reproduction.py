@@ -195,8 +195,8 @@ def _printed(
     """The table of the models, that of each with rNN, and every figure by itself."""
     first, one_start = table.measures[0], table.method != "fectek"
     groups: dict[tuple[str, ...], dict[str, list[tuple[TrainedRow, dict[str, Any]]]]] = {}
-    for row, found in done:
-        groups.setdefault(row.group, {}).setdefault(row.name, []).append((row, found))
+    for row, record in done:
+        groups.setdefault(row.group, {}).setdefault(row.name, []).append((row, record))
     shown = [place for place in range(4) if len({group[place] for group in groups}) > 1]
     head, plain, reranked, columns = [_GROUP[place] for place in shown], [], [], [""]
     for group, rows in groups.items():
@@ -236,7 +236,7 @@ def _every(groups: dict[tuple[str, ...], dict[str, list[tuple[TrainedRow, dict[s
 
     for group, rows in groups.items():
         for name, each in rows.items():
-            for which, kept in (("start", "0"), ("figures", ", ".join(str(found["steps"]) for _, found in each))):
+            for which, kept in (("start", "0"), ("figures", ", ".join(str(record["steps"]) for _, record in each))):
                 values = _values(each, which)
                 for test, measures in values[min(values)].items():
                     for measure in measures:

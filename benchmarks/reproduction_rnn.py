@@ -49,20 +49,22 @@ def show(given: argparse.Namespace) -> None:
             compute = partial(_figures, given, name, MODELS[label])
             if record := finished(file) if given.finished else measured(file, compute):
                 records[label][name] = record
-    names = list(dict.fromkeys(name for found in records.values() for name in found))
+    names = list(dict.fromkeys(name for by_set in records.values() for name in by_set))
     lines = [f"| backbone | nDCG@10 | {' | '.join(names)} | gain, mean of sets |", "|---" * (len(names) + 3) + "|"]
     shares = [f"| backbone | lambda over | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
-    for label, found in records.items():
+    for label, by_set in records.items():
         for row, before in ROWS.items():
-            values = {name: np.array(record["figures"][row]) for name, record in found.items()}
-            others = {name: np.array(record["figures"][before]) for name, record in found.items() if before}
+            values = {name: np.array(record["figures"][row]) for name, record in by_set.items()}
+            others = {name: np.array(record["figures"][before]) for name, record in by_set.items() if before}
             cells = [_cell(values[name], others.get(name)) if name in values else "" for name in names]
             title = f"{before} {row}" if row.startswith("+") else row
             lines.append(f"| {label} | {title} | {' | '.join(cells)} | {_gain(values, others)} |")
         for over in ("dense", "hybrid"):
-            cells = [", ".join(f"{share:g}" for share in found[name]["shares"][over]) if name in found else "" for name in names]
+            cells = [
+                ", ".join(f"{share:g}" for share in by_set[name]["shares"][over]) if name in by_set else "" for name in names
+            ]
             shares.append(f"| {label} | {over} | {' | '.join(cells)} |")
-    done = [(label, name, record) for label, found in records.items() for name, record in found.items()]
+    done = [(label, name, record) for label, by_set in records.items() for name, record in by_set.items()]
     facts = {
         "rows": f"{len(done)} of {len(models) * len(given.sets or SETS)} pairs of backbone and set",
         "commits": sorted({record["commit"] for *_, record in done}),

@@ -122,7 +122,7 @@ class TestSet:
         queries = model.vectors("query", tokenise(tokenizer, self.questions, length, reading.prompt("query")))
         documents = model.vectors("document", tokenise(tokenizer, self.documents, length, reading.prompt("document")))
         lists = [best for best, _ in rankings(queries, documents, RERANKED if reranked else _DEPTH)]
-        found = {self.name: self.figures([best[:_DEPTH].tolist() for best in lists], measures)}
+        figures = {self.name: self.figures([best[:_DEPTH].tolist() for best in lists], measures)}
         if reranked:
             near = [neighbourhood(query, documents[best], RULES) for query, best in zip(queries, lists, strict=True)]
             by_share = {}
@@ -132,8 +132,8 @@ class TestSet:
                     best[np.argsort(-own, kind="stable")][:_DEPTH].tolist() for best, own in zip(lists, scores, strict=True)
                 ]
                 by_share[share] = self.figures(ranked, measures[:1])[measures[0]]
-            found[self.name + WITH_RNN] = {measures[0]: chosen_on_halves(by_share)[0]}
-        return found
+            figures[self.name + WITH_RNN] = {measures[0]: chosen_on_halves(by_share)[0]}
+        return figures
 
     def part(self, trained: DataPart, reranked: int) -> DataPart:
         """These questions as the development questions of a data set that a model was trained on."""
@@ -289,8 +289,8 @@ def measured(file: Path, compute: Callable[[Path], dict[str, Any]]) -> dict[str,
 
 def finished(file: Path) -> dict[str, Any] | None:
     """A row from its file; None: it is not there yet."""
-    found: dict[str, Any] | None = json.loads(file.read_bytes()) if file.is_file() else None
-    return found
+    record: dict[str, Any] | None = json.loads(file.read_bytes()) if file.is_file() else None
+    return record
 
 
 def key(*parts: object) -> str:
@@ -329,14 +329,14 @@ def train_and_test(
         backbone = data[0].setup.backbone
 
         def tested(model: Any, settings: Any) -> dict[str, Figures]:
-            found: dict[str, Figures] = {}
+            figures: dict[str, Figures] = {}
             for test in tests:
                 if method.family == "dense":
-                    found.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))
+                    figures.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))
                 else:
                     _, development = family.prepare(method, test.part(data[0], _DEPTH), model, say)
-                    found[test.name] = {measures[0]: replace(development, measure=measures[0]).figures(model)[0]}
-            return found
+                    figures[test.name] = {measures[0]: replace(development, measure=measures[0]).figures(model)[0]}
+            return figures
 
         model = family.build_model(data[0].settings, backbone)
         start = tested(model.eval(), loading.settled(model.backbone, data[0].settings, say))

@@ -71,7 +71,7 @@ def fused(experiments: list[Experiment]) -> str:
                 f"{difference:+.4f} ({randomisation_test(learned, plain):.2g})",
             ]
         lines.append(f"| {each.dataset.partition(':')[0]} | {' | '.join(cells)} |")
-    means = " | ".join(f"| | {sum(found) / len(found):+.4f}" for found in differences.values())
+    means = " | ".join(f"| | {sum(gains) / len(gains):+.4f}" for gains in differences.values())
     return "\n".join([*lines, f"| mean {means} |"])
 
 
@@ -113,12 +113,12 @@ def bm25s(dataset: Dataset) -> float:
     retriever = library.BM25()
     retriever.index(library.tokenize([each.content for each in documents], **read), show_progress=False)
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels.get(query.id, {}).values())]
-    found, scores = retriever.retrieve(library.tokenize([query.text for query in queries], **read), k=10, show_progress=False)
+    places, scores = retriever.retrieve(library.tokenize([query.text for query in queries], **read), k=10, show_progress=False)
     run = Run(
         "bm25s",
         {
             query.id: {documents[place].id: float(score) for place, score in zip(best, own, strict=True)}
-            for query, best, own in zip(queries, found, scores, strict=True)
+            for query, best, own in zip(queries, places, scores, strict=True)
         },
     )
     return float(per_query(run, qrels, list(run.scores), measures=("nDCG@10",))["nDCG@10"].mean())

@@ -91,12 +91,12 @@ def asker(url, path):
 
 def times_ms(call, runs):
     """The times of calls, in milliseconds."""
-    found = []
+    milliseconds = []
     for number in range(runs):
         began = time.perf_counter()
         call(QUERIES[number % len(QUERIES)])
-        found.append(1000 * (time.perf_counter() - began))
-    return found
+        milliseconds.append(1000 * (time.perf_counter() - began))
+    return milliseconds
 
 
 def main() -> None:

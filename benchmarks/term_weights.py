@@ -145,11 +145,11 @@ class Test:
 
     def figures(self, model, form, seen) -> tuple[np.ndarray, np.ndarray]:
         """nDCG@10 of each query: of the weights, and of weights and vectors in equal parts after min-max scaling."""
-        found = []
+        weights = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
             formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
-            found.append(evaluation.weigh(model, formed, seen(kept), kind))
-        return self.measures(stored(found[0], 8), found[1])
+            weights.append(evaluation.weigh(model, formed, seen(kept), kind))
+        return self.measures(stored(weights[0], 8), weights[1])
 
     def measures(self, documents, questions) -> tuple[np.ndarray, np.ndarray]:
         """nDCG@10 of each query by these weights, and by these weights and the vectors."""
@@ -266,9 +266,9 @@ def one(name, settings, world, home) -> dict[str, object]:
     for test in world.tests:
         own = test.figures(model, form, seen)
         figures |= {test.name: (own[0], test.plain[0]), f"{test.name}, beside vectors": (own[1], test.plain[1])}
-    for set_, (found, bm25) in figures.items():
-        values[set_], plain[set_] = round(float(found.mean()), 4), round(float(bm25.mean()), 4)
-        p[set_] = float(randomisation_test(found, bm25))
+    for set_, (ndcg, bm25) in figures.items():
+        values[set_], plain[set_] = round(float(ndcg.mean()), 4), round(float(bm25.mean()), 4)
+        p[set_] = float(randomisation_test(ndcg, bm25))
     return {"variant": name, "seed": settings.seed, "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
 
 
@@ -279,19 +279,19 @@ def table(rows, recipe) -> str:
     lines = [f"| variant | {' | '.join(sets)} | seeds |", "|---" * (len(sets) + 2) + "|"]
     told = set()
     for name, variant in VARIANTS.items():
-        found = [row for row in rows if row["variant"] == name]
-        if not found:
+        runs = [row for row in rows if row["variant"] == name]
+        if not runs:
             continue
         if (terms := variant.settings().terms) not in told:
             told.add(terms)
             what = "stemmed words" if terms == "word" else "word-pieces"
-            plain = [f"{found[0]['bm25'][each]:.4f}" for each in sets]
+            plain = [f"{runs[0]['bm25'][each]:.4f}" for each in sets]
             lines.append(f"| BM25, {what} | {' | '.join(plain)} | |")
         cells = []
         for each in sets:
-            values = np.array([row["values"][each] for row in found])
+            values = np.array([row["values"][each] for row in runs])
             cells.append(f"{values.mean():.4f} ± {np.ptp(values) / 2:.4f}")
-        lines.append(f"| {name} | {' | '.join(cells)} | {len(found)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {len(runs)} |")
     return "\n".join(lines)
 
 

@@ -82,9 +82,9 @@ def measure(server: engine.Engine, name: str, rounds: int, seconds: float) -> No
     for number in range(rounds + 1):  # the first round warms up
         for row, (_, size) in ROWS.items():
             parts = [part for part in in_parts(questions, size) if len(part) == size]
-            found = tuple(size * a_second(call, parts, seconds) for call in calls[row])
+            both = tuple(size * a_second(call, parts, seconds) for call in calls[row])
             if number:
-                rates[row].append((found[0], found[1]))
+                rates[row].append((both[0], both[1]))
     print(
         f"{index.lineage.documents:,} documents, {CLIENTS} clients, {rounds} rounds of {seconds:g} s, {os.cpu_count()} cores shared with the server\n"
     )
