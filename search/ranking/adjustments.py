@@ -7,7 +7,7 @@
     decay@place:0.2:10km:52.5,13.4
                                (1 - 0.2) * s + 0.2 * 2^(-distance from that latitude and longitude / 10 km)
     match@title:0.2            (1 - 0.2) * s + 0.2 * idf of the query's terms that the title holds / idf of all its terms
-    diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above
+    diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above, at least 0
 
 s is the score so far, which a fusion puts into [0, 1]. A document without the value gets nothing for it. Dates to come have no age.
 """
@@ -200,11 +200,11 @@ class Diversity:
         relevance = (1 - self.share) * np.array(request.scores, dtype=float)
         repeated, nearest = np.zeros(len(request.ids)), np.full(len(request.ids), -1)
         waiting = np.ones(len(request.ids), dtype=bool)
-        for step in range(len(request.ids)):
+        for _ in request.ids:
             best = int(np.where(waiting, relevance - self.share * repeated, -np.inf).argmax())
             waiting[best] = False
             cosines = request.vectors @ request.vectors[best]
-            nearer = waiting & ((cosines > repeated) | (step == 0))
+            nearer = waiting & (cosines > repeated)  # an opposite document repeats nothing, and does not gain by it
             repeated[nearer], nearest[nearer] = cosines[nearer], best
 
         def details(row: int) -> Mapping[str, Any]:

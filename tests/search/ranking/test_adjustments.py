@@ -109,7 +109,7 @@ def test_diversity_is_the_greedy_choice():
     while waiting:  # the definition, literally
 
         def marginal(row):
-            return 0.6 * SCORES[row] - 0.4 * max((float(vectors[row] @ vectors[other]) for other in chosen), default=0.0)
+            return 0.6 * SCORES[row] - 0.4 * max([0.0, *(float(vectors[row] @ vectors[other]) for other in chosen)])
 
         best = max(waiting, key=marginal)
         chosen.append(best)
@@ -118,6 +118,13 @@ def test_diversity_is_the_greedy_choice():
     assert sorted(range(4), key=lambda row: -scores[row]) == chosen
     assert scores[1] == pytest.approx(0.6 * 0.8 - 0.4, abs=1e-6)  # the same text again
     assert totals(diverse("0"), vectors=vectors) == pytest.approx(SCORES)
+
+
+def test_an_opposite_document_does_not_gain():
+    vectors = np.array([[1, 0, 0, 0], [-0.1, 0.995, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=np.float32)
+    result = diverse("0.3").rerank(RerankRequest(Encoding("x"), "abcd", (1.0, 0.99, 0.5, 0.0), vectors))
+    assert result.shares == [0.0] * 4
+    assert result.details(1) == {"cosine": 0.0, "of": None, "weight": 0.3}
 
 
 @pytest.mark.parametrize(
