@@ -247,7 +247,7 @@ def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, 
     if asked.explain_words:
         page = explanation.with_word_effects(page, places)
     if asked.passages is not None:
-        page = best_passages.with_passages(engine, generation, searched.candidates, page, asked.passages)
+        page = best_passages.with_passages(engine, generation, searched.candidates, prepared.mode, page, asked.passages)
     if asked.highlight:
         signals = generation.signals(prepared.retrieval.signals)
         page = highlighting.with_highlights(engine, generation, signals, prepared.query, page)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
+from termweave.search.ranking.fusion import fuse
 from termweave.search.retrieval.candidates import answers_to
 from termweave.signals.base import filtered
 from termweave.signals.layout import engine_id, stored_text
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.records import Hit
     from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.ranking.modes import Mode
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import Signal
 
@@ -62,7 +64,7 @@ def parse(value: str | int) -> tuple[int, int]:
 
 
 def with_passages(
-    engine: Engine, opened: OpenGeneration, candidates: Candidates, hits: Sequence[Hit], asked: str | int
+    engine: Engine, opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit], asked: str | int
 ) -> list[Hit]:
     """Add the best passages to hits; none to a document that is not cut.
 
@@ -70,6 +72,7 @@ def with_passages(
         engine: The server.
         opened: The generation that answered.
         candidates: The candidates that were ranked.
+        mode: The signals and their weights. Rerankers do not change what a passage is worth.
         hits: The hits.
         asked: As `parse`.
 
@@ -82,7 +85,7 @@ def with_passages(
             f"The documents of the index {opened.lineage.name!r} are not cut into passages.",
             "Leave --passages out, or build the index with --passage-size 160.",
         )
-    scored = _scored(engine, opened, candidates, hits)
+    scored = _scored(engine, opened, candidates, mode, hits)
     chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
     wanted = {
         hit.id: sorted(
@@ -109,7 +112,9 @@ def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]
     return best
 
 
-def _scored(engine: Engine, opened: OpenGeneration, candidates: Candidates, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
+def _scored(
+    engine: Engine, opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]
+) -> dict[str, list[_Scored]]:
     """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
     searches: list[tuple[str, dict[str, Any]]] = []
     asked: list[tuple[Signal, Hit]] = []
@@ -129,7 +134,7 @@ def _scored(engine: Engine, opened: OpenGeneration, candidates: Candidates, hits
     answers = answers_to(engine, opened.index, searches)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     worth: dict[tuple[str, int], float] = defaultdict(float)
-    counts = {name: each.counts for hit in hits for name, each in hit.signals.items() if each.counts is not None}
+    counts = fuse(candidates.lists, mode.weights, mode.fusion).counts
     for (signal, hit), answer in zip(asked, answers, strict=True):
         for passage in answer["hits"]["hits"]:
             fields = passage.get("fields", {})
@@ -154,7 +159,7 @@ def _scaled(score: float, candidates: Candidates, name: str, counts: Mapping[str
         return score
     ranked = candidates.lists[name]
     extent = ranked.high - ranked.low
-    return counts.get(name, 0.0) * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
+    return counts[name] * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
 
 
 def _stored(

@@ -56,6 +56,17 @@ def test_the_best_passages_have_scores_and_offsets(index, mode):
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("rerank", ["rnn", "rnn@dense"])  # one scales the scores of the signals, the other replaces them
+def test_a_reranker_does_not_change_the_passages(index, rerank):
+    plain, reranked = (
+        {hit.id: hit.passages for hit in index.search("tea kettle", mode="hybrid", rerank=each, passages=2, k=3)}
+        for each in ("none", rerank)
+    )
+    assert plain["letters"][0].score > 0
+    assert reranked == plain
+
+
+@pytest.mark.engine
 def test_neighbours_are_joined_at_their_offsets(index):
     def of_other(**given):
         return next(hit for hit in index.search("tea kettle", k=3, **given) if hit.id == "other").passages
