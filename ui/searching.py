@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.signals.layout import as_written, stored_text
 from termweave.signals.typed_fields import as_text
@@ -134,7 +135,7 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
         "collapse": {"field": "id"},
         "_source": ["id", *layout.text_fields[:1]],
     }
-    hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
+    hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 
 
@@ -142,7 +143,7 @@ def content_of(index: Index, document: str) -> tuple[str, str, Mapping[str, Any]
     """Title, text and metadata of a document, its passages joined; all empty if the index does not hold it."""
     kept = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
     body = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
-    hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
+    hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     stored = sorted(
         (index.layout.with_text(as_written(hit["_source"])) for hit in hits), key=lambda source: source.get("passage") or 0
     )

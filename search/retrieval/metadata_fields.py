@@ -162,7 +162,7 @@ def facets(
         return dict.fromkeys(names, ())
     aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
     body = {"size": 0, "query": _among(documents), "aggs": aggregations}
-    answer = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]
+    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
     return {name: _values(facet, answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())}
 
 
@@ -191,7 +191,7 @@ def ordered(engine: Engine, index: str, layout: DocumentLayout, places: Sequence
     }
     if field == "id":
         return sorted(kept, key=lambda place: place.id, reverse=direction == "desc")
-    hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
+    hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     steps: dict[str, int] = {}
     step, last = 0, None
     for hit in hits:

@@ -18,6 +18,8 @@ from termweave.search import Index
 from termweave.search.catalog.opening import open_generation
 from termweave.search.ranking.order import order
 from termweave.search.results import hits
+from termweave.search.retrieval import metadata_fields
+from termweave.ui import searching
 
 pytestmark = pytest.mark.engine
 LIMIT = "index.routing.allocation.total_shards_per_node"
@@ -26,7 +28,7 @@ LIMIT = "index.routing.allocation.total_shards_per_node"
 @pytest.fixture
 def index(opensearch_engine, name):
     """A copy of an index, of two shards, the second of which is on no node."""
-    documents = [{"id": f"d{number}", "text": f"A text about number {number}."} for number in range(20)]
+    documents = [{"id": f"d{number}", "text": f"A text about number {number}.", "year": 2000 + number} for number in range(20)]
     whole = build(
         opensearch_engine, corpora.open_documents(documents, name="numbers"), name, BuildOptions(weights="none", dense="none")
     ).index
@@ -62,6 +64,24 @@ def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_
             opensearch_engine, opened, places, replace(candidates, index=index.generation), first=1, fields=["id"], explain=False
         )
     assert "_cluster/health" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda index, candidates, _: metadata_fields.facets(index.engine, index.generation, index.layout, candidates, ["year"]),
+        lambda index, _, places: metadata_fields.ordered(index.engine, index.generation, index.layout, places, "year"),
+        lambda index, _, places: searching.titles(index, [place.id for place in places]),
+        lambda index, _, places: searching.content_of(index, places[0].id),
+    ],
+    ids=["facets", "sort", "titles", "content"],
+)
+def test_what_is_read_beside_the_hits_needs_all_shards(index, opensearch_engine, name, read):
+    """The shard is lost after the search: counts, an order and texts of the rest would be wrong ones."""
+    whole = Index.open(opensearch_engine, name)
+    (candidates,) = whole.candidates(["text"], ["lexical"], depth=20)
+    with pytest.raises(EngineError, match="shard"):
+        read(index, candidates, order(candidates, whole.mode("lexical")))
 
 
 def test_a_search_is_repeated_until_the_shard_is_back(index, opensearch_engine):
