@@ -30,6 +30,8 @@ _DECIMAL = re.compile(r"-?(0|[1-9]\d*)?\.\d+([eE][+-]?\d+)?|-?[1-9]\d*[eE][+-]?\
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 #: A date that a filter names: a year, a month, a day, or a time.
 _PARTIAL = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+#: The first instant of the year 10000, in the date math of servers: neither Python nor `INSTANT` writes it.
+_YEAR_10000 = "9999-12-31||+1d"
 _LONG = 2**63
 
 
@@ -101,13 +103,18 @@ def date_interval(text: str) -> tuple[str, str] | None:
             first = date(year or 0, month or 1, day or 1)
             end = first + timedelta(days=1 if day else 31 if month else 366)
             end = end if day else end.replace(month=end.month if month else 1, day=1)
-        except (ValueError, OverflowError):
+        except ValueError:
             return None
+        except OverflowError:
+            return f"{first}T00:00:00+00:00", _YEAR_10000
         return f"{first}T00:00:00+00:00", f"{end}T00:00:00+00:00"
     instant = _date(text.strip())
     if instant is None:
         return None
-    return instant, (datetime.fromisoformat(instant) + timedelta(milliseconds=1)).isoformat()
+    try:
+        return instant, (datetime.fromisoformat(instant) + timedelta(milliseconds=1)).isoformat()
+    except OverflowError:
+        return instant, _YEAR_10000
 
 
 def as_text(value: Any) -> str:

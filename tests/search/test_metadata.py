@@ -101,6 +101,20 @@ def test_facets_have_a_size_and_ranges_whose_filters_find_what_was_counted(index
         assert sentence in f"{refused.value.message} {refused.value.hint}"
 
 
+def test_the_date_that_never_ends_is_a_date(opensearch_engine, name):
+    ends = {"a": "9999-12-31T23:59:59.999Z", "b": "9999-12-30", "c": "9998-12-31"}
+    documents = [{"id": key, "text": "json", "until": value} for key, value in ends.items()]
+    tw.index(documents, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",))
+    index = tw.connect(opensearch_engine.url).index(name)
+    answer = index.answer("json", facets=["until"])
+    for where, found in (
+        *((each.filter, each.count) for each in answer.facets["until"]),
+        ("until=9999", 2), ("until=9999-12", 2), ("until=9999-12-31", 1), ("until<=9999-12-31", 3), ("until>=9999-12-31", 1),
+        ("until<9999", 1), ("until>9999", 0), ("until>9999-12-31T23:59:59.999Z", 0),
+    ):  # fmt: skip
+        assert len(index.search("json", where=where)) == found, where
+
+
 def test_totals_count_documents_and_not_passages(opensearch_engine, name):
     long = [{"id": f"d{number}", "text": f"{'river ' * 30}{'json ' * (number % 2)}"} for number in range(6)]
     tw.index(long, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",), passages=10)

@@ -37,6 +37,7 @@ def within(name, **bounds):
         ("day>2024", within("typed.day", gte="2025-01-01T00:00:00+00:00")),
         ("day<=2024-02", within("typed.day", lt="2024-03-01T00:00:00+00:00")),
         ("day=2024-02-29", within("typed.day", gte="2024-02-29T00:00:00+00:00", lt="2024-03-01T00:00:00+00:00")),
+        ("day>9999-12-31", within("typed.day", gte="9999-12-31||+1d")),
         ("exists(kind)", {"exists": {"field": "metadata.kind"}}),
         ("kind IN (a)", term("metadata.kind", "a")),
         (
