@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: A time relative to now, as servers read it: now-7d, now-1M/M.
 _RELATIVE = re.compile(r"now(?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?")
+#: A whole number of 19 digits: metadata hold it as a number in JSON and as a text elsewhere, so that `convert` leaves the text alone.
+_NINETEEN = re.compile(r"-?[1-9]\d{18}", re.ASCII)
 _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
@@ -46,6 +48,12 @@ def _application_field(name: str, layout: DocumentLayout) -> Column | None:
     return column
 
 
+def _converted(kind: str, value: str) -> Any:
+    """A value as a field of a type holds it; None if it is not of this type."""
+    whole = typed_fields.convert("long", int(value)) if _NINETEEN.fullmatch(value) else None
+    return typed_fields.convert(kind, value if whole is None else whole)
+
+
 def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
     """Compare a field of an application with a value.
 
@@ -66,7 +74,7 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
         # An application may store dates in a format of its own, in which the bounds are not written.
         ((_, bounds),) = clause["range"].items()
         return {"range": {column.field: bounds | {"format": typed_fields.INSTANT}}} if column.kind == "date" else clause
-    converted = typed_fields.convert(column.kind, value)
+    converted = _converted(column.kind, value)
     if converted is None:
         raise UsageError(f"The field {name!r} holds {typed_fields.TYPES[column.kind]}, and {value!r} is not one of these.")
     return {"term": {column.field: converted}}
@@ -132,7 +140,7 @@ def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
             if interval
             else {"term": {stored_field(name): value}}
         )
-    converted = typed_fields.convert(kind, value)
+    converted = _converted(kind, value)
     return {"term": {stored_field(name): value}} if converted is None else {"term": {_typed(name): converted}}
 
 
@@ -175,12 +183,12 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
         bounds = {"=": {"gte": interval[0], "lt": interval[1]}, ">": {"gte": interval[1]}, "<=": {"lt": interval[1]}}
         return {"range": {column.field: bounds.get(operator) or {_BOUNDS[operator]: interval[0]}}}
-    number = typed_fields.convert("double", value)
+    number = _converted("double", value)
     if number is None:
         raise UsageError(
             f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
         )
-    whole = typed_fields.convert("long", value)
+    whole = _converted("long", value)
     return {"range": {column.field: {_BOUNDS[operator]: number if whole is None else whole}}}
 
 

@@ -115,6 +115,16 @@ def test_the_date_that_never_ends_is_a_date(opensearch_engine, name):
         assert len(index.search("json", where=where)) == found, where
 
 
+def test_numbers_of_19_digits_are_compared_exactly(opensearch_engine, name):
+    documents = [{"id": str(last), "text": "json", "post": 1500000000000000000 + last} for last in range(3)]
+    tw.index(documents, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",))
+    index = tw.connect(opensearch_engine.url).index(name)
+    facet = index.answer("json", facets=["post"]).facets["post"]
+    found = [[hit.id for hit in index.search("json", where=each.filter)] for each in facet]
+    assert found == [["0"], ["1"], ["2"]]
+    assert [hit.id for hit in index.search("json", where="post>=1500000000000000001", sort="post")] == ["1", "2"]
+
+
 def test_totals_count_documents_and_not_passages(opensearch_engine, name):
     long = [{"id": f"d{number}", "text": f"{'river ' * 30}{'json ' * (number % 2)}"} for number in range(6)]
     tw.index(long, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",), passages=10)

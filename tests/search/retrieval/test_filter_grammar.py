@@ -31,6 +31,9 @@ def within(name, **bounds):
         ("year=2020", term("typed.year", 2020)),
         ("year=twenty", term("metadata.year", "twenty")),
         ("year>2019.5", within("typed.year", gt=2019.5)),
+        ("year=1500000000000000001", term("typed.year", 1500000000000000001)),
+        ("year>-9000000000000000001", within("typed.year", gt=-9000000000000000001)),
+        ("year=9999999999999999999", term("metadata.year", "9999999999999999999")),
         ("price<=10", within("typed.price", lte=10)),
         ("own<5", within("own", lt="5")),
         ("open=true", term("typed.open", True)),
@@ -137,7 +140,7 @@ def test_a_likely_mistake_gets_a_hint(text, said):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("year>new", "holds numbers"), ("day<soon", "holds dates"), ("open>true", "is true or false, which has no order")],
+    [("year>new", "holds numbers"), ("year>9999999999999999999", "holds numbers"), ("day<soon", "holds dates"), ("open>true", "is true or false, which has no order")],
 )
 def test_a_value_of_another_type_cannot_be_compared(text, said):
     with pytest.raises(UsageError, match=said):
