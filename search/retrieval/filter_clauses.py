@@ -153,7 +153,7 @@ def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Cl
     if (column := _application_field(name, layout)) is not None:
         return _compared(name, operator, value, column)
     kind = layout.types.get(_entry(name))
-    if name in layout.extra:
+    if name in layout.extra and kind != "date":  # a server reads "<= 2024" as up to the end of its first day
         return {"range": {name: {_BOUNDS[operator]: value}}}
     if name == "id" or kind in {None, "keyword"}:
         return {"range": {stored_field(name): {_BOUNDS[operator]: value}}}

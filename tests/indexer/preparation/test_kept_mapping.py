@@ -26,6 +26,7 @@ PROPERTIES = {
     "all": {"type": "text", "store": True},
     "price": {"type": "scaled_float", "scaling_factor": 100},
     "tags": {"type": "keyword"},
+    "day": {"type": "date"},
     "offers": {"type": "nested", "properties": {"shop": {"type": "keyword"}, "price": {"type": "float"}}},
     "made": {"properties": {"in": {"type": "keyword"}, "year": {"type": "integer"}}},
 }
@@ -57,6 +58,7 @@ def goods():
             "tags": ["new", colour] if number % 2 else [],
             "offers": [{"shop": f"s{number % 3}", "price": number}, {"shop": "s1", "price": 1}],
             "made": {"in": "de" if number % 4 else "fr", "year": 2000 + number, "by": {"hand": True}},
+            "day": f"202{number // 10}-06-15",
             "unmapped": number,
         }
 
@@ -115,7 +117,10 @@ def test_the_applications_queries_find_the_same(shop, build, opensearch_engine, 
         opensearch_engine.request("POST", f"/{which}/_search", body=aggregation)["aggregations"] for which in (index, name)
     )
     assert old == new
-    hits = Index.open(opensearch_engine, name).search("blue chair", mode="lexical", where="price<5 AND unmapped>0")
+    found = Index.open(opensearch_engine, name)
+    days = [len(found.search("blue red green", k=60, where=where)) for where in ("day<=2021", "day=2021", "day>2021")]
+    assert days == [20, 10, 40]
+    hits = found.search("blue chair", mode="lexical", where="price<5 AND unmapped>0")
     assert hits[0].fields["title"].startswith("blue chair")
     # an update takes the fields over, too, and does not do without them
     opensearch_engine.request(

@@ -99,6 +99,18 @@ def test_an_expression_is_a_clause(text, clause):
 
 
 @pytest.mark.parametrize(
+    ("text", "bounds"),
+    [
+        ("own<=2024", {"lt": "2025-01-01T00:00:00+00:00"}),
+        ("own>2024", {"gte": "2025-01-01T00:00:00+00:00"}),
+        ("own<now-1y", {"lt": "now-1y"}),
+    ],
+)
+def test_a_date_of_the_users_mapping_is_compared_as_any_date(text, bounds):
+    assert parse(text).clause(DocumentLayout((), ("own",), {"own": "date"})) == within("typed.own", **bounds)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("kind", "'kind' is not FIELD=VALUE"),
