@@ -204,7 +204,7 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
 
 def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
     """The places of the queries that can show a difference: those with a document that the measure counts as relevant."""
-    qrels, least = dataset.qrels(), 1 if measure.startswith("nDCG") else dataset.relevant_from
+    qrels, least = dataset.qrels(), 1 if measures.check(measure)[0] == "ndcg" else dataset.relevant_from
     return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
 
 

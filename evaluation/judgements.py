@@ -119,14 +119,13 @@ def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
 
 
 def without_relevant(qrels: Qrels, relevant_from: int) -> list[str]:
-    """Return a remark if queries have no relevant document, because every system scores 0 on those."""
+    """Return a remark if queries have no relevant document, because every system scores 0 on those; nDCG counts lower grades, too."""
     count = sum(max(grades.values(), default=0) < relevant_from for grades in qrels.values())
     if not count:
         return []
     verb = "has" if count == 1 else "have"
-    return [
-        f"{count:,} of {queries(len(qrels))} {verb} no relevant document (from grade {relevant_from}): all systems get 0 there."
-    ]
+    zero = "all systems get 0" if relevant_from == 1 else "MRR and recall of all systems are 0"
+    return [f"{count:,} of {queries(len(qrels))} {verb} no relevant document (from grade {relevant_from}): {zero} there."]
 
 
 def absent_from_run(run: Run, ids: Sequence[str], qrels: Qrels) -> list[str]:

@@ -202,6 +202,25 @@ def test_queries_without_a_relevant_document_do_not_hide_a_loss(tmp_path):
     assert gates.compare(experiment(good), experiment(good), MostlyNothing(), 0.05, "live").met
 
 
+@pytest.mark.parametrize("measure", ["nDCG@10", "ndcg@10"])
+def test_a_query_with_low_grades_alone_counts_for_ndcg_in_whatever_case_it_is_written(tmp_path, measure):
+    class Graded(Judged):
+        relevant_from = 2
+
+    ids = Graded().qrels()
+    runs.write(Run("saved", {query: {"a": 2.0, "b": 1.0} for query in ids}), tmp_path / "saved.trec")
+    verdict = gates.check(
+        gates.parse(f"{measure} within .05 of {tmp_path / 'saved.trec'}"),
+        experiment({query: {"b": 2.0, "a": 1.0} for query in ids}),
+        Graded(),
+    )
+    assert "(6 queries)" in verdict.reason
+    [remark] = judgements.without_relevant(ids, Graded.relevant_from)
+    assert remark.endswith("(from grade 2): MRR and recall of all systems are 0 there.")
+    [remark] = judgements.without_relevant({"q": {"a": 0}}, 1)
+    assert remark.endswith("all systems get 0 there.")
+
+
 def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp_path):
     good = {f"q{number}": {"a": 2.0, "b": 1.0} for number in range(6)}
     worse = {f"q{number}": {"b": 2.0, "a": 1.0} for number in range(6)}
