@@ -112,18 +112,23 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
 
     Raises:
         UsageError: Nothing was named, and there is neither a book nor a log.
+        InputError: No question has an answer in the index.
     """
     if spec is not None:
         return read(spec, documents)
     parts: list[JudgedQuestions] = []
+    unanswered: InputError | None = None
     if (book := JudgementBook(server, name)).qrels():
         opened = BookDataset(f"book:{name}", book)
-        parts.append(_answered(opened.name, opened.queries(), opened.qrels(), documents, []))
+        try:
+            parts.append(_answered(opened.name, opened.queries(), opened.qrels(), documents, []))
+        except InputError as error:  # the log may have answers
+            unanswered = error
     if all(lineage.exists(server, index) for index in (ubi.QUERIES, ubi.EVENTS)):
         with suppress(InputError):  # a log without clicks on documents of this index
             parts.append(read("ubi:opensearch", documents))
     if not parts:
-        raise UsageError(
+        raise unanswered or UsageError(
             f"{name!r} has no judged questions and the server has no log of clicks: what the corpus alone teaches could not be proved, so "
             "nothing was trained.",
             f"Name questions (a BEIR folder, a click log, ubi:FOLDER), or judge some ('termweave serve', page Judge). {_ENOUGH}",

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from termweave.engine.index_source import ubi
 from termweave.errors import InputError, UsageError
+from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.learning import questions
 from termweave.learning.near_duplicates import groups
 from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions
@@ -55,6 +57,25 @@ def test_answers_that_are_not_in_the_index_are_left_out_and_named(folder):
 def test_a_name_that_is_nothing_is_refused():
     with pytest.raises(UsageError, match="no file or folder"):
         questions.read("./nothing-here", documents())
+
+
+def test_a_book_without_a_good_grade_does_not_hide_the_log(opensearch_engine, name, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")
+    monkeypatch.setattr(ubi, "EVENTS", f"{name}-events")
+    JudgementBook(opensearch_engine, name).import_qrels("file", [Query("q", "not answered")], {"q": {"d1": 0}})
+    try:
+        with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name} has an answer"):
+            questions.read_any(opensearch_engine, name, None, documents())
+        search = {"query_id": "s", "user_query": "how to pay", "query_response_hit_ids": ["d1", "d2"]}
+        click = {"query_id": "s", "action_name": "click", "event_attributes": {"object": {"object_id": "d2"}}}
+        for log, record in (("queries", search), ("events", click)):
+            opensearch_engine.request("PUT", f"/{name}-{log}/_doc/1", params={"refresh": True}, body=record)
+        read = questions.read_any(opensearch_engine, name, None, documents())
+        assert [query.text for query in read.queries] == ["how to pay"]
+    finally:
+        body = {"query": {"term": {"book": name}}}
+        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
 
 
 def judged(texts, grades=None):
