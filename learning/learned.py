@@ -22,7 +22,7 @@ class Learned:
         name: The index.
         questions: Name of the questions.
         folder: Folder of the run, with the report.
-        state: Hash of the live generation and its documents when learning began; promoting is refused once they have changed.
+        state: Hash of the live generation, its documents and its profile when learning began; promoting is refused once they have changed.
         parts: Part -> number of questions in it.
         tried: Every model that was trained.
         notes: What a user should know.

@@ -1,7 +1,7 @@
 """Prepare a `termweave learn`: read the documents and the questions, and split the questions. Nothing is written.
 
-The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions and of the generation, so that the
-same command goes on with what was stopped or killed:
+The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions, of the generation and of its
+profile, so that the same command goes on with what was stopped or killed:
 
 ``data/``            the questions in three parts, and the documents that training looks at
 ``live-*.trec``      what the live search found for the held-out and the test questions
@@ -96,7 +96,7 @@ class Learning:
         reports: Where the run says how far it is.
         live: The live generation.
         source: The documents of the live generation.
-        state: Hash of the live generation and of its documents.
+        state: Hash of the live generation, its documents and its profile.
         encoder: The models of the live generation.
         questions: The questions that have an answer in it.
         split: Their parts.
@@ -249,9 +249,10 @@ def _refuse_foreign(name: str, encoder: TextEncoder, asked: JudgedQuestions) -> 
 
 
 def live_documents(server: Engine, live: LiveGeneration) -> tuple[LiveDocuments, str]:
-    """The documents of a live generation, and a hash of the generation and of these documents: it tells whether anything changed since."""
-    source = LiveDocuments(server, live)
-    return source, blake2b(f"{live.index} {source.fingerprint}".encode(), digest_size=8).hexdigest()
+    """The documents of a live generation, and a hash of it, of them and of the profile in use: it tells whether anything changed since."""
+    source, profile = LiveDocuments(server, live), live.lineage.profile
+    search = orjson.dumps([profile, live.lineage.profiles.get(profile)], option=orjson.OPT_SORT_KEYS).decode()
+    return source, blake2b(f"{live.index} {source.fingerprint} {search}".encode(), digest_size=8).hexdigest()
 
 
 def _run_of(home: Path, generation: str) -> tuple[float, dict[str, JudgedQuestions]]:

@@ -86,7 +86,7 @@ def promote(server: Engine, learned: Learned) -> Learned:
 
     Raises:
         InputError: No generation was built.
-        UsageError: The index changed since learning began: the trial generation has other documents.
+        UsageError: The index changed since learning began: the trial generation has other documents, or was compared with another search.
     """
     if learned.generation is None:
         raise InputError("No generation was built: training improved no model.")
@@ -143,7 +143,7 @@ def _refuse_changed(server: Engine, name: str, state: str) -> None:
     live = generations.find_live(server, name)
     if live is None or live_documents(server, live)[1] != state:
         raise UsageError(
-            f"{name!r} has changed since learning began: what was learned belongs to its earlier documents, and nothing was changed.",
+            f"{name!r} has changed since learning began: what was learned belongs to its earlier documents and profile, and nothing was changed.",
             "Repeat the command: it learns on the index as it is now.",
         )
 

@@ -23,6 +23,7 @@ from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import generations
 from termweave.learning import preparation, run, training_rounds, trial_generation
 from termweave.learning.candidates import Candidate
+from termweave.learning.learned import Learned
 from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.learning.run import learn, promote
@@ -362,6 +363,20 @@ def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, buil
     with pytest.raises(UsageError, match="has changed since learning began"):
         promote(opensearch_engine, learned)
     assert learn(opensearch_engine, task).folder != learned.folder
+
+
+def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opensearch_engine, built, folder):
+    task = LearningTask(built, str(folder))
+    begun = prepare(opensearch_engine, task)
+    assert prepare(opensearch_engine, task).folder == begun.folder
+    index = Index.open(opensearch_engine, built)
+    for weights in ({"weights": 0.5, "dense": 0.5}, {"weights": 0.9, "dense": 0.1}):
+        earlier = prepare(opensearch_engine, task)
+        index.adopt(Profile("shop", weights, "adaptive", None))
+        assert prepare(opensearch_engine, task).folder != earlier.folder
+    learned = Learned(built, "", begun.folder, begun.state, {}, (), (), 0.4, 0.5, generation="trial", confirmed=True)
+    with pytest.raises(UsageError, match=r"has changed since learning began.* earlier documents and profile"):
+        promote(opensearch_engine, learned)
 
 
 @pytest.mark.slow
