@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.index_source.entries import id_at
 from termweave.engine.index_source.pages import Pace
 from termweave.engine.index_source.point_in_time import PointInTime, ShardView, open_views
 from termweave.engine.index_source.source import IndexSource
@@ -48,7 +49,7 @@ class ChangedDocuments(IndexSource):
                 while True:
                     pace.wait(_IDS, never)
                     hits = point.search(view, low, None, body)["hits"]["hits"]
-                    yield [str(hit["_source"].get(own)) if own else hit["_id"] for hit in hits]
+                    yield [id_at(hit["_source"], own) if own else hit["_id"] for hit in hits]
                     if len(hits) < _IDS:
                         break
                     low = hits[-1]["sort"][0] + 1

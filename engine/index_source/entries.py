@@ -102,8 +102,8 @@ def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     for name in (fields.title, *fields.text):
         if name:
             entry[name] = _text(_taken(entry, name), name)
-    if fields.id and fields.id != "_id" and (value := _taken(entry, fields.id)) is not None:
-        entry[fields.id] = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if fields.id and fields.id != "_id" and (value := _id_taken(entry, fields.id)) is not None:
+        entry[fields.id] = value
     usual = (*(() if fields.title else (TITLE_KEY,)), *(() if fields.text else TEXT_KEYS))
     for name in usual:
         if name not in fields.named() and name in entry:
@@ -117,12 +117,22 @@ def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     return entry
 
 
+def id_at(source: Mapping[str, Any], path: str) -> str:
+    """The id in a field of a `_source`, as `entry_of` and its mapper read it."""
+    return str(_id_taken(dict(source), path))
+
+
 def text_at(source: Mapping[str, Any], path: str) -> str:
     """The text of a field, which may lie in objects, of a `_source`; "" if there is none."""
     try:
         return _text(_taken(dict(source), path), path) or ""
     except BadLine:
         return ""
+
+
+def _id_taken(entry: dict[str, Any], path: str) -> Any:
+    value = _taken(entry, path)
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _taken(entry: dict[str, Any], path: str) -> Any:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from termweave.engine.index_source import changes
 from termweave.engine.index_source.source import IndexSource
 from termweave.errors import UsageError
+from termweave.indexer.builder import CHANGING
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import readable_errors
 from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.search.catalog import lineage
 from termweave.signals.typed_fields import FIELD
-from termweave.support.messages import few
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,8 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
             f"{name!r} has no metadata entry {field!r} of times or numbers.",
             f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
         )
+    if made.fingerprint == CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
+        return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
     newest = engine.request(
         "POST", f"/{index}/_search", body={"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
     )["aggregations"]["newest"]
@@ -90,18 +93,27 @@ def read_changes(
     """
     with storage.snapshot(engine, live.index, path) as ledger:
         diff.adopt(engine, live.index, ledger, live.lineage.layout)
-        _forget_missing(path, whole.identities())
-        if not whole.total:
-            return CorpusPass(None, [], [], [], TypeInference())
-        for block in blocks(source.documents()):
-            ledger.forget({document.source_id for document in block})
-        return read_corpus(source, None, ledger, skip_bad=skip_bad, progress=progress)
+        unknown = _forget_missing(path, whole.identities())
+        corpus = CorpusPass(None, [], [], [], TypeInference())
+        if whole.total:
+            for block in blocks(source.documents()):
+                changed = {document.source_id for document in block}
+                ledger.forget(changed)
+                unknown -= changed
+            corpus = read_corpus(source, None, ledger, skip_bad=skip_bad, progress=progress)
+        if (lacking := len(unknown) - source.skipped.count) > 0:
+            corpus.warnings.append(
+                f"Not read, because unchanged, and not in the index: {counted(lacking, 'document')} of {source.name}. Update once without --since."
+            )
+        return corpus
 
 
-def _forget_missing(path: Path, pages: Iterator[list[str]]) -> None:
-    """Remove the documents from a ledger that the source does not have."""
+def _forget_missing(path: Path, pages: Iterator[list[str]]) -> set[str]:
+    """Remove the documents from a ledger that the source does not have; return those of the source that the ledger does not have."""
     with readable_errors(path, "written"), closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TEMP TABLE present (id TEXT PRIMARY KEY) WITHOUT ROWID")
         for page in pages:
             db.executemany("INSERT OR IGNORE INTO present VALUES (?)", [(identity,) for identity in page])
         db.execute("DELETE FROM documents WHERE coalesce(parent, id) NOT IN (SELECT id FROM present)")
+        lacking = db.execute("SELECT id FROM present EXCEPT SELECT coalesce(parent, id) FROM documents")
+        return {identity for (identity,) in lacking}

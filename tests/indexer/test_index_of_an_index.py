@@ -8,6 +8,7 @@ import pytest
 from termweave.cli import run
 from termweave.engine.index_source import changes, pages
 from termweave.engine.index_source.source import IndexSource
+from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.search import Index
 from termweave.support import paths
@@ -148,13 +149,11 @@ def _run(words, capsys, status):
 
 def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(changes, "_MARGIN", 0)
-    dated = {
-        key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(60).items())
-    }
-    shop(dated)
+    before = dated(60)
+    shop(before)
     build()
     shop(
-        {"p3": {**dated["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}, "new": {"description": "new"}},
+        {"p3": {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}, "new": {"description": "new"}},
         gone=["p4"],
     )
     read = []
@@ -173,12 +172,12 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     assert "1 new, 1 changed, 58 unchanged" in build("--update", "--since", "changed", "--delete-missing").out
     assert clean(opensearch_engine, name) == 60
     read.clear()
-    shop({"p7": {**dated["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
+    shop({"p7": {**before["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
     assert "0 changed" in build("--update", "--since", "changed").out
     said = build("--update", "--since", "_seq_no", "--delete-missing")
     assert "all of it is compared" in said.err  # the update by time leaves no sequence numbers
     assert "1 changed" in said.out
-    shop({"p10": {**dated["p10"], "description": "fourth"}}, gone=["p11"])
+    shop({"p10": {**before["p10"], "description": "fourth"}}, gone=["p11"])
     read.clear()
     assert "1 changed" in build("--update", "--since", "_seq_no", "--delete-missing").out
     assert set(read) == {"p10"}
@@ -186,3 +185,53 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     assert "0 new, 0 changed, 57 unchanged" in build("--update", "--since", "_seq_no", "--delete-missing").out
     assert "has no metadata entry 'description' of times or numbers" in build("--update", "--since", "description", status=2).err
     assert "--delete-missing, --new and --since belong to --update" in build("--since", "changed", status=2).err
+
+
+def dated(count):
+    return {
+        key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(count).items())
+    }
+
+
+def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name, monkeypatch):
+    """The newest document may have been sent, and an older one that had changed, too, not yet."""
+    shop(dated(60))
+    build()
+    late = {"description": "second", "changed": "2024-03-01T00:00:00"}
+    shop({"p3": late})
+    with monkeypatch.context() as patch:
+
+        def stop(self):
+            raise KeyboardInterrupt
+
+        patch.setattr(LedgerDiff, "settled", stop)
+        build("--update", "--since", "changed", status=130)
+    shop({"p4": {**late, "changed": "2024-02-01T00:00:00"}})
+    said = build("--update", "--since", "changed")
+    assert "was stopped: all of it is compared" in said.err.replace(f"opensearch:{shop.index}", "it")
+    assert "1 changed" in said.out
+    assert clean(opensearch_engine, name) == 60
+    assert "was stopped" not in build("--update", "--since", "changed").err
+
+
+def test_documents_that_are_missing_and_did_not_change_are_counted(build, shop, opensearch_engine, name):
+    shop(dated(60))
+    build()
+    assert run(["delete", name, "--id", "p5", "--id", "p6", "--yes", "--quiet", "--url", opensearch_engine.url]) == 0
+    shop({"new": {"description": "new", "changed": "2024-03-01T00:00:00"}})
+    said = build("--update", "--since", "changed")
+    assert "1 new" in said.out
+    assert "Not read, because unchanged, and not in the index: 2 documents of" in said.err
+    assert "2 new" in build("--update").out
+    assert "Not read" not in build("--update", "--since", "changed").err
+
+
+@pytest.mark.parametrize("stored", [lambda key: {"meta": {"sku": key}}, lambda key: {"meta.sku": [key]}], ids=["inside", "list"])
+def test_ids_in_objects_and_lists_are_found_by_an_incremental_update(build, shop, opensearch_engine, name, stored):
+    shop({key: {**body, **stored(f"sku-{key}")} for key, body in dated(60).items()})
+    words = ["--id-field", "meta.sku"]
+    build(*words)
+    shop({"p3": {"description": "second", "changed": "2024-03-01T00:00:00", **stored("sku-p3")}})
+    said = build(*words, "--update", "--since", "changed", "--delete-missing", "--yes")
+    assert "0 new, 1 changed, 59 unchanged" in said.out
+    assert clean(opensearch_engine, name) == 60
