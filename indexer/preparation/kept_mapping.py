@@ -59,15 +59,14 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     if len(index.mappings) != 1:
         raise UsageError(f"{index.name} stands for {len(index.mappings)} indices.", "Name one: it has one mapping.")
     ((concrete, mapping),) = index.mappings.items()
-    if conflicts := [*_conflicts(mapping, index), *_options(options)]:
+    settings = _settings(index, concrete)
+    shards = int(settings.pop("index.number_of_shards", options.shards))
+    if conflicts := [*_conflicts(mapping, index), *_options(options, shards)]:
         raise UsageError(
             f"The mapping of {index.name} cannot be kept: {'; '.join(conflicts)}.",
             "Leave --keep-mapping out, or take a copy of the source without these (the _reindex API renames fields).",
         )
-    settings = _settings(index, concrete)
-    shards = int(settings.pop("index.number_of_shards", options.shards))
-    given = {key: value for key, value in options.settings.items() if key not in settings}
-    return replace(options, mapping=_mapping(mapping), settings={**settings, **given}, shards=shards)
+    return replace(options, mapping=_mapping(mapping), settings={**settings, **options.settings}, shards=shards)
 
 
 def with_copies(properties: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,13 +82,15 @@ def with_copies(properties: dict[str, Any], theirs: Mapping[str, Any]) -> dict[s
     return result
 
 
-def _options(options: BuildOptions) -> list[str]:
+def _options(options: BuildOptions, shards: int) -> list[str]:
     """What the options ask for that cannot be had at the same time."""
     wrong = []
     if options.passages:
         wrong.append("--passage-size stores several entries for a document, and queries of the old fields would find each")
     if options.mapping:
         wrong.append("--mapping gives another mapping")
+    if options.shards not in {1, shards}:
+        wrong.append(f"--shards {options.shards} is another number than its {shards}")
     return wrong
 
 

@@ -14,6 +14,7 @@ from tests.indexer.builds import clean
 SETTINGS = {
     "number_of_shards": 2,
     "number_of_replicas": 0,
+    "mapping.total_fields.limit": 1200,
     "analysis": {
         "filter": {"same": {"type": "synonym", "synonyms": ["sofa, couch"]}},
         "analyzer": {"shop": {"tokenizer": "standard", "filter": ["lowercase", "same", "porter_stem"]}},
@@ -92,9 +93,13 @@ def build(opensearch_engine, name, capsys):
     return call
 
 
-def test_the_applications_queries_find_the_same(shop, build, opensearch_engine, name, capsys):
+def test_the_applications_queries_find_the_same(shop, build, opensearch_engine, name, capsys, tmp_path):
     index = shop(PROPERTIES)
-    said = build(index, "--keep-mapping")
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"index.mapping.total_fields.limit": 1500}')
+    said = build(index, "--keep-mapping", "--settings", str(settings), "--shards", "2")
+    (kept,) = opensearch_engine.of_indices(f"/{name}/_settings", "settings").values()
+    assert kept["settings"]["index"]["mapping"]["total_fields"]["limit"] == "1500"  # what the user says wins
     whole, own, left_out = re.search(
         r"has ([\d,]+) bytes .* and ([\d,]+) without: add _source_excludes=(\S+) to", said.err
     ).groups()
@@ -152,6 +157,7 @@ def test_conflicts_are_named_before_anything_is_made(shop, build, opensearch_eng
     ):
         assert part in said or part.startswith("--passage")
     assert "--passage-size stores several" in build(index, "--keep-mapping", "--passage-size", "50", status=2).err
+    assert "--shards 3 is another number than its 2" in build(index, "--keep-mapping", "--shards", "3", status=2).err
     assert not opensearch_engine.request("HEAD", f"/{name}")
     file = tmp_path / "x.jsonl"
     file.write_text('{"text": "x"}\n')
