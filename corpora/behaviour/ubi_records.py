@@ -24,6 +24,8 @@ CONVERSIONS = frozenset({"add_to_cart", "purchase", "buy", "download", "watch"})
 CLICKS = CONVERSIONS | {"click", "click_through", "item_click", "product_click", "result_click"}
 #: Actions that say that a document was on the screen.
 SHOWN = frozenset({"impression", "item_impression", "product_impression"})
+#: A position from here on is not one: models count in 64 bits.
+_POSITIONS = 2**31
 _HITS = ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids")
 
 
@@ -133,7 +135,7 @@ def _number(value: Any) -> int | None:
         number = int(value)
     except (ValueError, OverflowError):
         return None
-    return number if number >= 0 else None
+    return number if 0 <= number < _POSITIONS else None
 
 
 def _request(query: Any) -> Mapping[str, Any]:

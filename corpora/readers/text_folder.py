@@ -11,6 +11,7 @@ longest line of other formats is a bad entry.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -87,6 +88,9 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
 
     for parent, below, names in os.walk(folder, onerror=failed):
         below[:] = sorted(name for name in below if not name.startswith("."))
+        # From Python 3.14 on, `is_file` returns False there instead of raising an error.
+        if names and not os.access(parent, os.X_OK) and Path(parent).is_dir():
+            failed(PermissionError(errno.EACCES, os.strerror(errno.EACCES), parent))
         for name in sorted(names):
             path = Path(parent, name)
             if not name.startswith(".") and path.is_file():

@@ -105,6 +105,7 @@ def test_the_forms_of_an_event(attributes):
         {"object": {"object_id": "9"}, "position": {"x": 100, "y": 200}},
         {"object": {"object_id": "9"}, "position": None},
         {"object": {"object_id": "9"}, "position": {"ordinal": -1}},
+        {"object": {"object_id": "9"}, "position": {"ordinal": 1e20}},
         {"object": {"object_id": "9"}, "position": {"ordinal": "third"}},
     ],
 )
