@@ -171,6 +171,21 @@ def uuid_of(engine: Engine, index: str) -> str:
     return str(answer[index]["settings"]["index.uuid"])
 
 
+def sequence_numbers(engine: Engine, index: str) -> dict[int, dict[str, int]]:
+    """Shard -> the sequence numbers of its primary: "max_seq_no", "global_checkpoint" and so on.
+
+    A shard whose primary is not open, as after the start of a node, is left out.
+    """
+    answer = engine.request("GET", f"/{quote(index)}/_stats/docs", params={"level": "shards"})
+    shards = answer["indices"].get(index, {"shards": {}})["shards"]  # none while all of its shards are unassigned
+    return {
+        int(number): copy["seq_no"]
+        for number, copies in shards.items()
+        for copy in copies
+        if copy["routing"]["primary"] and "seq_no" in copy
+    }
+
+
 def delete_views(engine: Engine, views: Sequence[ShardView]) -> None:
     """Delete points in time on the server."""
     pits = [view.pit for view in views]

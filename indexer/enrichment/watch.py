@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from termweave.engine.client.connection import quote
-from termweave.engine.index_source.point_in_time import ShardView, uuid_of
+from termweave.engine.index_source.point_in_time import ShardView, sequence_numbers, uuid_of
 from termweave.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def checkpoints(engine: Engine, index: str) -> dict[str, int]:
-    """Return for each shard (`ShardView.key`) the sequence number up to which every write is done on all of its copies.
+    """Return for each open shard (`ShardView.key`) the sequence number up to which every write is done on all of its copies.
 
     The highest number would not do: writes run at the same time, so a higher number can be visible before a lower one.
 
@@ -24,14 +23,8 @@ def checkpoints(engine: Engine, index: str) -> dict[str, int]:
         InputError: The index was deleted.
     """
     uuid = uuid_of(engine, index)
-    answer = engine.request("GET", f"/{quote(index)}/_stats/docs", params={"level": "shards"})
-    shards = answer["indices"].get(index, {"shards": {}})["shards"]  # none while all of its shards are unassigned
-    return {
-        ShardView(index, int(number), uuid).key: copy["seq_no"]["global_checkpoint"]
-        for number, copies in shards.items()
-        for copy in copies
-        if copy["routing"]["primary"]  # a copy that is being made says less
-    }
+    numbers = sequence_numbers(engine, index).items()
+    return {ShardView(index, shard, uuid).key: each["global_checkpoint"] for shard, each in numbers}
 
 
 def watch(
@@ -42,7 +35,7 @@ def watch(
     Args:
         engine: The server of the index.
         index: The concrete index.
-        seen: The checkpoints up to which it was read.
+        seen: The checkpoints up to which it was read; a shard without one is read from its beginning.
         every: Seconds between two looks.
         read: Reads what is after these checkpoints; returns whether nothing of it is left to do.
 
@@ -52,8 +45,8 @@ def watch(
     done = dict(seen)
     while True:
         reached = checkpoints(engine, index)
-        if reached.keys() - done.keys():
+        if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
             raise InputError(f"The index {index!r} was deleted and made again.", "Run the command again for the new index.")
-        if any(number > done[shard] for shard, number in reached.items()) and read(dict(done)):
+        if any(number > done.get(shard, -1) for shard, number in reached.items()) and read(dict(done)):
             done |= reached
         time.sleep(every)

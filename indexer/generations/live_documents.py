@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.file_source import EntrySource
+from termweave.engine.index_source.point_in_time import sequence_numbers
 from termweave.errors import InputError
 from termweave.indexer.preparation.passages import Window, spans
 from termweave.indexer.stored_documents import scan
@@ -111,10 +112,4 @@ class LiveDocuments(EntrySource):
 
     def _changes(self) -> int:
         """Number of changes of the generation so far, deletions included."""
-        shards = self._engine.request("GET", f"/{self._live.index}/_stats/docs", params={"level": "shards"})["indices"]
-        return sum(
-            copy["seq_no"]["max_seq_no"]
-            for copies in shards[self._live.index]["shards"].values()
-            for copy in copies
-            if copy["routing"]["primary"]
-        )
+        return sum(each["max_seq_no"] for each in sequence_numbers(self._engine, self._live.index).values())

@@ -17,6 +17,7 @@ import orjson
 import pytest
 
 from termweave.cli import run
+from termweave.engine import Engine
 from termweave.errors import UsageError
 from termweave.indexer.enrichment import conditional_writes, watch
 from termweave.indexer.generations import audit
@@ -491,3 +492,30 @@ def test_a_watched_index_that_is_made_again_ends_the_watch(shop, opensearch_engi
     assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
     for wrong in (("--watch", "0"), ("--watch", "nan"), ("--watch", "1", "--plan"), ("--watch", "1", "--remove")):
         enrich(index, *wrong, status=2)
+
+
+def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_engine, monkeypatch):
+    """A node that starts answers before it has opened all of its shards, and then leaves `seq_no` out of their statistics."""
+    index = shop()
+    request, looks = Engine.request, []
+
+    def starting(self, method, path, **options):
+        answer = request(self, method, path, **options)
+        if path.endswith("/_stats/docs") and len(looks) < 2:
+            looks.append([copy.pop("seq_no") for copy in answer["indices"][index]["shards"]["0"]])
+        return answer
+
+    steps = iter(
+        [lambda: put(opensearch_engine, index, **{f"p{number}": f"a telescope {number}" for number in range(9)}), lambda: None]
+    )
+
+    def sleep(_):
+        if (step := next(steps, None)) is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(Engine, "request", starting)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep))
+    assert enrich(index, "--signals", "weights", "--watch", "1")["written"] == 39
+    assert len(looks) == 2
+    assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")
