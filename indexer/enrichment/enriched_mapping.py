@@ -10,6 +10,7 @@ from termweave.engine import native_vectors
 from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.index_source import entries
 from termweave.errors import UsageError
+from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage
 from termweave.signals import dialect_of, signal_class
 from termweave.signals.layout import source_digest
@@ -101,6 +102,11 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
         raise UsageError(
             f"The index {index!r} has fields of names that an enrichment needs: {', '.join(conflicts)}.",
             f"Enrich a copy without them. {_BESIDE}",
+        )
+    if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
+        raise UsageError(
+            f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application.",
+            f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}",
         )
 
 

@@ -237,8 +237,9 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
             removed += counts.written
             if not counts.stale:
                 break
-        enriched_mapping.write_lineage(engine, index, None)
-        engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
+        if made.statistics and not statistics_store.is_taken(engine, index):
+            engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
+        enriched_mapping.write_lineage(engine, index, None)  # last: without it the command could not be repeated
     audit.write(engine, "remove fields", index, before=index, after=index, documents=removed)
     return removed
 

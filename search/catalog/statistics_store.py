@@ -10,6 +10,7 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.connection import quote
 from termweave.errors import EngineError
 from termweave.search.catalog.lineage import exists
 from termweave.statistics import CorpusStatistics
@@ -23,11 +24,21 @@ if TYPE_CHECKING:
 
 #: Size of a chunk in bytes; base64 adds a third.
 _CHUNK = 4 * 1024 * 1024
+_PROPERTIES = {"part": {"type": "integer"}, "data": {"type": "binary"}}
 
 
 def companion(index: str) -> str:
     """Name of the index that stores a generation's statistics."""
     return f"{index}.stats"
+
+
+def is_taken(engine: Engine, index: str) -> bool:
+    """Whether `companion` is the name of an index, or of an alias, that this module did not make."""
+    name = companion(index)
+    if not exists(engine, name):
+        return False
+    mappings = engine.of_indices(f"/{quote(name)}/_mapping", "mappings")
+    return {each: stored["mappings"].get("properties") for each, stored in mappings.items()} != {name: _PROPERTIES}
 
 
 def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dict[str, Any]) -> None:
@@ -37,7 +48,7 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     chunks = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
     name = companion(index)
     if not exists(engine, name):
-        mapping = {"dynamic": "strict", "properties": {"part": {"type": "integer"}, "data": {"type": "binary"}}}
+        mapping = {"dynamic": "strict", "properties": _PROPERTIES}
         engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping})
     for number, chunk in reversed(
         [*enumerate(chunks)]

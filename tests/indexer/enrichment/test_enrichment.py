@@ -519,3 +519,21 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
     assert enrich(index, "--signals", "weights", "--watch", "1")["written"] == 39
     assert len(looks) == 2
     assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")
+
+
+def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, opensearch_engine, name):
+    index = shop()
+    own = f"{index}.stats"
+    opensearch_engine.request("PUT", f"/{own}/_doc/0", params={"refresh": True}, body={"visits": 3})
+    before = opensearch_engine.request("GET", f"/{index}/_mapping")
+    for options in (("--plan",), ()):
+        assert f"'{own}', where the statistics of an enrichment are stored" in enrich(index, *options, status=2)
+    assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
+    assert enrich(index, "--signals", "dense")["written"] == 30
+    assert enrich(index, "--remove")["removed"] == 30
+    assert opensearch_engine.request("GET", f"/{own}/_doc/0")["_source"] == {"visits": 3}
+    opensearch_engine.request("DELETE", f"/{own}")
+    alias = {"add": {"index": f"{name}-visits", "alias": own}}
+    opensearch_engine.request("PUT", f"/{name}-visits/_doc/0", body={"visits": 3})
+    opensearch_engine.request("POST", "/_aliases", body={"actions": [alias]})
+    assert own in enrich(index, "--signals", "weights", status=2)
