@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine.client.connection import quote
+from termweave.engine.client.server_errors import EngineResponseError, block_hint
 from termweave.errors import EngineError, RefusedDocuments
 
 if TYPE_CHECKING:
@@ -48,12 +49,35 @@ def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
 def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
     """Send writes; returns how many were accepted. The others met a change of the application.
 
+    Those that the server turns away because it is overloaded, or its disk full, are sent again as long as the engine is patient.
+
     Raises:
         RefusedDocuments: The server does not take a document.
         EngineError: It does not take any.
     """
-    if not writes:
-        return 0
+    statuses: list[int] = []
+    left = writes
+
+    def attempt() -> None:
+        nonlocal left
+        results = _results(engine, index, left)
+        statuses.extend(result["status"] for result in results)
+        away = [number for number, result in enumerate(results) if result["status"] == HTTPStatus.TOO_MANY_REQUESTS]
+        left = [left[number] for number in away]
+        if left:
+            reason = _reason(results[away[-1]])
+            hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
+            raise EngineResponseError(
+                HTTPStatus.TOO_MANY_REQUESTS, reason, results, request=f"POST /{index}/_bulk", hint=hint, product=engine.product
+            )
+
+    if writes:
+        engine.repeat(attempt)
+    return sum(status < HTTPStatus.BAD_REQUEST for status in statuses)
+
+
+def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Send writes once; returns the status of each, and why it was not accepted."""
     lines = []
     for hit, action in writes:
         ((kind, content),) = action.items()
@@ -63,18 +87,21 @@ def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict
     params = {"pipeline": "_none", "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"}
     items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]))["items"]
     results = [next(iter(item.values())) for item in items]
-    taken: int = sum(result["status"] < HTTPStatus.BAD_REQUEST for result in results)
-    changed = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
+    later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS}
     for (hit, _), result in zip(writes, results, strict=True):
-        status, reason = result["status"], str((result.get("error") or {}).get("reason"))
+        status, reason = result["status"], _reason(result)
         if status == HTTPStatus.BAD_REQUEST:
             raise RefusedDocuments(
                 f"The index {index} does not take document {hit['_id']!r}: {reason}.",
                 "Correct the document, then run the command again.",
             )
-        if status >= HTTPStatus.BAD_REQUEST and status not in changed and status != HTTPStatus.TOO_MANY_REQUESTS:
+        if status >= HTTPStatus.BAD_REQUEST and status not in later:
             raise EngineError(
                 f"The index {index} takes no documents: {reason} (status {status}).",
                 "Run the command again when that is fixed: it goes on.",
             )
-    return taken
+    return results
+
+
+def _reason(result: dict[str, Any]) -> str:
+    return str((result.get("error") or {}).get("reason"))

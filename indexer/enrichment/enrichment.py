@@ -148,10 +148,7 @@ def enrich(
             if not counts.stale:
                 break
         else:
-            raise VerificationFailed(
-                f"After {_PASSES} passes {counted(counts.stale, 'document')} of {index} still differ: they are changed while they are enriched.",
-                "Run the same command again when there are fewer changes: it goes on.",
-            )
+            raise _unfinished(index, counts, "differ")
         lineage_after = replace(made, complete=True, documents=total.documents)
         enriched_mapping.write_lineage(engine, index, lineage_after)
         try:
@@ -225,6 +222,7 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
 
     Raises:
         UsageError: The index was not enriched.
+        VerificationFailed: The application changed documents as fast as they were written; the lineage stays.
     """
     index = enriched_mapping.one_index(source)
     made = enriched_mapping.lineage_of(source)
@@ -237,11 +235,20 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
             removed += counts.written
             if not counts.stale:
                 break
+        else:
+            raise _unfinished(index, counts, "have the fields")
         if made.statistics and not statistics_store.is_taken(engine, index):
             engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
         enriched_mapping.write_lineage(engine, index, None)  # last: without it the command could not be repeated
     audit.write(engine, "remove fields", index, before=index, after=index, documents=removed)
     return removed
+
+
+def _unfinished(index: str, counts: PassCounts, still: str) -> VerificationFailed:
+    return VerificationFailed(
+        f"After {_PASSES} passes {counted(counts.stale, 'document')} of {index} still {still}: the application changes them meanwhile.",
+        "Run the same command again when there are fewer changes: it goes on.",
+    )
 
 
 def _begin(

@@ -17,15 +17,18 @@ import orjson
 import pytest
 
 from termweave.cli import run
+from termweave.corpora import IndexReading, open_source
 from termweave.engine import Engine
-from termweave.errors import UsageError
-from termweave.indexer.enrichment import conditional_writes, watch
+from termweave.engine.client import retries
+from termweave.errors import EngineError, UsageError
+from termweave.indexer.enrichment import conditional_writes, enrichment, watch
 from termweave.indexer.generations import audit
 from termweave.search import Index
 from termweave.search.ranking.features import FeatureReader
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.rerankers import RerankResult
 from termweave.search.results.feature_log import FeatureRecorder
+from termweave.settings import load
 from termweave.signals import dialect_of
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
@@ -537,3 +540,54 @@ def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, op
     opensearch_engine.request("PUT", f"/{name}-visits/_doc/0", body={"visits": 3})
     opensearch_engine.request("POST", "/_aliases", body={"actions": [alias]})
     assert own in enrich(index, "--signals", "weights", status=2)
+
+
+def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, enrich, opensearch_engine, monkeypatch):
+    index = shop()
+    enrich(index, "--signals", "weights")
+    send = conditional_writes.send
+
+    def meanwhile(engine, index, writes):
+        opensearch_engine.request("POST", f"/{index}/_update/p3", body={"script": "ctx._source.stock += 1"})
+        return send(engine, index, writes)
+
+    with monkeypatch.context() as busy:
+        busy.setattr(conditional_writes, "send", meanwhile)
+        assert "After 6 passes 1 document of" in enrich(index, "--remove", status=4)
+    stored = sources(opensearch_engine, index)
+    assert [key for key, each in stored.items() if "encoding_digest" in each] == ["p3"]
+    assert enrich(index, "--remove")["removed"] == 1
+    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+    assert not opensearch_engine.request("HEAD", f"/{index}.stats")
+
+
+def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reason(shop, enrich, opensearch_engine, monkeypatch):
+    index = shop()
+    enrich(index, "--signals", "weights")
+    source = open_source(f"opensearch:{index}", index=IndexReading(settings=lambda _: load(url=opensearch_engine.url)))
+    send, waited = conditional_writes.send, []
+
+    def block(value):
+        body = {"index.blocks.read_only_allow_delete": value}
+        opensearch_engine.request("PUT", f"/{index}/_settings", body=body)
+
+    def full(engine, index, writes):
+        if writes:
+            block(True)
+        return send(engine, index, writes)
+
+    monkeypatch.setattr(conditional_writes, "send", full)
+    with pytest.raises(EngineError, match=r"429 .*: free some space; .* Run the command again"):
+        enrichment.remove(opensearch_engine.patient(0.5), source)
+    block(None)
+    assert all("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+
+    def pause(attempt, asked, end):
+        waited.append(attempt)
+        block(None)  # somebody has freed some space
+        return 0.01
+
+    monkeypatch.setattr(retries, "_pause", pause)
+    assert enrichment.remove(opensearch_engine.patient(20), source) == 30
+    assert waited == [1, 1]  # once for each shard
+    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
