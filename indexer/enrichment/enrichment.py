@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave import __version__
+from termweave.corpora.sources import Fields
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
@@ -130,7 +131,7 @@ def enrich(
         made, encoder, statistics, notes = (
             _begin(engine, source, index, options, progress, close=close)
             if before is None
-            else _resume(engine, index, before, options)
+            else _resume(engine, source, index, before, options)
         )
         passes, total = IndexPasses(engine, source, index), PassCounts()
         stale_writes = partial(index_passes.stale_writes, source, made.layout, encoder, statistics)
@@ -196,6 +197,7 @@ def plan_enrichment(
     index = enriched_mapping.one_index(source)
     before = enriched_mapping.lineage_of(source)
     if before is not None:
+        _check_unchanged(source, before, options)
         counts = IndexPasses(engine, source, index).run(partial(index_passes.stale, source, before.layout), progress, write=False)
         models = {output: model.name for output, model in before.models.items()}
         return EnrichmentPlan(index, counts.documents, counts.stale, tuple(before.signals), models)
@@ -273,7 +275,7 @@ def _begin(
             "name": source.name,
             "fingerprint": "",
             "enriched": " ".join(added),
-            "fields": orjson.dumps(asdict(source.reading.fields)).decode(),  # so that later commands need not name them
+            "fields": _fields(source),  # so that later commands need not name them
         },
         fingerprint="",
         signals={signal.name: signal.parameters() for signal in layout.signals},
@@ -286,10 +288,36 @@ def _begin(
     return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
 
 
+def _fields(source: IndexSource) -> str:
+    """The fields that are read, as the lineage stores them."""
+    return orjson.dumps(asdict(source.reading.fields)).decode()
+
+
+def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) -> None:
+    """Refuse signals and fields other than those of the first enrichment.
+
+    Raises:
+        UsageError: The message names those.
+    """
+    stored = made.source.get("fields") or _fields(source)
+    if options.signals and set(options.signals) != made.signals.keys():
+        first, flags = f"the signals {', '.join(made.signals)}", "--signals"
+    elif stored != _fields(source):
+        named = Fields(**orjson.loads(stored)).named()
+        first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--id-field, --title-field and --text-field"
+    else:
+        return
+    raise UsageError(
+        f"{made.name!r} was enriched with {first}.",
+        f"Leave {flags} out, or remove what was written by 'termweave enrich {made.name} --remove' and enrich it anew.",
+    )
+
+
 def _resume(
-    engine: Engine, index: str, made: Lineage, options: BuildOptions
+    engine: Engine, source: IndexSource, index: str, made: Lineage, options: BuildOptions
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Go on with the models and statistics of an earlier enrichment."""
+    _check_unchanged(source, made, options)
     encoder = encoder_of(made, index, {"weights": options.weights, "dense": options.dense})
     remember(encoder.models.values())
     notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]

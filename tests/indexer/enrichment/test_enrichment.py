@@ -591,3 +591,16 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
     assert enrichment.remove(opensearch_engine.patient(20), source) == 30
     assert waited == [1, 1]  # once for each shard
     assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+
+
+def test_other_signals_or_fields_than_the_first_are_refused(shop, enrich, opensearch_engine):
+    index = shop({"body": {"type": "text"}})
+    opensearch_engine.request("POST", f"/{index}/_update/p1", params={"refresh": True}, body={"doc": {"body": "a bicycle"}})
+    enrich(index, "--signals", "weights")
+    before = sources(opensearch_engine, index)
+    for options in (("--yes",), ("--plan",)):
+        assert "was enriched with the signals weights." in enrich(index, "--signals", "learned", *options, status=2)
+        for fields in (("--text-field", "body"), ("--text-field", "name", "--title-field", "body")):
+            assert "was enriched with the fields name." in enrich(index, *options, fields=fields, status=2)
+    assert sources(opensearch_engine, index) == before
+    assert enrich(index, "--signals", "weights")["written"] == 0
