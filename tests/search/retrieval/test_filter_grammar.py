@@ -152,7 +152,12 @@ def test_a_likely_mistake_gets_a_hint(text, said):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("year>new", "holds numbers"), ("year>9999999999999999999", "holds numbers"), ("day<soon", "holds dates"), ("open>true", "is true or false, which has no order")],
+    [
+        ("year>new", "holds numbers"),
+        ("year>9999999999999999999", "holds numbers"),
+        ("day<soon", "holds dates"),
+        ("open>true", "is true or false, which has no order"),
+    ],
 )
 def test_a_value_of_another_type_cannot_be_compared(text, said):
     with pytest.raises(UsageError, match=said):
