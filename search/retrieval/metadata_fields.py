@@ -232,7 +232,9 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
         UsageError: The field has no order, or a bound does not have its type.
     """
     if not facet.bounds:
-        return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD}}
+        # An application may store dates in a format of its own, which filters do not read.
+        written = {"format": INSTANT} if column.kind == "date" else {}
+        return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD, **written}}
     if column.kind not in {"long", "double", "date"}:
         raise UsageError(
             f"The field {facet.name!r} holds {TYPES[column.kind]}, which have no ranges.",

@@ -223,10 +223,12 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
     assert ids("maker.active=true AND NOT maker.town=Bonn") == {1, 3, 5, 7, 9}
     assert ids("exists(headline) AND stock=7") == {7}
     assert ids("lean=7") == {7}
-    answer = found.answer("warm light", k=3, facets=["place", "maker.active"], sort="stock:desc", highlight=True)
+    answer = found.answer("warm light", k=3, facets=["place", "maker.active", "made"], sort="stock:desc", highlight=True)
     assert [hit.id for hit in answer.hits] == ["p29", "p28", "p27"]
     assert {each.value: each.count for each in answer.facets["place"]} == {"Bonn": 15, "Ulm": 15}
     assert {each.value: each.count for each in answer.facets["maker.active"]} == {"false": 20, "true": 10}
+    made = {each.value: (each.count, len(ids(each.filter))) for each in answer.facets["made"]}
+    assert made["2024-02-01"] == (2, 2)  # not in the format of the mapping, which filters do not read
     hit = found.search("warm light", highlight=True, explain=True)[0]
     assert hit.fields["title"].startswith("Shop ")
     assert hit.fields["text"].startswith("a lamp that gives warm light")
