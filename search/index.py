@@ -284,12 +284,13 @@ class Index:
         for body in sent.bodies.values():
             lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
-        fetch = {"ids": ["<the ids of the best after fusion>"]}
+        operation, fetch = hits.reading(["<the ids of the best after fusion>"], generation.layout)
         read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(options.fields, generation).items())
+        realtime = "&realtime=false" if operation == "_mget" else ""
         dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
-            {"method": "POST", "path": f"/{self.name}/_mget?{read}&realtime=false", "body": fetch},
+            {"method": "POST", "path": f"/{self.name}/{operation}?{read}{realtime}", "body": fetch},
         ]
 
     def _open(self) -> OpenGeneration:

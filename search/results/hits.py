@@ -10,6 +10,7 @@ from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
@@ -161,6 +162,16 @@ def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str
     return parameters
 
 
+def reading(ids: Sequence[str], layout: DocumentLayout) -> tuple[str, dict[str, Any]]:
+    """The operation that reads documents by their ids, and its body.
+
+    `_mget` looks where the `_id` leads. An application may have routed its documents elsewhere, so that a search of all shards finds them.
+    """
+    if layout.application is None:
+        return "_mget", {"ids": list(ids)}
+    return "_search", {"query": {"terms": {"id": list(ids)}}, "size": len(ids), "collapse": {"field": "id"}}
+
+
 def _hidden(opened: OpenGeneration) -> frozenset[str]:
     """The fields of a document that neither its source nor its application has: those of the signals, and digests."""
     enriched = opened.lineage.source.get("enriched")  # there all others are the application's
@@ -195,19 +206,22 @@ def _stored(
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
     with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
-    # Not in real time, so that the fields are from the same refresh as the search.
-    params = {**source_parameters(fields, opened), "realtime": False}
+    params = source_parameters(fields, opened)
 
-    def read() -> list[dict[str, Any]]:
-        path = f"/{candidates.index}/_mget"
-        entries: list[dict[str, Any]] = engine.request("POST", path, params=params, body={"ids": list(keys)}, retry=False)["docs"]
-        _check_read(entries)
-        return entries
+    def read() -> list[tuple[str, dict[str, Any]]]:
+        operation, body = reading([*keys], opened.layout)
+        # Not in real time, so that the fields are from the same refresh as the search.
+        whole = ALL_SHARDS if operation == "_search" else {"realtime": False}
+        answer = engine.request("POST", f"/{candidates.index}/{operation}", params={**params, **whole}, body=body, retry=False)
+        if operation == "_search":
+            return [(hit["_source"].get("id"), hit["_source"]) for hit in answer["hits"]["hits"]]
+        _check_read(answer["docs"])
+        return [(document, e["_source"]) for document, e in zip(keys.values(), answer["docs"], strict=True) if e.get("found")]
 
     stored = {
-        document: with_text(as_written(entry["_source"]))
-        for document, entry in zip(keys.values(), engine.repeat(read), strict=True)
-        if entry.get("found") and entry["_source"].get("id") == document  # the key of a passage is not the id of a document
+        document: with_text(as_written(source))
+        for document, source in engine.repeat(read)
+        if source.get("id") == document  # the key of a passage is not the id of a document
     }
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:

@@ -313,6 +313,25 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     assert len(opened.search("lamp", collapse="brand", k=30)) == 15 + 3  # 15 without a brand
 
 
+def test_documents_that_the_application_routes_are_found(shop, enrich, opensearch_engine):
+    index = shop()
+    routed = {
+        f"r{number}": f"a parasol {number}" for number in range(8)
+    }  # one shard has all of these, so that `_id` misleads for some
+    lines = [line for key, text in routed.items() for line in ({"index": {"_id": key, "routing": "x"}}, {"name": text})]
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
+    enrich(index, "--dense", "none")
+    found = Index.open(opensearch_engine, index)
+    hits = found.search("parasol", k=8, fields=["name"])
+    assert {hit.id: hit.fields["name"] for hit in hits} == routed
+    assert found.explain("parasol", "r3").fields["title"] == ""
+    fetch = found.requests("parasol", fields=["name"])[1]
+    body = {**fetch["body"], "query": {"terms": {"id": [*routed]}}, "size": 8}
+    answer = opensearch_engine.request("POST", fetch["path"].partition("?")[0], body=body)
+    assert {hit["_id"] for hit in answer["hits"]["hits"]} == routed.keys()
+
+
 def test_an_index_whose_vectors_would_end_the_embedded_node_is_refused_before_a_write(opensearch_engine, shop, enrich):
     if not opensearch_engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.attributes.native_vectors"}):
         pytest.skip("this server is not the embedded node")
