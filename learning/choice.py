@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from math import ceil
 from typing import TYPE_CHECKING
 
+from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.significance import randomisation_test
@@ -51,7 +52,8 @@ class Choice:
 
     Attributes:
         profile: Signals, their weights, the fusion and reranking.
-        ranker: The feature ranker that was tried behind them; None: there were too few questions, or LightGBM is not installed.
+        ranker: The feature ranker that was tried behind them, or why there is none; None: there were too few questions, or LightGBM is
+            not installed.
     """
 
     profile: Profile
@@ -98,7 +100,11 @@ def choose(
     profile = replace(profile, rules=former.rules, rewrite=former.rewrite) if former else profile
     if no_feature_ranker(len(queries)):
         return Choice(profile)
-    ranker = _feature_ranker(index, held_out, mode, trials.values(mode, reranking), folder, progress, rewrite)
+    before = trials.values(mode, reranking)
+    try:
+        ranker = _feature_ranker(index, held_out, mode, before, folder, progress, rewrite)
+    except (InputError, UsageError) as error:  # the search works without it
+        ranker = TrainedCandidate(Candidate("ltr", "ranker", 0.0, 0, {}), 0, 0.0, dropped=error.message)
     if ranker.folder is None:
         return Choice(profile, ranker)
     stored = stored_feature_ranker(FeatureReranker(str(ranker.folder)))

@@ -21,7 +21,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import generations
-from termweave.learning import preparation, run, training_rounds, trial_generation
+from termweave.learning import choice, preparation, run, training_rounds, trial_generation
 from termweave.learning.candidates import Candidate
 from termweave.learning.learned import Learned
 from termweave.learning.plan import plan
@@ -216,6 +216,22 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     best = Index.open(opensearch_engine, name).search("my cookie is broken", k=1, explain=True)[0]
     assert best.id.endswith("-2")
     assert any(part["name"].startswith("ltr@") for part in best.explanation["parts"])
+
+
+def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without_one(opensearch_engine, name, folder, tmp_path):
+    pytest.importorskip("lightgbm")
+    judged = shutil.copytree(folder, tmp_path / "judged")
+    entries = {f"entry{number}": number for number in range(96)}
+    lines = [json.loads(line) for line in (judged / "corpus.jsonl").read_text().splitlines()]
+    (judged / "corpus.jsonl").write_text("".join(f"{json.dumps({**line, **entries})}\n" for line in lines))
+    build(opensearch_engine, corpora.open_source(judged), name, BuildOptions())
+    index, dataset = Index.open(opensearch_engine, name), corpora.open_dataset(str(judged))
+    chosen = choice.choose(index, dataset, lambda *_: None, tmp_path / "ranker")
+    assert chosen.profile.ranker is None
+    assert chosen.profile.weights
+    assert chosen.ranker is not None
+    assert chosen.ranker.folder is None
+    assert "has 96 entries that could be features" in chosen.ranker.dropped
 
 
 SCRIPT = """
