@@ -221,10 +221,17 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
             texts.append(document.content)
     home = paths.state() / "learned" / task.name
     asked = questions.read_any(server, task.name, task.spec, set(identities))
-    parts, new, figure = None, frozenset[str](), None
+    measured, before = _run_of(home, live.index) or (None, {})
+    # Without an update, too, the questions stay in their parts: a live model stays where no new one is better.
+    parts = {query.text: part for part, kept in before.items() for query in kept.queries}
+    new, figure = frozenset[str](), None
     if task.update:
-        figure, before = _run_of(home, live.index)
-        parts = {query.text: part for part, kept in before.items() for query in kept.queries}
+        if measured is None:
+            raise UsageError(
+                f"{live.index} was not learned on this host, so nothing can be updated.",
+                "Leave --update out: learning begins anew, with all questions.",
+            )
+        figure = measured
         new = frozenset(query.text for query in asked.queries if query.text not in parts)
         asked = questions.joined((asked, *before.values()))
     split = questions.split(asked, parts)
@@ -255,18 +262,11 @@ def live_documents(server: Engine, live: LiveGeneration) -> tuple[LiveDocuments,
     return source, blake2b(f"{live.index} {source.fingerprint} {search}".encode(), digest_size=8).hexdigest()
 
 
-def _run_of(home: Path, generation: str) -> tuple[float, dict[str, JudgedQuestions]]:
-    """What the run that made a generation measured on its test questions, and its questions by their part.
-
-    Raises:
-        UsageError: This host has no such run.
-    """
+def _run_of(home: Path, generation: str) -> tuple[float, dict[str, JudgedQuestions]] | None:
+    """What the run that made a generation measured on its test questions, and its questions by their part; None: not on this host."""
     for result in sorted(home.glob(f"*/{RESULT}")):
         written = orjson.loads(result.read_bytes())
         if written.get("generation") == generation:
             data = result.parent / DATA
             return written["after"], {part: questions.stored(data, part) for part in (TRAIN, HELD_OUT, TEST)}
-    raise UsageError(
-        f"{generation} was not learned on this host, so nothing can be updated.",
-        "Leave --update out: learning begins anew, with all questions.",
-    )
+    return None

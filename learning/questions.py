@@ -34,6 +34,8 @@ FEWEST, FEWEST_TO_PROVE = 40, 20
 _HELD_OUT, _TEST = (0.15, 300), (0.25, 500)
 #: Share that chooses where the corpus trains; the others confirm.
 _ONLY_HELD_OUT = 0.4
+#: Fewest questions that choose, and that confirm: a spread needs two.
+_FEWEST_OF_A_PART = 2
 _ENOUGH = f"From {FEWEST_TO_PROVE} on they prove what the corpus teaches, from {FEWEST} on they train as well."
 #: The parts of a split.
 TRAIN, HELD_OUT, TEST = "train", "dev", "test"
@@ -226,7 +228,7 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
         seed: Seed of the draw.
 
     Raises:
-        InputError: There are too few questions.
+        InputError: There are too few questions, or too few that may choose and confirm.
     """
     count = len(questions.queries)
     if count < FEWEST_TO_PROVE:
@@ -259,6 +261,17 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
     for alike in shuffled:
         part = next((part for part, size in sizes.items() if len(parts[part]) + len(alike) <= size), rest)
         parts[part] += alike
+    _refuse_one_sided(questions, parts, learned=bool(earlier))
     return QuestionSplit(
         {part: tuple(ids) for part, ids in parts.items()}, sum(len(alike) for alike in members.values() if len(alike) > 1)
     )
+
+
+def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[str]], *, learned: bool) -> None:
+    """Refuse parts that are too small to choose and to confirm."""
+    if min(len(parts[HELD_OUT]), len(parts[TEST])) < _FEWEST_OF_A_PART:
+        raise InputError(
+            f"Of {counted(len(questions.queries), 'question')} of {questions.name} {len(parts[HELD_OUT])} can choose and {len(parts[TEST])} can "
+            f"confirm: the others are alike{', or the live models were trained on them' if learned else ''}.",
+            f"Name other questions{', or go on with those of that time: --update' if learned else ''}.",
+        )

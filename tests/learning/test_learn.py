@@ -21,7 +21,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import generations
-from termweave.learning import choice, preparation, run, training_rounds, trial_generation
+from termweave.learning import choice, preparation, run, training_folder, training_rounds, trial_generation
 from termweave.learning.candidates import Candidate
 from termweave.learning.learned import Learned
 from termweave.learning.plan import plan
@@ -216,6 +216,30 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     best = Index.open(opensearch_engine, name).search("my cookie is broken", k=1, explain=True)[0]
     assert best.id.endswith("-2")
     assert any(part["name"].startswith("ltr@") for part in best.explanation["parts"])
+
+
+def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opensearch_engine, built, folder, tmp_path):
+    """Also without --update: a part of the search for which nothing new is trained keeps the live model."""
+    log = tmp_path / "clicks.tsv"
+    asked = {form.format(word): word for word in PAIRS for form in MORE_FORMS}
+
+    def clicked(texts):
+        log.write_text("".join(f"{text}\t{asked[text]}\t1\n" for text in texts))
+        return LearningTask(built, str(log))
+
+    first = prepare(opensearch_engine, clicked(list(asked)[::2]))
+    training_folder.write(first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS))
+    result = {"generation": first.live.index, "after": 0.5}
+    (first.folder / preparation.RESULT).write_text(json.dumps(result))  # as if this run had made the live generation
+    part_of = {query.text: part for part in first.split.parts for query in first.queries(part)}
+    later = prepare(opensearch_engine, clicked(asked))
+    assert {query.text: part for part in later.split.parts for query in later.queries(part) if query.text in part_of} == part_of
+    assert {query.text for query in later.questions.queries} == set(asked)
+    assert later.figure is None
+    learned = [text for text, part in part_of.items() if part == "train"]
+    with pytest.raises(InputError, match="the live models were trained on them") as refused:
+        prepare(opensearch_engine, clicked(learned))
+    assert "--update" in refused.value.hint
 
 
 def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without_one(opensearch_engine, name, folder, tmp_path):
