@@ -226,7 +226,12 @@ class IndexSource(EntrySource):
 
     @cached_property
     def _state(self) -> dict[str, Any]:
-        """The state of the snapshot in the spool. If there is none, a new point in time is opened."""
+        """The state of the snapshot in the spool, which this process holds from now on. If there is none, a new point in time is opened.
+
+        Raises:
+            TermweaveError: Another process holds it.
+        """
+        self._spool.hold()
         if (stored := self._spool.get()) is not None:
             return stored
         views = self._open()

@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 import zlib
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
 from termweave.engine.index_source.pages import Page
-from termweave.errors import InputError
-from termweave.support import atomic_files, private_files
+from termweave.errors import InputError, TermweaveError
+from termweave.support import atomic_files, file_locks, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +44,24 @@ class Spool:
             raise _no_room(folder, error) from error
         self._file = self._folder / "pages"
         self._end = 0
+        self._lock, self._held = ExitStack(), False
+        weakref.finalize(self, self._lock.close)
+
+    def hold(self) -> None:
+        """Keep the snapshot for this process, until `discard` or its end; nobody else knows a temporary folder.
+
+        Raises:
+            TermweaveError: Another process holds it.
+            InputError: The lock cannot be written.
+        """
+        if self._held or not self.lasting:
+            return
+        try:
+            private_files.make_folder(self._folder.parent)
+            self._lock.enter_context(file_locks.one_at_a_time(self._folder.with_suffix(".lock"), partial(_refuse, self._folder)))
+        except OSError as error:
+            raise _no_room(self._folder, error) from error
+        self._held = True
 
     def get(self) -> dict[str, Any] | None:
         """The state that `put` stored; None if there is none."""
@@ -82,8 +103,18 @@ class Spool:
                 yield Page(*orjson.loads(zlib.decompress(file.read(length))))
 
     def discard(self) -> None:
-        """Delete the snapshot."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Delete the snapshot, unless another process holds it."""
+        with suppress(TermweaveError):
+            self.hold()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._lock.close()
+            self._held = False
+
+
+def _refuse(folder: Path) -> NoReturn:
+    raise TermweaveError(
+        f"Another command reads the index into the same snapshot ({folder}).", "Wait until it has ended, or stop it."
+    )
 
 
 def _no_room(place: Path | None, error: OSError) -> InputError:

@@ -96,6 +96,25 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensea
     assert "20 changed" in build("--update", "--delete-missing").out
 
 
+def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opensearch_engine, name, monkeypatch):
+    monkeypatch.setattr(pages, "_FIRST", 5)
+    read, said = IndexSource.pages, []
+
+    def interrupted(self):
+        for page in read(self):
+            if not said:
+                said.append("")
+                said.extend(build(*arguments, status=1).err for arguments in ((), ("--fresh",)))
+            yield page
+
+    monkeypatch.setattr(IndexSource, "pages", interrupted)
+    build()
+    assert all(f"Another build of '{name}' is running on this host" in each for each in said[1:])
+    assert len(said) == 3
+    assert clean(opensearch_engine, name) == 60
+    assert not list((paths.state() / "snapshots").glob("*"))
+
+
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 5)
     monkeypatch.setattr(pages, "_MOST", 5)

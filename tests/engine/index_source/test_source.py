@@ -11,7 +11,7 @@ import termweave as tw
 from termweave.corpora import IndexReading, open_dataset, open_source
 from termweave.corpora.formats import index_address as address
 from termweave.engine.index_source import pages, source
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.settings import load
 
 from .conftest import write
@@ -83,10 +83,7 @@ def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engin
     reading = corpus.documents()
     first = [next(reading) for _ in range(5)]
     reading.close()
-    # A request under way would open the point in time again before the write below.
-    for thread in [each for each in threading.enumerate() if each.name == "termweave-source"]:
-        thread.join()
-    opensearch_engine.request("DELETE", "/_search/point_in_time", body={"pit_id": [view.pit for view in corpus._views]})
+    _lose_points_in_time(corpus)
     # p399 was not read yet and leaves the range that is read; p0 was read already.
     write(opensearch_engine, index, {"p399": {"description": "changed"}, "p0": {"description": "changed"}})
     documents = list(corpus.documents())
@@ -94,6 +91,29 @@ def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engin
     assert len(documents) == len(texts) == 400
     assert texts["p399"] == "changed"
     assert texts[first[0].id] == first[0].text
+
+
+def _lose_points_in_time(corpus):
+    # A request under way would open the point in time again before the test writes.
+    for thread in [each for each in threading.enumerate() if each.name == "termweave-source"]:
+        thread.join()
+    corpus.engine.request("DELETE", "/_search/point_in_time", body={"pit_id": [view.pit for view in corpus._views]})
+
+
+def test_a_snapshot_belongs_to_one_command(products, opened, name):
+    """Two builds of one name on two clusters share a snapshot, and no lease keeps them apart."""
+    index = products(numbered(30))
+    first = opened(index, build=name)
+    reading = first.documents()
+    next(reading)
+    second = opened(index, build=name)
+    with pytest.raises(TermweaveError, match="Another command reads the index into the same snapshot"):
+        next(second.documents())
+    second.release()
+    assert len([*reading]) == 29
+    first.release()
+    assert len(list(second.documents())) == 30
+    second.release()
 
 
 def test_an_index_that_is_deleted_while_it_is_read(products, opened, opensearch_engine, monkeypatch):
