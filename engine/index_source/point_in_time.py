@@ -113,8 +113,8 @@ class PointInTime:
             if view.pit == expired:  # no other thread was faster
                 if uuid_of(self._engine, view.index) != view.uuid:
                     raise _deleted(view.index)
-                view.pit = _open(self._engine, view)
-                view.renewed = True
+                # In this order: whoever sees the new id sees that it is new.
+                view.renewed, view.pit = True, _open(self._engine, view)
 
     def _keep_alive(self) -> None:
         while not self._closed.wait(_HEARTBEAT):

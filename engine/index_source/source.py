@@ -189,13 +189,20 @@ class IndexSource(EntrySource):
             return
         pace = Pace(self.reading.index.rate)
         for page in PageReader(self._point_in_time, self._slices, starts, self.excluded, pace):
+            self._keep_views()
             self._spool.append(page)
             yield page
         if any(view.renewed for view in self._views):
             yield from self._changed(pace)
         self._state["complete"] = True
-        self._spool.put({**self._state, "views": [asdict(view) for view in self._views]})
+        self._spool.put(self._state)
         self._point_in_time.close()
+
+    def _keep_views(self) -> None:
+        """Store a point in time that was opened again before the first page from it: a resumed command must look for later changes, too."""
+        if (views := [asdict(view) for view in self._views]) != self._state["views"]:
+            self._state["views"] = views
+            self._spool.put(self._state)
 
     def _changed(self, pace: Pace) -> Iterator[Page]:
         """Documents that left the snapshot because they were changed after the point in time was lost."""

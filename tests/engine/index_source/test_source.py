@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -98,6 +99,31 @@ def _lose_points_in_time(corpus):
     for thread in [each for each in threading.enumerate() if each.name == "termweave-source"]:
         thread.join()
     corpus.engine.request("DELETE", "/_search/point_in_time", body={"pit_id": [view.pit for view in corpus._views]})
+
+
+def test_a_resumed_snapshot_knows_which_points_in_time_were_lost(products, opened, opensearch_engine, name, monkeypatch):
+    for setting, value in (("READERS", 1), ("_FIRST", 20), ("_MOST", 20)):
+        monkeypatch.setattr(pages, setting, value)  # one shard after the other
+    index = products(numbered(400))
+    first = opened(index, build=name)
+    reading = first.pages()
+    next(reading)
+    reading.close()
+    _lose_points_in_time(first)
+    body = {"size": 1, "sort": [{"_seq_no": "desc"}]}
+    found = opensearch_engine.request("POST", f"/{index}/_search", params={"preference": "_shards:0"}, body=body)
+    last = found["hits"]["hits"][0]["_id"]  # not read yet; the write moves it out of the range that is read
+    write(opensearch_engine, index, {last: {"description": "changed"}})
+    reading = first.pages()
+    assert any(page.slice == 1 for page in reading)  # shard 0 is read to its end
+    reading.close()
+    del first, reading
+    gc.collect()  # the first command has ended
+    resumed = opened(index, build=name)
+    texts = {each.id: each.text for each in resumed.documents()}
+    resumed.release()
+    assert len(texts) == 400
+    assert texts[last] == "changed"
 
 
 def test_a_snapshot_belongs_to_one_command(products, opened, name):
