@@ -128,7 +128,15 @@ class IndexSource(EntrySource):
     @property
     def fingerprint(self) -> str:
         """Hash of the state of all shards, the query and the named fields: it changes with every write to the documents that are read."""
-        return str(self._state["fingerprint"])
+        # Not stored with the snapshot: a command with other fields reads the same pages as other documents.
+        parts = [
+            self.KIND,
+            repr(self.reading.fields),
+            self.reading.index.whole,
+            self.query,
+            *(view.state for view in self._views),
+        ]
+        return blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest()
 
     @property
     def total(self) -> int:
@@ -242,9 +250,7 @@ class IndexSource(EntrySource):
         if (stored := self._spool.get()) is not None:
             return stored
         views = self._open()
-        parts = [self.KIND, repr(self.reading.fields), self.reading.index.whole, self.query, *(view.state for view in views)]
         state = {
-            "fingerprint": blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest(),
             "complete": False,
             "begun": datetime.now(UTC).isoformat(timespec="seconds"),
             "views": [asdict(view) for view in views],

@@ -115,6 +115,19 @@ def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opense
     assert not list((paths.state() / "snapshots").glob("*"))
 
 
+def test_a_build_that_was_stopped_does_not_go_on_with_other_fields(build, opensearch_engine, name, monkeypatch):
+    with monkeypatch.context() as patch:
+
+        def stop(self, batches):
+            raise KeyboardInterrupt
+
+        patch.setattr(BulkSender, "send", stop)
+        build(status=130)
+    assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
+    build()
+    assert clean(opensearch_engine, name) == 60
+
+
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 5)
     monkeypatch.setattr(pages, "_MOST", 5)

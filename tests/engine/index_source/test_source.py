@@ -142,6 +142,20 @@ def test_a_snapshot_belongs_to_one_command(products, opened, name):
     second.release()
 
 
+def test_a_resumed_snapshot_has_the_fingerprint_of_its_fields(products, opened, name):
+    index = products(numbered(3))
+    first = opened(index, build=name)
+    before = first.fingerprint
+    assert before == opened(index).fingerprint
+    del first
+    gc.collect()  # the first command has ended
+    for fields in ({"text_fields": ("name",)}, {"title_field": "name"}, {"id_field": "name"}):
+        assert opened(index, build=name, **fields).fingerprint != before
+    resumed = opened(index, build=name)
+    assert resumed.fingerprint == before
+    resumed.release()
+
+
 def test_an_index_that_is_deleted_while_it_is_read(products, opened, opensearch_engine, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 10)
     monkeypatch.setattr(pages, "_MOST", 10)
