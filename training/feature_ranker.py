@@ -21,6 +21,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.rerank import decision_trees
 from termweave.search import Index
+from termweave.search.catalog import profiles
 from termweave.search.ranking import features
 from termweave.search.ranking.feature_ranker import KIND, RATES, TREES
 from termweave.support import atomic_files
@@ -185,7 +186,8 @@ def train(
     with connect(machine_settings.load()) as server:
         index = Index.pinned(server, name)
         mode, _ = index.choose(None, "none")
-        judged = gather(index, dataset, mode, settings, lambda done, total: progress(done, total, "searching"))
+        rewrite = profiles.rewriting(index.lineage, None)
+        judged = gather(index, dataset, mode, settings, lambda done, total: progress(done, total, "searching"), rewrite)
     say(
         f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
     )

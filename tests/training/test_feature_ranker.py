@@ -337,6 +337,20 @@ def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     assert "are of" in capsys.readouterr().err
 
 
+def test_training_rewrites_as_a_search_with_the_profile_in_use(index, folder, tmp_path):
+    pins, out = tmp_path / "pins.csv", tmp_path / "out"
+    pins.write_text("query,document,action\nsocket module,socket-3,hide\n")
+    saved = ["profiles", index.name, "--save", "pinned", "--mode", "hybrid", "--rewrite", f"pins@{pins}"]
+    assert run([*saved, "--use", "pinned", "--quiet"]) == 0
+    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=5", "--out", str(out)]
+    try:
+        assert run([*command, "--set", "outputs=trees,csv", "--quiet"]) == 0
+    finally:
+        assert run(["profiles", index.name, "--drop", "pinned", "--quiet"]) == 0
+    candidates = {document for question, document in table_of(out / "features.csv") if question == "socket"}
+    assert {f"socket-{number}" for number in range(10)} - candidates == {"socket-3"}
+
+
 def table_of(path):
     with path.open(newline="") as file:
         return {(row.pop("query"), row.pop("document")): row for row in csv.DictReader(file)}

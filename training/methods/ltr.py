@@ -36,7 +36,8 @@ class FeatureRankerParameters(ParameterRecord):
     candidates_from: Annotated[
         str,
         Setting(
-            "The live index whose search the model reranks, in its default mode without rerankers: index:NAME. It must be given."
+            "The live index whose search the model reranks, in its default mode with its rewriting, without rerankers: index:NAME. It must "
+            "be given."
         ),
     ] = ""
     candidates: Annotated[int, Setting("Best documents of that search that are reranked."), Ge(5), Le(1000)] = 100
