@@ -192,8 +192,6 @@ def train(
         f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
     )
     start = judged.figures()
-    if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
-        judged.write(out / features_file)
     if settings.start:
         content, measured = _foreign(Path(settings.start), judged)
     else:
@@ -222,6 +220,8 @@ def train(
         "dataset": f"{dataset.name}:{dataset.split}",
         **({"clicks": UbiLog(settings.clicks).name} if settings.clicks else {}),
     }
+    if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
+        judged.write(out / features_file)
     manifest = write(out, content, judged, mode, about, figures)
     return TrainingResult(folder=out, hash=manifest.hash, parity={}, ndcg={}, **figures)
 

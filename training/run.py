@@ -280,6 +280,6 @@ def _result(out: Path) -> TrainingResult:
         measure=figures.get("measure", LEADING),  # a run of an earlier version has no name
         **{name: figures.get(name) for name in ("start", "start_p")},
         **{name: figures[name] for name in ("history", "bm25", "dev", "dev_float", "p", "default")},
-        parity=manifest.quantisation["parity"],
+        parity=manifest.quantisation.get("parity", {}),  # a feature ranker has no graph
         ndcg=manifest.quantisation.get("ndcg", {}),
     )

@@ -337,6 +337,25 @@ def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     assert "are of" in capsys.readouterr().err
 
 
+def test_a_finished_run_is_reported_again_and_a_stopped_one_leaves_its_folder(index, folder, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=5", "--out", str(out)]
+    command += ["--set", "outputs=trees,letor", "--json"]
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(feature_ranker, "cross_validate", stopped)
+        assert run(command) == 130
+    assert "the same command begins it anew" in capsys.readouterr().err
+    assert not out.exists()
+    assert run(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert run([*command, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
 def test_training_rewrites_as_a_search_with_the_profile_in_use(index, folder, tmp_path):
     pins, out = tmp_path / "pins.csv", tmp_path / "out"
     pins.write_text("query,document,action\nsocket module,socket-3,hide\n")
