@@ -1,7 +1,8 @@
 """Mine candidate documents for the training questions: by the model itself, BM25, a live index or a run file.
 
-Memory stays bounded: scores are computed in blocks, and a live index is asked a few questions at a time. Lists that were mined are kept
-in the cache folder under everything that they depend on, so that a run that is started again does not mine again.
+Memory stays bounded: scores are computed in blocks, and a live index is asked a few questions at a time. Lists of the model and of BM25
+are kept in the cache folder under everything that they depend on, so that a run that is started again does not mine again. A live index is
+always asked: its profiles and documents may have changed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
         return _cached(context, [ranking, context.setup.statistics.hash], depth, lambda: _by_bm25(context, depth))
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
-        return _cached(context, [ranking, index.generation], depth, lambda: _by_index(context, index, depth))
+        return _by_index(context, index, depth)
     return candidate_lists.from_run(Path(ranking), _question_ids(context), _positions(context), depth)
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from termweave.cli import run
-from termweave.support import paths
+from termweave.training.dense import mining
 from termweave.training.dense.labels import candidate_lists
+from termweave.training.dense.labels.candidate_lists import NOTHING
+from termweave.training.dense.preparation import TargetContext
 from tests.training.conftest import train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -17,11 +19,29 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     assert run(["index", str(folder / "corpus.jsonl"), name, "--signals", "lexical", "--quiet"]) == 0
     capsys.readouterr()
-    before = set((paths.cache() / "candidates").glob("*.npy"))  # other tests use this cache, too
+    asked = []
+
+    def noted(self, ranking, depth):
+        lists = mining.mined(self, ranking, depth)
+        if ranking != "bm25":
+            asked.append((self, ranking, depth, lists))
+        return lists
+
+    monkeypatch.setattr(TargetContext, "candidates", noted)
     data = train(capsys, folder, base, tmp_path / "out", method="coder", settings=(*SETTINGS, f"candidates_from=index:{name}"))
     assert data["history"]["steps"] == [0, 2]
-    (kept,) = set((paths.cache() / "candidates").glob("*.npy")) - before
-    assert kept.stat().st_size > 72 * 10 * 8  # ten documents of each of 72 questions
+    ((context, *wanted, lists),) = asked
+    assert lists.documents.shape == (72, 10)  # ten documents of each of 72 questions
+    assert (lists.documents != NOTHING).any(axis=1).all()
+    # Another profile of the same generation finds other candidates.
+    question, best = context.setup.train.questions[0], int(lists.documents[0, 0])
+    hidden = context.setup.examples.ids[context.setup.places[best]]
+    (tmp_path / "pins.csv").write_text(f"query,document,action\n{question},{hidden},hide\n")
+    saved = ["profiles", name, "--save", "shop", "--mode", "lexical", "--rewrite", f"pins@{tmp_path / 'pins.csv'}"]
+    assert run([*saved, "--use", "shop", "--quiet"]) == 0
+    again = mining.mined(context, *wanted).documents
+    assert best not in again[0]
+    assert (again[1:] == lists.documents[1:]).all()
 
 
 def test_lists_are_mined_once(capsys, folder, base, tmp_path, monkeypatch):
