@@ -155,7 +155,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         path.open("rb").close()
     except OSError as error:
-        create = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
+        create = "Write one with: termweave evaluate NAME DATASET --save DIR"
         hint = "Check the permissions of the file." if isinstance(error, PermissionError) else create
         raise UsageError(f"The run {path} cannot be read: {error.strerror}.", hint) from None
     for number, line in files.lines(path):

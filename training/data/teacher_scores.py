@@ -14,6 +14,7 @@ import numpy as np
 
 from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
+from termweave.evaluation import runs
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
@@ -186,24 +187,31 @@ def written(spec: str, setup: RunSetup) -> Written | None:
 
 
 def scored(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Lines of a TREC run (query, Q0, document, rank, score, name) or of query, document, score with tabs between them.
+    """Rows of a TREC run, or of a file whose lines are query, document and score with tabs between them.
 
     Raises:
-        InputError: A line is neither.
+        InputError: A line is not as the first one says, or a score is not finite.
     """
+    first = next((line for _, line in lines.raw_lines(path) if line is not None and line.strip()), b"")
+    if first.count(b"\t") != 2:
+        for query, ranked in runs.read(path).scores.items():
+            for document, score in ranked.items():
+                if math.isinf(score):
+                    raise InputError(f"{path}: the score of {document!r} for {query!r} is {score}.", "Give it a finite score.")
+                yield query, document, score
+        return
     for number, raw in lines.raw_lines(path):
         line = (raw or b"").removeprefix(lines.BOM).decode(errors="replace").strip("\r\n")
-        tabs, parts = line.split("\t"), line.split()
+        if not line.strip():
+            continue
         try:
-            row = (tabs[0], tabs[1], float(tabs[2])) if len(tabs) == 3 else None
-            if row is None and parts:
-                row = parts[0], parts[2], float(parts[4])
-            if row is not None and not math.isfinite(row[2]):
-                raise ValueError  # noqa: TRY301 - the same sentence for all
-        except (ValueError, IndexError):
+            query, document, text = line.split("\t")
+            score = float(text)
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
             raise InputError(
-                f"{path}, line {number} is no score: {line.strip()[:60]!r}.",
+                f"{path}, line {number} is not a score: {line.strip()[:60]!r}.",
                 "Write query, document and score with tabs between them.",
-            ) from None
-        if row is not None:
-            yield row
+            )
+        yield query, document, score

@@ -236,7 +236,7 @@ class CoderParameters(MixtureParameters, DenseParameters):
     candidates_from: Annotated[
         str,
         Setting(
-            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save-run` writes it."
+            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save` writes it."
         ),
     ] = "model"
     temperature: Annotated[

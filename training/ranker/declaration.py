@@ -26,7 +26,7 @@ class CandidateParameters(ParameterRecord):
         str,
         Setting(
             "First stage: hybrid (what hybrid search with the shipped model finds), bm25, a live index (index:NAME), or a run file, as "
-            "`evaluate --save-run` writes it."
+            "`evaluate --save` writes it."
         ),
     ] = "hybrid"
     candidates: Annotated[int, Setting("Best documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = (

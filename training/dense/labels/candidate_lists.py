@@ -125,7 +125,7 @@ def from_run(file: Path, questions: Sequence[str], documents: Mapping[str, int],
     if not any(question in scores for question in questions):
         raise InputError(
             f"The run {file} names no training question with a document of this collection.",
-            "Make the run with the training questions, for example: termweave evaluate NAME DATASET:train --save-run FILE.",
+            "Make the run with the training questions, for example: termweave evaluate NAME DATASET:train --save DIR.",
         )
     ranked = [scores.get(question, {}) for question in questions]
     return filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
