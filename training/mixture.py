@@ -12,7 +12,7 @@ from termweave.support import atomic_files
 from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data import teacher_scores
-from termweave.training.setup import RunSetup, set_up
+from termweave.training.setup import RunSetup, apart, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,9 +97,17 @@ def parts(spec: str, settings: Any, out: Path, say: Callable[[str], None]) -> li
                 "Remove it from beside, or set terms=piece.",
             )
         every.append(DataPart(other, setup, own.fitted(made=setup.made)))
-    steps = settings.steps_of(len(first.train), every[0].share / sum(part.share for part in every))
+    if settings.beside:
+        held_out = [question for part in every for question in part.setup.dev.questions]
+        every = [part if part.setup.made else _apart(part, held_out, say) for part in every]
+    steps = settings.steps_of(len(every[0].setup.train), every[0].share / sum(part.share for part in every))
     every[0] = replace(every[0], settings=replace(every[0].settings, steps=steps))
     return every
+
+
+def _apart(part: DataPart, held_out: Sequence[str], say: Callable[[str], None]) -> DataPart:
+    """The part without the training questions that any part holds out."""
+    return replace(part, setup=replace(part.setup, train=apart(part.setup.train, held_out, _prefixed(part.name, say))))
 
 
 def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:

@@ -18,7 +18,7 @@ from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import InputError
-from termweave.support.messages import counted
+from termweave.support.messages import counted, normalised
 from termweave.training.backbone import lookup
 from termweave.training.data import dataset
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
@@ -26,7 +26,7 @@ from termweave.training.data.pairs import count, sample
 from termweave.training.methods.parameters import FROM_SCRATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from termweave.statistics import CorpusStatistics
@@ -111,7 +111,7 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
     if examples.remark:
         say(examples.remark)
     train = (
-        drawn if examples.origin == "corpus" else _apart(drawn, examples.dev, say)
+        drawn if examples.origin == "corpus" else apart(drawn, examples.dev.questions, say)
     )  # a title may name many texts, each an answer
     statistics = count([examples.corpus], analysis)
     if settings.backbone != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
@@ -132,14 +132,14 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
     )
 
 
-def _apart(train: Pairs, dev: Pairs, say: Callable[[str], None]) -> Pairs:
-    """Remove training questions whose text is also held out: the questions that decide when to stop must not be learned.
+def apart(train: Pairs, held_out: Iterable[str], say: Callable[[str], None]) -> Pairs:
+    """Remove training questions that are also held out, in whatever case: the questions that decide when to stop must not be learned.
 
     Raises:
         InputError: No training question is left.
     """
-    held_out = set(dev.questions)
-    kept = [place for place, question in enumerate(train.questions) if question not in held_out]
+    texts = set(map(normalised, held_out))
+    kept = [place for place, question in enumerate(train.questions) if normalised(question) not in texts]
     if not kept:
         raise InputError(
             "Every training question is also held out, so no question is left to train on.",

@@ -126,7 +126,8 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
 def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
     (tmp_path / "qrels").mkdir()
     lines = [{"_id": str(n), "text": f"granada {n} {'filler ' * (n % 9 + 1)}"} for n in range(30)]
-    asked = [{"_id": f"{split}{n}", "text": f"number {n}"} for split in ("train", "dev") for n in range(30)]
+    forms = {"train": "number {}", "dev": "Number  {}"}  # another case and other blanks are no other question
+    asked = [{"_id": f"{split}{n}", "text": form.format(n)} for split, form in forms.items() for n in range(30)]
     for name, kept in (("corpus", lines), ("queries", asked)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
     settings = methods.get("fectek").settings({"backbone": str(base), "dev": 30})
@@ -190,6 +191,19 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
         inputs = [one if place == which else each for place, each in enumerate(materials)]
         doubled = FAMILY.Trainable(method, model, inputs, every[0].settings)
         assert float(doubled(sampler.draw(parted.index(which)))["teacher"]) == pytest.approx(2 * float(losses[which]), rel=1e-5)
+
+
+def test_no_data_set_trains_on_what_another_one_holds_out(sets, base, tmp_path):
+    judged, bare = sets("judged", TEXTS, [f"number {place}" for place in range(40)]), sets("bare", TEXTS) / "corpus.jsonl"
+    other = sets("other", TEXTS, [f"Number {39 - place}" for place in range(40)])
+    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 5, "beside": f"{other}, {bare}"})
+    said = []
+    every = parts(str(judged), settings, tmp_path, said.append)
+    held_out = {question.casefold() for part in every for question in part.setup.dev.questions}
+    for part in every[:2]:
+        assert held_out.isdisjoint(map(str.casefold, part.setup.train.questions))
+        assert any(line.startswith(f"{part.name}: ") and line.endswith("among the held-out questions") for line in said)
+    assert len(every[2].setup.train) > 0  # its questions are titles or sentences, which may be equal
 
 
 def test_terms_of_another_kind_are_not_learned_beside(sets, base, tmp_path):
