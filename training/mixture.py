@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.errors import UsageError
+from termweave.errors import InputError, UsageError
 from termweave.support import atomic_files
 from termweave.training import families
 from termweave.training.backbone import loading
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
-#: File beside the checkpoints: the development measure of each question before the first step, float64.
-_START = "start.f64"
+#: Files beside the checkpoints: the development measure of each question before the first step, float64; a digest of the data.
+_START, _DATA = "start.f64", "data.hash"
 #: Settings that apply to DATASET alone, and their values for the additional data sets.
 _OF_ONE: dict[str, Any] = {"pairs": "auto", "clicks": "", "beside": ()}
 
@@ -110,6 +111,29 @@ def _apart(part: DataPart, held_out: Sequence[str], say: Callable[[str], None]) 
     return replace(part, setup=replace(part.setup, train=apart(part.setup.train, held_out, _prefixed(part.name, say))))
 
 
+def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
+    """Refuse data that have changed since the run began: it may have trained on what is held out now. A new run stores their digest.
+
+    Raises:
+        InputError: The data have changed.
+    """
+    state = blake2b(digest_size=16)
+    for setup in (part.setup for part in data):
+        state.update(repr((setup.statistics.hash, setup.texts)).encode())
+        for pairs in (setup.train, setup.dev):
+            answers = [(sorted(relevant), sorted(spared)) for relevant, spared in zip(pairs.relevant, pairs.spared, strict=True)]
+            shares = None if pairs.shares is None else pairs.shares.tolist()
+            state.update(repr((pairs.questions, answers, shares)).encode())
+    file, now = home / _DATA, state.hexdigest()
+    if file.is_file() and file.read_text(encoding="utf-8") != now:
+        raise InputError(
+            "The data have changed since this run began: other questions, answers or documents.",
+            "Restore them, or start a new run in another folder with --out.",
+        )
+    home.mkdir(parents=True, exist_ok=True)
+    atomic_files.write(file, now.encode())
+
+
 def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
     return lambda line: say(f"{name}: {line}")
 
@@ -134,8 +158,10 @@ def learn(
         progress: Called with ``(done, total, stage)``.
 
     Raises:
+        InputError: The run was begun with other data.
         KeyboardInterrupt: The user pressed Ctrl-C; a checkpoint was written first.
     """
+    _check_same_data(data, home)
     import torch  # noqa: PLC0415 - takes seconds
 
     from termweave.training.trainer.trainer import Trainer  # noqa: PLC0415 - torch

@@ -39,7 +39,7 @@ SCHEMA = "termweave.train/1"
     metavar="KEY=VALUE",
     help="Set a parameter; repeatable. `termweave methods METHOD` lists them.",
 )
-@click.option("--resume", is_flag=True, help="Resume the run in DIR; it ends with the same model.")
+@click.option("--resume", is_flag=True, help="Resume the run in DIR on the same data; it ends with the same model.")
 @click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
 @source_options()
 def command(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,26 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
     assert resumed["history"] == whole["history"]
     for name in ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monkeypatch):
+    data, out, sets = shutil.copytree(folder, tmp_path / "data"), tmp_path / "out", (*SMALL, "steps=4", "every=2")
+    draw = BatchSampler.draw
+
+    def dies(self, step):
+        if step == 3:
+            raise RuntimeError("the machine went away")
+        return draw(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchSampler, "draw", dies)
+        assert "the machine went away" in train(capsys, data, base, out, settings=sets, status=1)
+    qrels = (data / "qrels" / "train.tsv").read_text()
+    (data / "qrels" / "train.tsv").write_text(qrels.partition("\n")[2])
+    said = train(capsys, data, base, out, "--resume", settings=sets, status=1)
+    assert "The data have changed since this run began" in said
+    (data / "qrels" / "train.tsv").write_text(qrels)
+    assert train(capsys, data, base, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
 
 
 @pytest.mark.parametrize("seed", [3])
