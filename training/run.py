@@ -27,7 +27,7 @@ from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.mixture import learn, parts
 from termweave.training.model_folder import card, curves, writer
 from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much, remove_int8
-from termweave.training.trainer.checkpoints import HISTORY
+from termweave.training.trainer.checkpoints import HISTORY, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,12 +124,14 @@ def train(
                 own: TrainingResult = method.run(spec, settings, out, say, progress)
                 return own
             data = parts(spec, settings, out, say)
-            trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
+            with system_errors(out):
+                trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
         except BaseException as stopped:  # also Ctrl-C, which the user may press to correct a setting
             if _release(out, new=new) and isinstance(stopped, KeyboardInterrupt):
                 say(f"Stopped before the first checkpoint: {out} holds nothing of this run, and the same command begins it anew.")
             raise
-        return _finish(method, data, settings, out, trained, say)
+        with system_errors(out):
+            return _finish(method, data, settings, out, trained, say)
 
 
 def _refuse(out: Path) -> None:

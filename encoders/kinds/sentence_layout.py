@@ -63,6 +63,13 @@ def read(path: Path, name: str) -> ModelFolder:
     Raises:
         ModelError: The folder is no model, or one that termweave does not run, or a file is missing; the message says which.
     """
+    try:
+        return _read(path, name)
+    except (AttributeError, TypeError) as error:
+        raise ModelError(f"A JSON file of the model in {path} has an entry of the wrong type: {error}.", AGAIN) from error
+
+
+def _read(path: Path, name: str) -> ModelFolder:
     about = read_json(path / "config_sentence_transformers.json", missing={})
     modules = read_modules(path)
     if not (path / MODULES).is_file() and (path / IDF).is_file():

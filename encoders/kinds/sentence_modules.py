@@ -218,7 +218,7 @@ def read_json(file: Path, *, missing: Any = None) -> Any:
         missing: What to return where there is no such file; None: that is an error.
 
     Raises:
-        ModelError: The file is missing, or is not a JSON object or array.
+        ModelError: The file is missing, or is not a JSON object (``modules.json``: an array).
     """
     if not file.is_file():
         if missing is None:
@@ -228,6 +228,7 @@ def read_json(file: Path, *, missing: Any = None) -> Any:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{file} is not JSON: {error}.", AGAIN) from error
-    if not isinstance(content, dict | list) or (missing is not None and not isinstance(content, dict)):
-        raise ModelError(f"{file} is not a table.", AGAIN)
+    kind, named = (list, "list") if file.name == MODULES else (dict, "table")
+    if not isinstance(content, kind):
+        raise ModelError(f"{file} is not a {named}.", AGAIN)
     return content

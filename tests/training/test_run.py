@@ -1,8 +1,10 @@
 """Runs of `termweave train` that were stopped, killed, resumed or refused."""
 
+import errno
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -11,7 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
 
 from termweave.errors import InputError
 from termweave.support import file_locks
@@ -88,6 +93,29 @@ def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monk
     assert "The data have changed since this run began" in said
     (data / "qrels" / "train.tsv").write_text(qrels)
     assert train(capsys, data, base, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(capsys, folder, base, tmp_path, monkeypatch):
+    """As on a full disk, but with the system's limit for the size of files."""
+    save, limits = transformers.Trainer._save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(*given):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+        try:
+            return save(*given)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setattr(transformers.Trainer, "_save_checkpoint", limited)
+    said = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "every=2"), status=1)
+    assert f"The system says: {os.strerror(errno.EFBIG)}" in said
+    for write in (save_torch, torch.save):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.EFBIG)), checkpoints.system_errors(tmp_path):
+                write({"weights": torch.zeros(100_000)}, tmp_path / "weights")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("seed", [3])

@@ -1,11 +1,17 @@
-"""Find the latest checkpoint of a fit."""
+"""Find the latest checkpoint of a fit, and say why one could not be written."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from termweave.support import atomic_files
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: Written last: without it a checkpoint does not count.
@@ -21,3 +27,25 @@ def latest(home: Path) -> Path | None:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+@contextmanager
+def system_errors(folder: Path) -> Iterator[None]:
+    """Context in which a failure to write there is an OSError, as on a full disk: safetensors and torch raise errors of their own.
+
+    Raises:
+        OSError: A file could not be written.
+    """
+    from safetensors import SafetensorError  # noqa: PLC0415 - comes with the extra [train]
+
+    try:
+        yield
+    except SafetensorError as error:
+        if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(folder)) from error
+    except RuntimeError:  # torch.save does not say why it failed, but the system refuses the next megabyte, too
+        probe = folder / ".probe"
+        atomic_files.write(probe, bytes(1 << 20))
+        probe.unlink()
+        raise

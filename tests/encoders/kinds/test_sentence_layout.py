@@ -109,6 +109,10 @@ CASES = [
     ),
     ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
     ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}, "is a MultiVectorEncoder"),
+    ("config_sentence_transformers.json", {"prompts": ["query: "]}, "has an entry of the wrong type: 'list'"),
+    ("1_Pooling/config.json", {"pooling_mode": 5}, "has an entry of the wrong type: 'int'"),
+    ("1_Pooling/config.json", [], "is not a table"),
+    ("modules.json", {}, "is not a list"),
 ]
 
 
@@ -116,6 +120,8 @@ CASES = [
 def test_what_cannot_be_run_is_one_sentence(folder, file, changes, sentence):
     if changes is None:
         (folder / file).unlink()
+    elif not changes:
+        (folder / file).write_text(json.dumps(changes))
     else:
         change(folder / file, **changes)
     with pytest.raises(ModelError, match=sentence) as error:
