@@ -78,6 +78,11 @@ class RunSetup:
         return self.examples.origin == "corpus"
 
     @property
+    def positions(self) -> dict[str, int]:
+        """Document id -> its index among the documents that are encoded."""
+        return {self.examples.ids[place]: index for index, place in enumerate(self.places)}
+
+    @property
     def trained_on(self) -> int:
         """Number of documents that answer a training question."""
         return len({place for known in self.train.relevant for place in known})

@@ -175,7 +175,7 @@ def written(spec: str, setup: RunSetup) -> Written | None:
     path = Path(spec)
     if not path.is_file():
         raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
-    position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
+    position = setup.positions
     scores: dict[str, dict[int, float]] = {}
     for query, document, score in scored(path):
         if document in position:

@@ -24,14 +24,12 @@ from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.dense.labels import candidate_lists
 from termweave.training.dense.labels.candidate_lists import RankedLists
+from termweave.training.ranker.first_stage import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.training.dense.preparation import TargetContext
-
-#: Before the name of a live index in the setting `candidates_from`.
-INDEX = "index:"
 
 
 def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
@@ -55,7 +53,7 @@ def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
         return _by_index(context, index, depth)
-    return candidate_lists.from_run(Path(ranking), _question_ids(context), _positions(context), depth)
+    return candidate_lists.from_run(Path(ranking), _question_ids(context), context.setup.positions, depth)
 
 
 def _by_model(context: TargetContext, depth: int) -> RankedLists:
@@ -74,7 +72,7 @@ def _by_index(context: TargetContext, index: Index, depth: int) -> RankedLists:
     questions = context.setup.train.questions
     context.say(f"{context.part.name}: asking the index {index.name} {len(questions):,} questions")
     run = index.run({str(row): question for row, question in enumerate(questions)}, k=depth, candidates=depth)
-    place = _positions(context)
+    place = context.setup.positions
     lists = [[place[each] for each in run.scores[str(row)] if each in place] for row in range(len(questions))]
     if not any(lists):
         raise UsageError(
@@ -87,10 +85,6 @@ def _by_index(context: TargetContext, index: Index, depth: int) -> RankedLists:
 def _question_ids(context: TargetContext) -> list[str]:
     ids = {question: name for name, question in context.setup.examples.queries.items()}
     return [ids.get(question, question) for question in context.setup.train.questions]
-
-
-def _positions(context: TargetContext) -> dict[str, int]:
-    return {context.setup.examples.ids[place]: index for index, place in enumerate(context.setup.places)}
 
 
 def _cached(context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists]) -> RankedLists:

@@ -217,9 +217,8 @@ class LiveIndexStage:
         Raises:
             UsageError: The index has none of the documents.
         """
-        index, examples = Index.pinned(connect(machine_settings.load()), self.name), self.setup.examples
+        index, position = Index.pinned(connect(machine_settings.load()), self.name), self.setup.positions
         fused = not modes.parse(_HYBRID, index.signals).single
-        position = {examples.ids[place]: number for number, place in enumerate(self.setup.places)}
         asked = {str(number): question for number, question in enumerate(questions)}
         window = max(depth, _WINDOW)
         run = index.run(asked, k=window, candidates=window, mode=_HYBRID, rerank="none")
@@ -247,8 +246,7 @@ class RunFileStage:
         Raises:
             InputError: The file ranks no document of any question.
         """
-        setup = self.setup
-        position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
+        setup, position = self.setup, self.setup.positions
         known: dict[str, dict[int, float]] = {}
         for query, document, score in scored(self.file):
             if document in position:

@@ -10,7 +10,6 @@ run that was killed goes on where it stopped.
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -109,11 +108,6 @@ def evidence_scores(
         if file.name != _COMPLETE:
             file.unlink()
     return result
-
-
-def remove(home: Path) -> None:
-    """Remove the cache."""
-    shutil.rmtree(home, ignore_errors=True)
 
 
 def list_evidence(
