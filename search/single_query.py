@@ -130,7 +130,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
         (*notices.collect(engine, generation, last, page, asked, fields, reached), *last.remarks),
         tuple(last.cut_short),
         metadata_fields.facets(engine, generation.index, generation.layout, first, asked.facets) if asked.facets else {},
-        totals.totals(engine, generation, first, prepared.retrieval.where) if counted else None,
+        totals.totals(engine, generation, first, prepared.retrieval.where, asked.like) if counted else None,
     )
 
 

@@ -63,7 +63,7 @@ def collect(
     if found and not shown:
         ranked = counted(found, "document")
         remarks.append(f"The search ranks {ranked}, and this page begins after {asked.start:,} of them.")
-    if not found and candidates.liked is None and not candidates.query.text.strip():
+    if not found and not asked.like and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words, finding = candidates.lists.keys() - by_vector, {name for name, ranked in candidates.lists.items() if ranked.scores}
@@ -71,12 +71,12 @@ def collect(
         which = "No document that passes the filters" if asked.where else "No document"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))
-    if operators := _OPERATORS.findall(candidates.query.text):
+    if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)):
         remarks.append(
             f'Read as plain words: {few([each.strip() for each in operators], 3)}. With --rewrite operators (rewrite="operators") '
             '"a phrase" must occur and -word must not, where blanks are around them; + has no meaning.'
         )
-    encoded = candidates.liked is None  # else the vector is a mean of document vectors
+    encoded = not asked.like  # else the vector is a mean of document vectors
     if encoded and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):
         remarks.append(
             f"The dense model reads only the first {beyond[0]:,} of the {beyond[1]:,} word-pieces of the query. Shorten the query."

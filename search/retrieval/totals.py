@@ -24,7 +24,7 @@ class Totals:
     Attributes:
         candidates: Documents that the signals returned; only these are ranked, sorted, and counted by facets.
         passing: Documents of the index that pass the filters.
-        matching: Those of them that contain a word of the query; None without the signal lexical.
+        matching: Those of them that contain a word of the query; None without the signal lexical, and for a query made of documents.
     """
 
     candidates: int
@@ -36,7 +36,9 @@ class Totals:
         return f"{counted(self.candidates, 'candidate')}; {counted(self.passing, 'document')} pass the filters{words}."
 
 
-def totals(engine: Engine, generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]]) -> Totals:
+def totals(
+    engine: Engine, generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]], like: Sequence[str]
+) -> Totals:
     """Count documents, with one request.
 
     Args:
@@ -44,10 +46,11 @@ def totals(engine: Engine, generation: OpenGeneration, candidates: Candidates, w
         generation: The generation that answered.
         candidates: The candidates.
         where: Filters of the query DSL.
+        like: Ids of documents that the query was made of, whose words are not words of a query.
     """
     lexical = next((signal for signal in generation.layout.signals if signal.name == "lexical"), None)
     clause = None
-    if lexical is not None and candidates.query.text.strip() and candidates.liked is None:
+    if lexical is not None and candidates.query.text.strip() and not like:
         clause = lexical.query_clause(candidates.query, size=1, where=(), capabilities=engine.capabilities)
     # A word may stand in any passage of a document, so that documents are counted by their ids.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}} if generation.lineage.passages else None

@@ -108,6 +108,23 @@ def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monk
         opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
+def test_the_text_of_liked_documents_is_not_taken_for_typed_words(opensearch_engine, tmp_path):
+    texts = {"a": 'Call "git rebase" with -i here', "b": "Call git merge", "c": "A rebase", "empty": ""}
+    documents = [{"_id": key, "text": text} for key, text in texts.items()]
+    name = built(opensearch_engine, tmp_path, documents, BuildOptions(signals=("lexical",)))
+    try:
+        found = tw.connect(opensearch_engine.url).index(name)
+        answer = found.answer(like=["a"], totals=True)
+        assert [hit.id for hit in answer.hits] == ["b", "c"]
+        assert answer.remarks == ()
+        assert answer.totals.matching is None
+        assert found.answer(like=["empty"]).remarks == ()
+        (typed,) = found.answer(texts["a"], totals=True).remarks
+        assert typed.startswith("Read as plain words")
+    finally:
+        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
 def test_the_learned_field_is_searched_with_the_words_of_documents(opensearch_engine, tmp_path):
     documents = [
         {"_id": f"{subject}-{number}", "text": f"The {subject} module 3|5 100%"} for subject in SUBJECTS for number in range(3)
