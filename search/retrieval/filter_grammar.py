@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
 HELP = "Write FIELD=VALUE, for example 'kind=function'; compare with = != < <= > >=, and join with AND, OR, NOT, exists(FIELD), FIELD IN (A, B) and brackets."
 _OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
+# Anybody can send a filter, so that these patterns and `_Reader` pass over each run of blanks a few times at most.
 _JOINT = re.compile(r"\s+(?:AND|OR)(?=[\s(]|\Z)|\s*\Z")
+_CLOSING = re.compile(r"\s*\)")
+_PIECE = re.compile(r"\s+|[^\s()]+|[()]")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _EXISTS = re.compile(r"exists\s*\(([^()]*)\)", re.IGNORECASE)
-_IN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^"=!<>()]+?))\s+IN\s*\(')
-_LISTED = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,()"]*?))\s*([,)])')
+_IN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^"=!<>()]+?)(?<!\s))\s+IN\s*\(')
+_LISTED = re.compile(r'\s*+(?:"((?:[^"\\]|\\.)*)"\s*+|([^,()"]*+))([,)])')
 #: A joining word in small letters before what looks like another comparison, inside a value or before a name.
 _SMALL = re.compile(r"\s(and|or)\s+(?:not\s+)?(?:exists\s*\(|[^\s=<>!]+\s*(?:=|!=|<|>|\sIN\s))", re.ASCII)
 #: Brackets and NOTs inside one another.
@@ -211,7 +214,7 @@ class _Reader:
                 raise self.error("after IN there are values, separated by commas, and a closing bracket")
             self._at = match.end()
             quoted = match[1] is not None
-            value = _unquoted(match[1]) if quoted else match[2]
+            value = _unquoted(match[1]) if quoted else match[2].rstrip()
             parts.append(Comparison(name, "=", value, pattern=not quoted and "*" in value))
             if match[3] == ")":
                 return parts[0] if len(parts) == 1 else Junction("OR", tuple(parts))
@@ -219,7 +222,8 @@ class _Reader:
     def _comparison(self) -> Comparison:
         if quoted := _QUOTED.match(self._text, self._at):
             name, self._at = _unquoted(quoted[1]), quoted.end()
-            operator = _OPERATOR.match(self._text, self._at + len(self._text[self._at :]) - len(self._text[self._at :].lstrip()))
+            self._take("")
+            operator = _OPERATOR.match(self._text, self._at)
         else:
             operator = _OPERATOR.search(self._text, self._at)
             name = self._text[self._at : operator.start()] if operator else self._text[self._at :]
@@ -252,16 +256,17 @@ class _Reader:
         self._take("")
         if quoted := _QUOTED.match(self._text, self._at):
             end = quoted.end()
-            if _JOINT.match(self._text, end) or self._text[end:].lstrip().startswith(")"):
+            if _JOINT.match(self._text, end) or _CLOSING.match(self._text, end):
                 self._at = end
                 return _unquoted(quoted[1]), True
         begin, open_brackets = self._at, 0
         while not _JOINT.match(self._text, self._at):
-            character = self._text[self._at]
-            open_brackets += (character == "(") - (character == ")")
+            piece = _PIECE.match(self._text, self._at)
+            assert piece is not None
+            open_brackets += (piece[0] == "(") - (piece[0] == ")")
             if open_brackets < 0:  # it closes a bracket of the filter
                 break
-            self._at += 1
+            self._at = piece.end()
         return self._text[begin : self._at].strip(), False
 
     def _take(self, pattern: str) -> bool:

@@ -27,7 +27,7 @@ _MOST = 100
 MOST_DOCUMENTS = 10_000
 #: A sign before it if any, and a phrase in straight or curly quotes; or an excluded word.
 _OPERATOR = re.compile(
-    r'(?:(?<=\s)|^)(-?)["\u201c\u201d]([^"\u201c\u201d]*\w[^"\u201c\u201d]*)["\u201c\u201d](?=\s|[.,;:?!]|$)|(?:(?<=\s)|^)-(\w\S*)'
+    r'(?:(?<=\s)|^)(-?)["\u201c\u201d]([^"\u201c\u201d\w]*+\w[^"\u201c\u201d]*+)["\u201c\u201d](?=\s|[.,;:?!]|$)|(?:(?<=\s)|^)-(\w\S*)'
 )
 
 

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,13 +40,16 @@ class RateLimit:
     def __init__(self, burst: float, each_second: float) -> None:
         self._burst, self._rate = burst, each_second
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = Lock()
 
     def allows(self, request: Request) -> bool:
         """Take a token of the client that sent a request; False if there is none left. All clients without an address share one bucket."""
-        client, now = network(request.client.host) if request.client else "", time.monotonic()
-        left, last = self._buckets.pop(client, (self._burst, now))
-        left = min(self._burst, left + (now - last) * self._rate)
-        self._buckets[client] = (left - 1 if left >= 1 else left, now)
-        if len(self._buckets) > _ADDRESSES:
-            self._buckets.popitem(last=False)
-        return left >= 1
+        client = network(request.client.host) if request.client else ""
+        with self._lock:  # forms are answered by several threads
+            now = time.monotonic()
+            left, last = self._buckets.pop(client, (self._burst, now))
+            left = min(self._burst, left + (now - last) * self._rate)
+            self._buckets[client] = (left - 1 if left >= 1 else left, now)
+            if len(self._buckets) > _ADDRESSES:
+                self._buckets.popitem(last=False)
+            return left >= 1

@@ -1,5 +1,7 @@
 """The filter grammar: what an expression means for an index whose metadata has types."""
 
+import time
+
 import pytest
 
 from termweave.errors import UsageError
@@ -162,3 +164,17 @@ def test_a_likely_mistake_gets_a_hint(text, said):
 def test_a_value_of_another_type_cannot_be_compared(text, said):
     with pytest.raises(UsageError, match=said):
         parse(text).clause(LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("text", "blanks"),
+    [("a=b{}c", 20_000), ("a{}b=c", 20_000), ("a IN (b{}c)", 20_000), ("a IN (b{}", 20_000), ("a IN ({}", 2_000)],
+)
+def test_blanks_take_no_time(text, blanks):
+    """Such a filter kept a thread of the server busy for a time that grew with the square of the blanks, or their cube."""
+    began = time.process_time()
+    try:
+        parse(text.format(" " * blanks))
+    except UsageError as error:
+        assert "after IN there are values" in error.message  # noqa: PT017 - some of them are no filters
+    assert time.process_time() - began < 0.2

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,13 @@ def test_operators_are_taken_apart(query, text, phrases, excluded):
     read = operators.parse(query)
     assert (read.text, read.phrases, read.excluded) == (text, phrases, excluded)
     assert [read.text[a:b] for a, b in read.quoted] == list(phrases)
+
+
+@pytest.mark.parametrize("opening", ['"', '-"', "\u201c"])
+def test_a_quote_without_its_partner_takes_no_time(opening):
+    query, began = f"x {opening}{'a b ' * 5_000}", time.process_time()
+    assert operators.parse(query).text == query
+    assert time.process_time() - began < 0.2
 
 
 @pytest.mark.engine

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.requests import Request
@@ -193,6 +195,19 @@ def test_a_flood_from_one_address_is_refused_and_another_address_is_not():
     first, second = (Request({"type": "http", "client": (address, 9)}) for address in ("10.0.0.1", "10.0.0.2"))
     assert [limit.allows(first) for _ in range(5)] == [True, True, True, False, False]
     assert limit.allows(second)
+
+
+def test_tries_at_the_same_time_have_one_bucket():
+    request, interval = Request({"type": "http", "client": ("10.0.0.1", 9)}), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            limit = RateLimit(TRIES, 0)
+            with ThreadPoolExecutor(8) as threads:
+                allowed = sum(threads.map(lambda _, limit=limit: limit.allows(request), range(400)))
+            assert allowed == TRIES
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_large_body_is_refused_whatever_it_says_of_its_length(unreachable, monkeypatch):
