@@ -258,12 +258,14 @@ class DocumentLayout:
         return {typed_fields.FIELD: values} if values else {}
 
 
-def as_written(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove from a `_source` what termweave never writes.
+def as_written(stored: Mapping[str, Any], layout: DocumentLayout) -> dict[str, Any]:
+    """Remove from a `_source` what termweave never writes; all fields of an application stay.
 
     Another program may have written the document, and OpenSearch accepts a list as metadata, or a passage without its position.
     Code that shows documents uses this function; verification reads the `_source` itself.
     """
+    if layout.application is not None:
+        return dict(stored)
     kept = {name: value for name, value in stored.items() if isinstance(value, _WRITTEN.get(name, object))}
     position = kept.keys() & _POSITION
     if len(position) < len(_POSITION):

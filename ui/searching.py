@@ -139,13 +139,14 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
     return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 
 
-def content_of(index: Index, document: str) -> tuple[str, str, Mapping[str, Any]]:
+def content_of(index: Index, document: str) -> tuple[str, str, Any]:
     """Title, text and metadata of a document, its passages joined; all empty if the index does not hold it."""
     kept = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
     body = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
     hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     stored = sorted(
-        (index.layout.with_text(as_written(hit["_source"])) for hit in hits), key=lambda source: source.get("passage") or 0
+        (index.layout.with_text(as_written(hit["_source"], index.layout)) for hit in hits),
+        key=lambda source: source.get("passage") or 0,
     )
     if not stored:
         return "", "", {}
@@ -156,8 +157,10 @@ def content_of(index: Index, document: str) -> tuple[str, str, Mapping[str, Any]
     )
 
 
-def metadata_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+def metadata_of(metadata: Any) -> list[tuple[str, str]]:
     """The metadata of a document as names and texts: a list with commas, and everything else that is not a text as JSON."""
+    if not isinstance(metadata, dict):  # an application's own field `metadata`
+        return [("metadata", _display_value(metadata))]
     return [(name, _display_value(value)) for name, value in metadata.items()]
 
 

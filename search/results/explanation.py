@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from termweave.records import Encoding, Hit
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.signals import Clause, Signal
+    from termweave.signals import Clause, DocumentLayout, Signal
 
 #: The passages per document that an explanation requests, and the most neighbours that a k-NN search returns.
 _PASSAGES, _REACH = 100, 10_000
@@ -27,7 +27,7 @@ _PASSAGES, _REACH = 100, 10_000
 def explain(
     engine: Engine,
     index: str,
-    signals: Sequence[Signal],
+    layout: DocumentLayout,
     candidates: Candidates,
     places: Sequence[Place],
     *,
@@ -38,7 +38,7 @@ def explain(
     Args:
         engine: The server.
         index: The concrete index.
-        signals: The signals of the index.
+        layout: The layout of the index.
         candidates: The candidates that were ranked.
         places: The documents to explain.
         words: Term -> the word of the query that it comes from.
@@ -52,12 +52,12 @@ def explain(
         documents.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
-    for signal in signals:
+    for signal in layout.signals:
         clause, ranked = candidates.clauses.get(signal.name), candidates.lists.get(signal.name)
         if clause is None or ranked is None:
             continue
         wanted = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
-        answers = _request(engine, index, signal, clause, candidates.query, wanted) if wanted else {}
+        answers = _request(engine, index, layout, signal, clause, candidates.query, wanted) if wanted else {}
         for place in places:
             listed, answer = place.signals.get(signal.name), answers.get(place.id)
             if listed is None and answer is None:
@@ -113,7 +113,7 @@ def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
 
 
 def _request(
-    engine: Engine, index: str, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
+    engine: Engine, index: str, layout: DocumentLayout, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
     only = {"terms": {"id": list(ids)}}
@@ -127,7 +127,7 @@ def _request(
         "query": filtered,
         "explain": signal.engine_explains,
         "_source": dialect_of(engine.capabilities).source(signal.explains_from),
-        **grouped(["id", "passage"]),
+        **(grouped(["id"]) if layout.application is None else {"docvalue_fields": ["id"]}),
     }
     answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}

@@ -123,7 +123,7 @@ def fetch(
         return []
     stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
     parts = _explained(engine, opened, candidates, places, stored) if explain else {}
-    hidden = _hidden(opened)
+    hidden = _hidden(opened) | ({"id"} if opened.layout.application else {*_ALWAYS, "metadata_long"})
     return [
         Hit(
             id=place.id,
@@ -133,7 +133,7 @@ def fetch(
             signals=place.signals,
             explanation=parts.get(place.id),
             explainer=partial(_explain_later, engine, opened, candidates, place),
-            passage=stored_passage(stored[place.id]),
+            passage=None if opened.layout.application else stored_passage(stored[place.id]),
             reranked=sum((part.share for part in place.reranked), 0.0),
         )
         for rank, place in enumerate(places, first)
@@ -219,7 +219,7 @@ def _stored(
         return [(document, e["_source"]) for document, e in zip(keys.values(), answer["docs"], strict=True) if e.get("found")]
 
     stored = {
-        document: with_text(as_written(source))
+        document: with_text(as_written(source, opened.layout))
         for document, source in engine.repeat(read)
         if source.get("id") == document  # the key of a passage is not the id of a document
     }
@@ -244,7 +244,7 @@ def _explained(
     query = candidates.query
     alternatives = chain.from_iterable(query.rewritten.parts if query.rewritten else ())
     words = {term: word for each in (*alternatives, query) for term, word in _words(opened, each.text).items()}
-    explained = explanation.explain(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
+    explained = explanation.explain(engine, candidates.index, opened.layout, candidates, places, words=words)
     for document, entry in explained.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
@@ -277,16 +277,15 @@ def _words(opened: OpenGeneration, query: str) -> dict[str, str]:
 
 
 def _fields(stored: Mapping[str, Any], names: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
-    """The fields with these names, or that match a pattern among them; both metadata fields are merged into one."""
+    """The fields with these names, or that match a pattern among them; both metadata fields of termweave are merged into one."""
     roots = {name.partition(".")[0] for name in names}
     patterns = [root for root in roots if "*" in root]
 
     def shown(name: str) -> bool:
-        by_pattern = name not in hidden and name not in {*_ALWAYS, "metadata_long"}
-        return name in roots or (by_pattern and any(fnmatchcase(name, pattern) for pattern in patterns))
+        return name in roots or (name not in hidden and any(fnmatchcase(name, pattern) for pattern in patterns))
 
     fields = {name: value for name, value in stored.items() if shown(name)}
-    if shown("metadata") and (metadata := stored_metadata(stored)):
+    if "metadata_long" in hidden and shown("metadata") and (metadata := stored_metadata(stored)):
         fields["metadata"] = metadata
     return fields
 

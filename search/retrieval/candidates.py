@@ -215,7 +215,7 @@ def _candidates(
             if identity is None:  # another program wrote this document; `verify` names it
                 continue
             pairs.append((identity, signal.score(hit["_score"], clause)))
-            if "passage" in fields:
+            if "passage" in fields and layout.application is None:
                 passages[identity] = fields["passage"][0]
             if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                 vectors[identity] = fields[VECTOR_FIELD][0]

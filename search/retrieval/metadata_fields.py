@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 
 #: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
 VALUES, _MOST_VALUES, _OF_SHARD = 10, 1_000, 10_000
-#: The clause for whole documents, and for the first passage of those that are cut into passages.
-FIRST_PASSAGE: Mapping[str, Any] = {
-    "bool": {
-        "should": [{"term": {"passage": 1}}, {"bool": {"must_not": [{"exists": {"field": "passage"}}]}}],
-        "minimum_should_match": 1,
-    }
-}
 _SIZE = re.compile(r"\d{1,9}", re.ASCII)
 _MIDNIGHT = re.compile(r"T00:00:00(\.000)?Z$")
 
@@ -98,7 +91,7 @@ def groups(engine: Engine, index: str, layout: DocumentLayout, documents: Sequen
         return {document: document for document in documents}
     body = {
         "size": len(documents),
-        "query": _among(documents),
+        "query": _among(documents, layout),
         "_source": False,
         "docvalue_fields": ["id", field],
         "track_total_hits": False,
@@ -161,7 +154,7 @@ def facets(
     if not documents:
         return dict.fromkeys(names, ())
     aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
-    body = {"size": 0, "query": _among(documents), "aggs": aggregations}
+    body = {"size": 0, "query": _among(documents, layout), "aggs": aggregations}
     answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
     return {name: _values(facet, answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())}
 
@@ -183,7 +176,7 @@ def ordered(engine: Engine, index: str, layout: DocumentLayout, places: Sequence
         return []
     body = {
         "size": len(kept),
-        "query": _among([place.id for place in kept]),
+        "query": _among([place.id for place in kept], layout),
         "sort": [{field: {"order": direction, "missing": "_last"}}],
         "_source": False,
         "docvalue_fields": ["id"],
@@ -220,9 +213,17 @@ def _column(name: str, layout: DocumentLayout) -> Column:
     raise UsageError(f"The index has no field {name!r} that can be counted or sorted.", hint)
 
 
-def _among(documents: Sequence[str]) -> dict[str, Any]:
+def first_passages(layout: DocumentLayout) -> dict[str, Any]:
+    """The clause for whole documents, and for the first passage of those that are cut into passages."""
+    if layout.application is not None:  # its documents are whole, and a field `passage` is its own
+        return {"match_all": {}}
+    whole = {"bool": {"must_not": [{"exists": {"field": "passage"}}]}}
+    return {"bool": {"should": [{"term": {"passage": 1}}, whole], "minimum_should_match": 1}}
+
+
+def _among(documents: Sequence[str], layout: DocumentLayout) -> dict[str, Any]:
     """The query for documents; a document in passages counts once, with its first passage."""
-    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, FIRST_PASSAGE]}}
+    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, first_passages(layout)]}}
 
 
 def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:

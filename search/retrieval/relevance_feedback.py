@@ -73,11 +73,13 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout,
     if len(ids) > _MOST:
         raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
     weighted = next((signal for signal in layout.signals if isinstance(signal, WeightedTerms) and not signal.text_field), None)
+    # The first passages of all documents come before any second passage. A field `passage` of an application is its own.
+    first = {"passage": {"order": "asc", "missing": "_first", "unmapped_type": "integer"}}
+    passages = [first] if layout.application is None else []
     body = {
         "size": _MOST,
         "query": {"terms": {"id": list(ids)}},
-        # The first passages of all documents come before any second passage.
-        "sort": [{"passage": {"order": "asc", "missing": "_first", "unmapped_type": "integer"}}, {"id": "asc"}],
+        "sort": [*passages, {"id": "asc"}],
         "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *(weighted.properties() if weighted else ())]),
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in layout.signals) else ["id"],
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.search.retrieval.metadata_fields import FIRST_PASSAGE
+from termweave.search.retrieval.metadata_fields import first_passages
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def totals(
         clause = lexical.query_clause(candidates.query, size=1, where=(), capabilities=engine.capabilities)
     # A word may stand in any passage of a document, so that documents are counted by their ids.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}} if generation.lineage.passages else None
-    aggregations: dict[str, Any] = {"passing": {"filter": FIRST_PASSAGE}}
+    aggregations: dict[str, Any] = {"passing": {"filter": first_passages(generation.layout)}}
     if clause is not None:
         aggregations["matching"] = {"filter": clause.query, **({"aggs": {"documents": documents}} if documents else {})}
     body = {"size": 0, "query": {"bool": {"filter": list(where)}}, "aggs": aggregations}

@@ -30,6 +30,7 @@ from termweave.search.ranking.rerankers import RerankResult
 from termweave.search.results.feature_log import FeatureRecorder
 from termweave.settings import load
 from termweave.signals import dialect_of
+from termweave.ui import searching
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
@@ -311,6 +312,33 @@ def test_rules_rankers_and_rewriting_read_the_fields_of_the_application(shop, en
     answer = opened.answer("a wodoen chiar -1", rewrite="operators,spelling", k=3)
     assert answer.remarks[0].startswith("Searched for 'a wooden chair' instead of")
     assert len(opened.search("lamp", collapse="brand", k=30)) == 15 + 3  # 15 without a brand
+
+
+@pytest.mark.parametrize("kind", ["text", "integer"])
+def test_a_field_passage_of_the_application_is_its_own(shop, enrich, opensearch_engine, kind):
+    index = shop({"passage": {"type": kind}})
+    values = {f"p{number}": f"a parasol {number}" if kind == "text" else number for number in range(2, 5)}
+    for key, value in values.items():
+        doc = {"passage": value, "metadata": "plain", "name": "a parasol"}
+        opensearch_engine.request("POST", f"/{index}/_update/{key}", params={"refresh": True}, body={"doc": doc})
+    text = "passage" if kind == "text" else "name"
+    enrich(index, fields=("--text-field", text))
+    found = Index.open(opensearch_engine, index)
+    answer = found.answer(
+        "parasol", mode="weights", k=3, fields=["text", "*"], facets=["stock"], sort="stock:desc", totals=True, explain=True,
+        rerank="boost@stock" if kind == "text" else "boost@passage",
+    )  # fmt: skip
+    assert [hit.id for hit in answer.hits] == ["p4", "p3", "p2"]
+    assert {each.value for each in answer.facets["stock"]} == {"2", "3", "4"}
+    assert answer.totals.passing == 30
+    for hit in answer.hits:
+        assert (hit.fields["passage"], hit.fields["metadata"], hit.passage) == (values[hit.id], "plain", None)
+        assert hit.fields["text"].startswith("a parasol")
+        assert all("passage" not in part for part in hit.explanation["parts"])
+    assert found.explain("parasol", "p3", mode="hybrid").explanation["parts"]
+    assert {hit.id for hit in found.search("", like=["p2"], mode="weights", k=2)} == {"p3", "p4"}
+    title, shown, metadata = searching.content_of(found, "p3")
+    assert (title, shown.startswith("a parasol"), searching.metadata_of(metadata)) == ("", True, [("metadata", "plain")])
 
 
 def test_documents_that_the_application_routes_are_found(shop, enrich, opensearch_engine):
