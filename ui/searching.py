@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from termweave.search.results.hits import Answer
     from termweave.ui.workspace import Workspace
 
+#: Parameters that decide which hits a list has, and in which order.
+SELECTION = ("sort", "collapse", "min_score")
 #: Passages of a document that are shown.
 _PASSAGES = 1_000
 
@@ -111,7 +113,7 @@ def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:
     """Compare the first `DEPTH` documents of both configurations."""
     lists = []
     for second in ("", "2"):
-        side = answer(workspace, values, second, k=DEPTH, fields=["title"])
+        side = answer(workspace, values, second, k=DEPTH, fields=["title"], **display_options(values, values.keys() & SELECTION))
         lists.append([hit.id for hit in side.answer.hits])
     return compare(*lists)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from html import unescape
 from html.parser import HTMLParser
@@ -140,6 +141,21 @@ def test_two_lists_show_how_far_each_hit_moved(client, attacked):
     up = ranks[first.id] - first.rank if first.id in ranks else None
     moved = "only here" if up is None else f"▲ {up}" if up > 0 else f"▼ {-up}" if up < 0 else "="
     assert moved in page.partition('aria-label="Right"')[2].partition("</h3>")[0]
+
+
+@pytest.mark.parametrize("selection", [{"collapse": "kind"}, {"min_score": "dense:0.3"}, {"sort": "year:desc"}])
+def test_what_selects_hits_holds_for_lists_and_comparison(client, attacked, selection):
+    index = client.app._app.state.workspace.index(attacked)
+    left, right = (
+        [hit.id for hit in index.search("run a function later", mode=mode, k=20, **selection)] for mode in ("hybrid", "dense")
+    )
+    plain = [hit.id for hit in index.search("run a function later", mode="hybrid", k=20)]
+    assert left != plain
+    _, page = show(client, q="run a function later", mode="hybrid", k=20, **selection)
+    hidden = re.compile("[\x00-\x1f\ufffd-\uffff]")  # the page writes one sign for each of these
+    assert [hidden.sub("", hit) for hit in hits_of(page)] == [hidden.sub("", hit) for hit in left]
+    _, page = show(client, q="run a function later", mode="hybrid", mode2="dense", compare="1", k=3, **selection)
+    assert f"<strong>{len({*left[:10]} & {*right[:10]})} of {max(len(left[:10]), len(right[:10]))}</strong>" in page
 
 
 def test_filters_facets_and_pages_are_links(client, attacked):
