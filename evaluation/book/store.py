@@ -14,6 +14,7 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
 from termweave.search.catalog.lineage import check_one, exists
 
@@ -293,7 +294,9 @@ class JudgementBook:
             "track_total_hits": False,
         }
         while True:
-            answer = self.engine.request("POST", f"/{INDEX}/_search", params={"ignore_unavailable": True}, body=body)
+            answer = self.engine.request(
+                "POST", f"/{INDEX}/_search", params={"ignore_unavailable": True, **ALL_SHARDS}, body=body
+            )
             hits = answer["hits"]["hits"]
             yield from (hit["_source"] for hit in hits)
             if most is not None or len(hits) < body["size"]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.measures import per_query
 from termweave.evaluation.tuning.tune import shuffled_queries
@@ -186,7 +187,7 @@ def _impacts(index: Index, signal: WeightedTerms, found: Sequence[Candidates]) -
     levels: dict[str, Mapping[str, float]] = {}
     for start in range(0, len(wanted), _PAGE):
         body = {"query": {"ids": {"values": wanted[start : start + _PAGE]}}, "size": _PAGE, "_source": _source(index)}
-        answer = index.engine.request("POST", f"/{index.generation}/_search", body=body)
+        answer = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)
         levels |= {hit["_id"]: signal.levels_of(hit.get("_source", {})) for hit in answer["hits"]["hits"]}
     return [{document: levels.get(key, {}) for document, key in each.items()} for each in names]
 
@@ -201,7 +202,7 @@ def _sample(index: Index, signal: WeightedTerms) -> list[NDArray[np.float64]]:
     """The stored integers of some documents, drawn at random."""
     drawn = {"function_score": {"random_score": {"seed": 0, "field": "_seq_no"}, "boost_mode": "replace"}}
     body = {"size": _SAMPLE, "query": drawn, "_source": _source(index)}
-    hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
+    hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     return [np.array([*signal.levels_of(hit.get("_source", {})).values()]) for hit in hits]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import EngineError
+from termweave.evaluation import judgements
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.search.catalog.opening import open_generation
@@ -73,8 +74,9 @@ def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_
         lambda index, _, places: metadata_fields.ordered(index.engine, index.generation, index.layout, places, "year"),
         lambda index, _, places: searching.titles(index, [place.id for place in places]),
         lambda index, _, places: searching.content_of(index, places[0].id),
+        lambda index, _, places: judgements.absent_from_index(index, "set", {"q": {place.id: 1 for place in places}}),
     ],
-    ids=["facets", "sort", "titles", "content"],
+    ids=["facets", "sort", "titles", "content", "judged"],
 )
 def test_what_is_read_beside_the_hits_needs_all_shards(index, opensearch_engine, name, read):
     """The shard is lost after the search: counts, an order and texts of the rest would be wrong ones."""
