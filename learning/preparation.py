@@ -3,6 +3,7 @@
 The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions, of the generation and of its
 profile, so that the same command goes on with what was stopped or killed:
 
+``budget.json``      the largest budget of its commands, and how long encoding all documents takes
 ``data/``            the questions in three parts, and the documents that training looks at
 ``live-*.trec``      what the live search found for the held-out and the test questions
 ``runs/``            one folder for each trained candidate
@@ -30,7 +31,7 @@ from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions,
 from termweave.search import Index
 from termweave.search.catalog import profiles
 from termweave.search.catalog.models import encoder_of
-from termweave.support import paths
+from termweave.support import atomic_files, paths
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 #: Connections to the server: a build sends over four, renews its lease and asks for other things.
 CONNECTIONS = 6
-DATA, RESULT = "data", "result.json"
+DATA, RESULT, _BUDGET = "data", "result.json", "budget.json"
 #: Most new questions that are searched to see whether questions have changed.
 _DRIFTED = 300
 #: Texts whose language is guessed, and those that are encoded to see how long all documents would take.
@@ -123,8 +124,32 @@ class Learning:
     figure: float | None = None
 
     @cached_property
+    def _begun(self) -> dict[str, float]:
+        """The budget of earlier commands of this run, as `begin` wrote it; {} before the first."""
+        file = self.folder / _BUDGET
+        begun: dict[str, float] = orjson.loads(file.read_bytes()) if file.is_file() else {}
+        return begun
+
+    @property
+    def _minutes(self) -> float:
+        """The largest budget of this command and earlier ones: a smaller one does not give up what is trained."""
+        return max(self.task.minutes, self._begun.get("minutes", 0.0))
+
+    @property
+    def trains_no_more(self) -> bool:
+        """Whether a command with ``--minutes 1`` ends a run that was begun with more."""
+        return self.task.minutes <= 1 < self._minutes
+
+    def begin(self) -> None:
+        """Write the budget into the folder of the run."""
+        kept = {"minutes": self._minutes, "encoding_minutes": self.encoding_minutes}
+        atomic_files.write(self.folder / _BUDGET, orjson.dumps(kept))
+
+    @cached_property
     def encoding_minutes(self) -> float:
-        """About how long it takes to encode all documents, from a few of them."""
+        """About how long it takes to encode all documents, from a few of them; measured once for a run."""
+        if "encoding_minutes" in self._begun:
+            return self._begun["encoding_minutes"]
         sample = self.texts[:: max(1, len(self.texts) // _TIMED)][:_TIMED]
         if not self.encoder.models:
             return 0.0
@@ -136,7 +161,7 @@ class Learning:
     @property
     def documents_stay(self) -> bool:
         """Whether the budget has no time to encode all documents again, so that only what reads queries is trained."""
-        return self.encoding_minutes > _ENCODING * self.task.minutes
+        return self.encoding_minutes > _ENCODING * self._minutes
 
     @property
     def former(self) -> Profile | None:
@@ -155,7 +180,7 @@ class Learning:
         if self.documents_stay:
             notes.append(
                 f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "
-                f"{self.task.minutes:g} minutes: the documents stay as they are encoded, and only what reads queries is trained."
+                f"{self._minutes:g} minutes: the documents stay as they are encoded, and only what reads queries is trained."
             )
         if self.former and self.former.inherited:
             notes.append(f"Kept from the profile {self.former.name!r}: {self.former.inherited}.")

@@ -59,9 +59,10 @@ def run(learning: Learning) -> Learned:
     started = time.monotonic()
     learning.folder.mkdir(parents=True, exist_ok=True)
     with file_locks.one_at_a_time(learning.folder.parent / ".lock", partial(_refuse, learning.task.name)):
+        learning.begin()
         live_runs = _live_runs(learning)
         data = _training_data(learning, live_runs[HELD_OUT])
-        budget = _TRAINING * 60 * learning.task.minutes - (time.monotonic() - started)
+        budget = 0.0 if learning.trains_no_more else _TRAINING * 60 * learning.task.minutes - (time.monotonic() - started)
         rounds = TrainingRounds(data, learning.folder / _RUNS, learning.task.minutes, budget, learning.reports)
         try:
             best, chosen = rounds.best(tried_on(learning)), None

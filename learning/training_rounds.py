@@ -53,16 +53,26 @@ class TrainingRounds:
         """Train, and return the best model of each part for which training helped."""
         short = [self._train(each, "short", each.steps, min(self._seconds * each.share, self._left)) for each in candidates]
         parts = list(dict.fromkeys(each.candidate.part for each in short if each.helped))
-        chosen: dict[Part, TrainedCandidate] = {}
         for number, part in enumerate(parts):
             ahead = max((each for each in short if each.candidate.part == part and each.helped), key=lambda each: each.after)
             budget = self._left / (len(parts) - number)
             steps = min(_LONGEST * ahead.steps, int(budget / max(0.1, ahead.seconds) * ahead.steps))
-            both = [ahead]
             if steps >= 2 * ahead.steps:
-                both.append(self._train(ahead.candidate, f"long-{self._minutes:g}", steps, budget))
-            chosen[part] = max(both, key=lambda each: each.after)
-        return chosen
+                self._train(ahead.candidate, f"long-{self._minutes:g}", steps, budget)
+        self._add_finished(candidates)
+        helped = [each for each in self.trained if each.helped]
+        return {
+            part: max((each for each in helped if each.candidate.part == part), key=lambda each: each.after) for part in parts
+        }
+
+    def _add_finished(self, candidates: Sequence[Candidate]) -> None:
+        """Add the long runs that commands with another budget have finished. They take no time from this one."""
+        known = {each.folder.parent for each in self.trained if each.folder}
+        for candidate in candidates:
+            for finished in sorted(self._home.glob(f"{candidate.method}-long-*/{_SECONDS}")):
+                if finished.parent not in known:
+                    label = finished.parent.name.removeprefix(f"{candidate.method}-")
+                    self._train(candidate, label, candidate.steps, 0.0)
 
     @property
     def _left(self) -> float:

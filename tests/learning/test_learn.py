@@ -25,8 +25,9 @@ from termweave.learning import choice, preparation, run, training_folder, traini
 from termweave.learning.candidates import Candidate
 from termweave.learning.learned import Learned
 from termweave.learning.plan import plan
-from termweave.learning.preparation import LearningTask, prepare
+from termweave.learning.preparation import LearningTask, Reports, prepare
 from termweave.learning.run import learn, promote
+from termweave.learning.training_rounds import TrainingRounds
 from termweave.search import Index
 from termweave.search.catalog.profiles import Profile
 
@@ -166,6 +167,36 @@ def test_documents_stay_where_encoding_them_takes_longer_than_the_budget(opensea
     assert planned.methods == (("coder",) if refused else ("coder", "ltr"))
     assert bool(refused) == (planned.parts["dev"] < 20 or find_spec("lightgbm") is None)
     assert "the documents stay as they are encoded" in " ".join(planned.notes)
+
+
+def test_a_command_with_less_time_gives_up_nothing_that_was_begun(opensearch_engine, built, folder, monkeypatch):
+    begun = prepare(opensearch_engine, LearningTask(built, str(folder), minutes=60))
+    monkeypatch.setattr(preparation, "_ENCODING", begun.encoding_minutes / 10)  # enough in 60 minutes, and not in one
+    assert prepare(opensearch_engine, LearningTask(built, str(folder), minutes=1)).documents_stay
+    begun.folder.mkdir(parents=True)
+    begun.begin()
+    less, same = (prepare(opensearch_engine, LearningTask(built, str(folder), minutes=minutes)) for minutes in (1, 60))
+    assert (less.documents_stay, less.encoding_minutes) == (False, begun.encoding_minutes)
+    assert (less.trains_no_more, same.trains_no_more) == (True, False)
+    less.begin()
+    assert prepare(opensearch_engine, LearningTask(built, str(folder), minutes=1)).trains_no_more
+
+
+@pytest.mark.slow
+def test_a_long_run_that_is_finished_is_chosen_without_time(folder, tmp_path, brief):
+    data = shutil.copytree(folder, tmp_path / "data")
+    shutil.copy(data / "qrels" / "test.tsv", data / "qrels" / "dev.tsv")
+    for file in (data / "qrels" / "train.tsv", data / "qrels" / "dev.tsv"):
+        head, *rows = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([head, *rows[file.name == "dev.tsv" :: 2]]))
+    short = replace(DTR, steps=12, settings={**DTR.settings, "batch": 8})
+    first = TrainingRounds(data, tmp_path / "runs", 60, 2000.0, Reports())
+    best = first.best([short])
+    assert [each.steps for each in first.trained] == [12, 24]
+    again = TrainingRounds(data, tmp_path / "runs", 1, 0.0, Reports())
+    assert again.best([short, FECTEK]) == best
+    assert {each.folder for each in again.trained if each.folder} == {each.folder for each in first.trained}
+    assert [each.dropped for each in again.trained if each.candidate == FECTEK] == ["no time is left"]
 
 
 @pytest.mark.slow
