@@ -175,13 +175,20 @@ def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
     """Delete the snapshot of an index when a build has ended.
 
     It is kept if the build was stopped, or if a server did not answer: then the same command goes on with it. After any other error the
-    user corrects something, perhaps in the index, and the same command reads the index anew.
+    user corrects something, perhaps in the index, and the same command reads the index anew. The snapshot of an unfinished build with
+    other options is kept, too: the command that began it needs it.
     """
     from termweave.errors import EngineError
+    from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
 
+    earlier = getattr(opened, "resumed", "")
     try:
         yield
     except (EngineError, KeyboardInterrupt, click.exceptions.Exit):
+        raise
+    except UnfinishedBuild:
+        if not earlier:
+            release(opened)
         raise
     except Exception:
         release(opened)

@@ -155,9 +155,9 @@ class IndexSource(EntrySource):
         sentences = [f"{self.name}: {described(names, self.reading.fields)}."]
         if self.excluded:
             sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
-        if self._resumed:
+        if self.resumed:
             sentences.append(
-                f"{self.name}: the snapshot that an earlier command began at {self._resumed} is read on; later changes of the index are "
+                f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; later changes of the index are "
                 "not in it (--fresh takes a new one, --update brings an index up to date)."
             )
         return sentences
@@ -224,7 +224,7 @@ class IndexSource(EntrySource):
             yield page
 
     @property
-    def _resumed(self) -> str:
+    def resumed(self) -> str:
         """When an earlier command began the snapshot; "" if this one takes its own."""
         state = self._spool.get() if self.reading.index.build and "_state" not in self.__dict__ else None
         return state["begun"] if state else ""
