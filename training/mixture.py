@@ -119,11 +119,14 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
     """
     state = blake2b(digest_size=16)
     for setup in (part.setup for part in data):
-        state.update(repr((setup.statistics.hash, setup.texts)).encode())
+        state.update(setup.statistics.hash.encode())
+        for text in setup.texts:  # one by one: a corpus may fill the memory
+            state.update(repr(text).encode())
         for pairs in (setup.train, setup.dev):
-            answers = [(sorted(relevant), sorted(spared)) for relevant, spared in zip(pairs.relevant, pairs.spared, strict=True)]
-            shares = None if pairs.shares is None else pairs.shares.tolist()
-            state.update(repr((pairs.questions, answers, shares)).encode())
+            for question, relevant, spared in zip(pairs.questions, pairs.relevant, pairs.spared, strict=True):
+                state.update(repr((question, sorted(relevant), sorted(spared))).encode())
+            if pairs.shares is not None:
+                state.update(pairs.shares.tobytes())
     file, now = home / _DATA, state.hexdigest()
     if file.is_file() and file.read_text(encoding="utf-8") != now:
         raise InputError(
