@@ -88,8 +88,7 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
 
     for parent, below, names in os.walk(folder, onerror=failed):
         below[:] = sorted(name for name in below if not name.startswith("."))
-        # From Python 3.14 on, `is_file` returns False there instead of raising an error.
-        if names and not os.access(parent, os.X_OK) and Path(parent).is_dir():
+        if names and lines.hidden(parent):  # from Python 3.14 on, `is_file` returns False for all files in it
             failed(PermissionError(errno.EACCES, os.strerror(errno.EACCES), parent))
         for name in sorted(names):
             path = Path(parent, name)

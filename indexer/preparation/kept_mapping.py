@@ -89,7 +89,7 @@ def _options(options: BuildOptions, shards: int) -> list[str]:
         wrong.append("--passage-size stores several entries for a document, and queries of the old fields would find each")
     if options.mapping:
         wrong.append("--mapping gives another mapping")
-    if options.shards not in {1, shards}:
+    if options.shards not in {1, shards}:  # 1 is the default: nobody may have asked for it
         wrong.append(f"--shards {options.shards} is another number than its {shards}")
     return wrong
 

@@ -176,5 +176,5 @@ def test_blanks_take_no_time(text, blanks):
     try:
         parse(text.format(" " * blanks))
     except UsageError as error:
-        assert "after IN there are values" in error.message  # noqa: PT017 - some of them are no filters
+        assert "after IN there are values" in error.message  # noqa: PT017 - some of them are not filters
     assert time.process_time() - began < 0.2
