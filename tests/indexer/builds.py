@@ -7,6 +7,7 @@ from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.index_setup import is_written
 from termweave.indexer.ledger import storage
 from termweave.search import Index
+from termweave.signals import dialect_of
 
 LEXICAL = BuildOptions(weights="none", dense="none")
 
@@ -38,3 +39,11 @@ def clean(engine, name, source=None):
     assert not is_written(engine, index.generation)
     assert index.lineage.documents == found.documents
     return found.documents
+
+
+def sources(engine, index):
+    """The `_source` of each document of an index, with the signals' fields."""
+    engine.request("POST", f"/{index}/_refresh")
+    body = {"size": 100, "_source": dialect_of(engine.capabilities).source()}
+    hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
+    return {hit["_id"]: hit["_source"] for hit in hits}

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from datetime import UTC, datetime
-from pathlib import Path
-from types import SimpleNamespace
 
-import jsonschema
 import orjson
 import pytest
 
 from termweave.cli import run
 from termweave.corpora import IndexReading, open_source
-from termweave.engine import Engine
 from termweave.engine.client import retries
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.enrichment import conditional_writes, enrichment, watch
+from termweave.indexer.enrichment import conditional_writes, enrichment
 from termweave.indexer.generations import audit
 from termweave.search import Index
 from termweave.search.ranking.features import FeatureReader
@@ -31,67 +21,7 @@ from termweave.search.results.feature_log import FeatureRecorder
 from termweave.settings import load
 from termweave.signals import dialect_of
 from termweave.ui import searching
-
-SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
-TEXTS = (
-    "a red sofa for two people",
-    "a wooden chair",
-    "a lamp that gives warm light",
-    "soft towels of cotton",
-    "a kettle for green tea",
-)
-
-
-@pytest.fixture
-def shop(opensearch_engine, name):
-    """A function that makes the index NAME-shop of an application."""
-
-    def make(properties=None, *, knn=True, **mapping):
-        index = f"{name}-shop"
-        properties = {"name": {"type": "text"}, "stock": {"type": "integer"}, **(properties or {})}
-        settings = {"number_of_shards": 2, "number_of_replicas": 0}
-        if dialect_of(opensearch_engine.capabilities).vector_settings():
-            settings["index.knn"] = knn
-        mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties, **mapping}
-        opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
-        lines = [
-            line
-            for number in range(30)
-            for line in (
-                {"index": {"_id": f"p{number}"}},
-                {"name": f"{TEXTS[number % 5]} {number}", "stock": number, "info": {"a": [1]}},
-            )
-        ]
-        data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-        assert not opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
-        return index
-
-    return make
-
-
-@pytest.fixture
-def enrich(opensearch_engine, capsys):
-    """A function that runs `termweave enrich --json` and returns what it said, or its error."""
-
-    def call(index, *arguments, fields=("--text-field", "name"), status=0):
-        words = ["enrich", index, *fields, "--json", "--url", opensearch_engine.url, *arguments]
-        assert run(words) == status
-        said = capsys.readouterr()
-        if status:
-            return said.err
-        data = json.loads(said.out)
-        schema = SCHEMAS / f"{data['schema'].removeprefix('termweave.').replace('/', '.')}.json"
-        jsonschema.validate(data, json.loads(schema.read_text(encoding="utf-8")))
-        return data
-
-    return call
-
-
-def sources(engine, index):
-    engine.request("POST", f"/{index}/_refresh")
-    body = {"size": 100, "_source": dialect_of(engine.capabilities).source()}
-    hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
-    return {hit["_id"]: hit["_source"] for hit in hits}
+from tests.indexer.builds import sources
 
 
 @pytest.mark.slow
@@ -426,151 +356,6 @@ def test_the_learned_field_needs_a_closed_index_for_a_moment(shop, enrich, opens
     assert int(best.id[1:]) % 5 == 4
     enrich(index, "--remove")
     assert enrich(index, "--signals", "learned")["written"] == 30  # the analyzers are still there
-
-
-def put(engine, index, **texts):
-    lines = [line for key, text in texts.items() for line in ({"index": {"_id": key}}, {"name": text, "stock": 1})]
-    engine.request("POST", f"/{index}/_bulk", body=b"".join(orjson.dumps(line) + b"\n" for line in lines))
-
-
-def until(holds):
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def is_enriched(engine, index, *keys):
-    """Whether these documents have the fields of the text that they hold now."""
-    found, stored = Index.open(engine, index), sources(engine, index)
-    return all("encoding_digest" in stored[key] and found.search(stored[key]["name"], k=1)[0].id == key for key in keys)
-
-
-@pytest.fixture
-def watching(opensearch_engine, own_places):
-    """A function that starts `termweave enrich --watch` as a process, and returns it when it watches."""
-    started = []
-
-    def start(index):
-        line = [sys.executable, "-m", "termweave", "enrich", index, "--text-field", "name", "--watch", "0.2", "--json"]
-        environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        started.append(process)
-        while "watched every 0.2 s" not in (said := process.stderr.readline()):
-            assert said or process.poll() is None
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.slow
-def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(shop, enrich, opensearch_engine, watching):
-    index = shop()
-    watch = watching(index)
-    put(opensearch_engine, index, p3="a hammock for the garden", new="an umbrella")
-    opensearch_engine.request("DELETE", f"/{index}/_doc/p7")
-    until(lambda: is_enriched(opensearch_engine, index, "p3", "new"))
-    assert "Another build" in enrich(index, "--watch", "1", status=1)  # one writer
-    put(opensearch_engine, index, p4="a trampoline")
-    watch.kill()  # perhaps before that was written
-    watch.wait()
-    put(opensearch_engine, index, late="a garden gnome")
-    watch = watching(index)
-    until(lambda: is_enriched(opensearch_engine, index, "p3", "p4", "new", "late"))
-    put(opensearch_engine, index, p4="a telescope")
-    until(lambda: is_enriched(opensearch_engine, index, "p4"))
-    watch.send_signal(signal.SIGTERM)
-    said, _ = watch.communicate(timeout=60)
-    assert watch.returncode == 0
-    assert json.loads(said)["written"] >= 2
-    done = enrich(index)
-    assert (done["documents"], done["written"]) == (31, 0)
-
-
-def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, opensearch_engine, enrich, monkeypatch):
-    index = shop()
-    enrich(index)
-    send, read = conditional_writes.send, []
-
-    def meanwhile(engine, index, writes):
-        if writes:
-            read.append(sorted(hit["_id"] for hit, _ in writes))
-        if read == [["p1", "p2"]]:
-            put(opensearch_engine, index, p1="a second text")  # after the watch has read the first one
-        return send(engine, index, writes)
-
-    looks = iter(
-        [
-            lambda: put(opensearch_engine, index, p1="a first text", p2="another text"),
-            lambda: opensearch_engine.request("DELETE", f"/{index}/_doc/p9", params={"refresh": True}),
-            lambda: None,
-            lambda: None,
-        ]
-    )
-
-    def sleep(_):
-        if (step := next(looks, None)) is None:
-            raise KeyboardInterrupt
-        step()
-
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep))
-    pages, counts = conditional_writes.pages, []
-    monkeypatch.setattr(conditional_writes, "send", meanwhile)
-    monkeypatch.setattr(
-        conditional_writes, "pages", lambda point, source: (counts.append(len(page)) or page for page in pages(point, source))
-    )
-    done = enrich(index, "--watch", "1")
-    stored = sources(opensearch_engine, index)
-    assert (stored["p1"]["name"], stored["p2"]["name"]) == ("a second text", "another text")
-    assert is_enriched(opensearch_engine, index, "p1", "p2")
-    assert read == [["p1", "p2"], ["p1"]]
-    assert (done["documents"], done["written"], done["conflicts"]) == (29, 2, 1)
-    assert sum(counts[1:]) < 30  # the whole index was read once
-
-
-def test_a_watched_index_that_is_made_again_ends_the_watch(shop, opensearch_engine, enrich, monkeypatch):
-    index = shop()
-    enrich(index)
-
-    def again(_):
-        opensearch_engine.request("DELETE", f"/{index}")
-        shop()
-
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=again))
-    assert "was deleted and made again" in enrich(index, "--watch", "1", status=1)
-    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
-    for wrong in (("--watch", "0"), ("--watch", "nan"), ("--watch", "1", "--plan"), ("--watch", "1", "--remove")):
-        enrich(index, *wrong, status=2)
-
-
-def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_engine, monkeypatch):
-    """A node that starts answers before it has opened all of its shards, and then leaves `seq_no` out of their statistics."""
-    index = shop()
-    request, looks = Engine.request, []
-
-    def starting(self, method, path, **options):
-        answer = request(self, method, path, **options)
-        if path.endswith("/_stats/docs") and len(looks) < 2:
-            looks.append([copy.pop("seq_no") for copy in answer["indices"][index]["shards"]["0"]])
-        return answer
-
-    steps = iter(
-        [lambda: put(opensearch_engine, index, **{f"p{number}": f"a telescope {number}" for number in range(9)}), lambda: None]
-    )
-
-    def sleep(_):
-        if (step := next(steps, None)) is None:
-            raise KeyboardInterrupt
-        step()
-
-    monkeypatch.setattr(Engine, "request", starting)
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep))
-    assert enrich(index, "--signals", "weights", "--watch", "1")["written"] == 39
-    assert len(looks) == 2
-    assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")
 
 
 def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, opensearch_engine, name):
