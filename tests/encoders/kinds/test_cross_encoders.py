@@ -288,7 +288,7 @@ def test_a_long_document_is_scored_by_its_best_window(ranked, texts, architectur
     alone = [model._score(result[0]) for result in model.graph.start(inputs, ["logits"])()]
     assert scorer.score(query, [document, "short"], windows=4).tolist() == pytest.approx([max(alone[:4]), alone[4]], abs=1e-5)
     assert scorer.score(query, [document])[0] == pytest.approx(alone[0], abs=1e-5)  # one window: what CrossEncoder reads
-    assert len({round(score, 5) for score in alone[:4]}) == 4
+    assert max(alone[:4]) - min(alone[:4]) > 1e-4  # else any window would pass for the best
 
 
 def test_windows_of_a_short_or_odd_pair(ranked, texts):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
 
-shop, enrich = of_enrichment.shop, of_enrichment.enrich
+shop, enrich = conftest.shop, conftest.enrich
 
 
 @pytest.fixture
