@@ -155,10 +155,9 @@ TABLES = {
             "chunk": 0,
         },
         variants={
-            # First: as it came, no step is better than none; with all four layers anew the vectors collapse.
+            # As it came, no step is better than none; with all four layers anew the vectors collapse.
             "farthest .5, top 2 anew": {"reinitialise": 2, "layers_rate": 1e-4},
-            "farthest .5": {},
-            "printed loss": {"farthest": 1.0},
+            "printed loss, top 2 anew": {"reinitialise": 2, "layers_rate": 1e-4, "farthest": 1.0},
         },
         splits={"warm": (0.6, 0.2, 0.2), "cold": (0.2, 0.2, 0.6)},
         part=(3000, 3000),
