@@ -123,10 +123,7 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
         for text in setup.texts:  # one by one: a corpus may fill the memory
             state.update(repr(text).encode())
         for pairs in (setup.train, setup.dev):
-            for question, relevant, spared in zip(pairs.questions, pairs.relevant, pairs.spared, strict=True):
-                state.update(repr((question, sorted(relevant), sorted(spared))).encode())
-            if pairs.shares is not None:
-                state.update(pairs.shares.tobytes())
+            pairs.add_to(state)
     file, now = home / _DATA, state.hexdigest()
     if file.is_file() and file.read_text(encoding="utf-8") != now:
         raise InputError(

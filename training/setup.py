@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from termweave.declared_settings import LARGEST
 from termweave.encoders.analysis import language_guess
 from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.analysis.model_familiarity import familiarity
@@ -124,6 +125,10 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
     most = _most_searched(examples.texts, tokenizer, backbone, settings)
     looked_at = searched(examples, analysis, statistics, set(chosen), most)
     places = sorted({*chosen, *looked_at})
+    if len(places) < len(examples.texts):
+        say(
+            f"{len(places):,} of {len(examples.texts):,} documents are read: answers, BM25's best for held-out questions, and others at random"
+        )
     position = {place: index for index, place in enumerate(places)}
     return RunSetup(
         examples=examples,
@@ -182,9 +187,9 @@ def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis
 
 
 def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Path, settings: TrainingParameters) -> int:
-    """Number of documents that can be searched: fewer than `MOST_SEARCHED` if their hidden states are kept and take too much room."""
+    """Number of documents that can be searched: all if all are trained on, fewer if their hidden states are kept and take too much room."""
     if settings.top_layers != 0:
-        return MOST_SEARCHED
+        return LARGEST if settings.documents == LARGEST else MOST_SEARCHED
     sample = tokenizer.encode(list(texts[:: max(1, len(texts) // 200)]), settings.training_length)
     pieces = sum(len(each.ids) for each in sample) / max(1, len(sample))
     width = int(orjson.loads((backbone / "config.json").read_bytes())["hidden_size"])

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class ReciprocalNeighbours:
     """Rerank by the close neighbours that a candidate shares with the query: ``weight * s + (1 - weight) * J``.
 
-    The defaults suit unit vectors. Visible data sets chose the weight (docs/fusion.md); the others were not fitted to an encoder: use
-    `tune` for that.
+    Negative weights of neighbours (Eq. 7) count as 0, so that J lies in [0, 1]. The defaults suit unit vectors. Visible data sets chose the
+    weight (docs/fusion.md); the others were not fitted to an encoder: use `tune` for that.
 
     Attributes:
         candidates: N, how many of the best documents are reranked; the others keep their order below.

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from termweave.declared_settings import LARGEST
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import InputError, UsageError
@@ -59,8 +60,12 @@ def test_held_out_questions_are_searched_in_the_whole_corpus_or_in_as_much_of_it
     monkeypatch.setattr("termweave.training.setup._MOST_STATES", 1)  # the hidden states of a frozen backbone have no room
     least, _ = made("the mortar of granada number {}", documents=2)
     assert len(least.places) < 90
-    trained, _ = made("the mortar of granada number {}", documents=2, top_layers=1)
+    trained, said = made("the mortar of granada number {}", documents=2, top_layers=1)
     assert len(trained.places) == 90
+    assert any(f"90 of {len(trained.examples.texts)} documents are read" in line for line in said)
+    every, said = made("the mortar of granada number {}", documents=LARGEST, top_layers=1)  # what preset=paper sets
+    assert len(every.places) == len(every.examples.texts)
+    assert not any("documents are read" in line for line in said)
 
 
 def test_half_of_what_is_searched_in_a_large_corpus_are_bm25s_best(made, monkeypatch):

@@ -14,6 +14,7 @@ from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from hashlib import blake2b
     from pathlib import Path
 
     import numpy as np
@@ -55,6 +56,13 @@ class Pairs:
     def known(self) -> list[frozenset[int]]:
         """For each question the documents that must not be used as wrong answers."""
         return [relevant | spared for relevant, spared in zip(self.relevant, self.spared, strict=True)]
+
+    def add_to(self, digest: blake2b) -> None:
+        """Add the questions, their answers and shares to a digest."""
+        for question, relevant, spared in zip(self.questions, self.relevant, self.spared, strict=True):
+            digest.update(repr((question, sorted(relevant), sorted(spared))).encode())
+        if self.shares is not None:
+            digest.update(self.shares.tobytes())
 
     def part(self, places: Sequence[int]) -> Pairs:
         """Some of the questions, in this order; their shares sum to 1 again."""

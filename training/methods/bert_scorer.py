@@ -154,7 +154,7 @@ class BertScorerParameters(TermWeightParameters):
         from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
 
         query: Literal["one", "learned"] = "one" if self.target == "recall" else "learned"
-        return Form(self.anchor, "linear", "sum", query, beyond="none" if self.terms == "piece" else "mean")
+        return Form(self.anchor, "linear", "sum", query, beyond="none" if self.terms == "piece" or self.bmes else "mean")
 
     def texts(self) -> tuple[int, int]:
         """A question, or a document, or both of each pair."""

@@ -267,9 +267,16 @@ class CoderParameters(MixtureParameters, DenseParameters):
         Le(1),
     ] = 0.75
     context: Annotated[int, Setting("N_r: candidates in whose context neighbours are computed; 0: all."), Ge(0), Le(10_000)] = 60
-    k: Annotated[int, Setting("Neighbours of an element (Eq. 3)."), Ge(1), Le(1000)] = 10
+    k: Annotated[int, Setting("Neighbours of an element, itself not counted (Eq. 3)."), Ge(1), Le(1000)] = 10
     k_exp: Annotated[int, Setting("Elements whose sets are averaged (Eq. 8)."), Ge(1), Le(1000)] = 3
-    tau: Annotated[float, Setting("Size of the sets that expand a neighbourhood, as a share of k (Eq. 5)."), Ge(0), Le(1)] = 0.0
+    tau: Annotated[
+        float,
+        Setting(
+            "Size of the sets that expand a neighbourhood, as a share of k: tau (k + 1), rounded, and 2 with itself (Eq. 5)."
+        ),
+        Ge(0),
+        Le(1),
+    ] = 0.0
     inclusive: Annotated[
         bool,
         Setting(
@@ -335,7 +342,7 @@ METHOD = TrainingMethod(
         "The documents' vectors stay as they are and the query encoder learns, so that an existing index keeps its vectors and a batch costs "
         "little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1, and the default b, n_max and f_n are those of "
         "CODER(TAS-B). The paper's parameters belong to its base encoders: preset=paper is CODER(TAS-B) in its Tables 5 and 6, preset=cocondenser "
-        "CODER(CoCondenser). Without judgements hybrid search is the teacher (labels=hybrid)."
+        "has the labels of CoCondenser in Table 5 and CODER(CoCondenser) in Table 6. Without judgements hybrid search is the teacher (labels=hybrid)."
     ),
     presets={
         "paper": Preset(

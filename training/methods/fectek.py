@@ -350,7 +350,8 @@ METHOD = TrainingMethod(
     presets={
         "paper": Preset(
             "the model, the losses and the optimiser that the paper prints, all layers trained, 5 epochs over all questions; texts are cut at 192 "
-            "word-pieces, questions too (64 in the paper); punctuation is read but gets no weight",
+            "word-pieces, questions too (64 in the paper); punctuation is read but gets no weight; no expansion, BM25's negatives alone, "
+            "query weights as they are",
             {
                 **_PRINTED,
                 **TO_THE_END,

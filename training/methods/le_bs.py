@@ -5,7 +5,7 @@ weights that BERT-Scorer (`methods/bert_scorer.py`, Eq. 1 to 4) gives to the ter
 
     d    = tanh( 1/|x n y| * sum_{w in x n y} t^_w^y * t^_w^x )                    Eq. 5, one number a pair, in [0, 1)
     f    = 1/2 (1 - u.v / (|u| |v|))                                               Eq. 6, a distance: documents rank by smaller f
-    L    = sum_i [ alpha (f_i + d_i - 1)^2 + (1 - alpha) (f_i + l_i - 1)^2 ]       Eq. 7 and 8
+    L    = sum_i [ alpha (f_i + d_i - 1)^2 + (1 - alpha) (f_i + l_i - 1)^2 ]       Eq. 8
 
 u and v are the pooled states of the query x and the document y, l is the hard label. preset=paper averages states, as printed; the default pools
 as the backbone's folder says (bge takes the first token's). The setting `labels` names the variants that the paper compares: `scorer` is LE-BS; `tfidf`
@@ -18,7 +18,7 @@ of each text by Eq. 1 of that text at itself. Rates, batches, steps and negative
 
 A label of 0 asks for a cosine of -1. Queries can only be that far from all documents at once if each side gathers at its own pole: in a
 short training the order of the documents is lost on the way (docs/reproduction.md has the figures). ``farthest=.5``, the default, puts
-f + farthest (d - 1) and f + farthest (l - 1) into Eq. 7, so that a label of 0 asks for a cosine of 0; preset=paper has the printed 1.
+f + farthest (d - 1) and f + farthest (l - 1) into Eq. 8, so that a label of 0 asks for a cosine of 0; preset=paper has the printed 1.
 
 Targets are small: with labels=tfidf d of a judged pair has median .066 on squad-dev-reqa with word-pieces and .22 with words without stop
 words, .044 on cmrc2018-reqa with characters and .32 with words; d of a random pair is below .01. alpha = 1 asks for distances of 1 - d. The
@@ -89,9 +89,13 @@ def distributions(
     return np.array([label_distribution(queries[x], documents[y]) for x, y in pairs], dtype=np.float64)
 
 
-def distilled(cosines: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Turn the cosines of a retriever trained on hard labels into the d of LE-Distill: 1 - f of Eq. 6, in [0, 1]."""
-    return np.clip((1.0 + np.asarray(cosines, np.float64)) / 2.0, 0.0, 1.0)
+def distilled(cosines: NDArray[np.float32], farthest: float = 1.0) -> NDArray[np.float64]:
+    """Turn the cosines of a retriever trained on hard labels into the d of LE-Distill.
+
+    It is the d in [0, 1] for which `label_loss` asks for the teacher's own f of Eq. 6: 1 - f with the printed loss. A pair that is
+    farther than `farthest` has 0.
+    """
+    return np.clip(1.0 - (1.0 - np.asarray(cosines, np.float64)) / 2.0 / farthest, 0.0, 1.0)
 
 
 # -- Loss ------------------------------------------------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ def distance(queries: Tensor, documents: Tensor) -> Tensor:
 
 
 def label_loss(distances: Tensor, distribution: Tensor, labels: Tensor, alpha: float, farthest: float = 1.0) -> Tensor:
-    """Compute Eq. 8, the sum over the pairs of Eq. 7.
+    """Compute Eq. 8, the sum over the training pairs (the tuples of Eq. 7).
 
     Args:
         distances: f of each pair, ``(P,)``.
@@ -132,17 +136,19 @@ class LabelSource:
         queries: Weights of each query's terms; [] for labels=none and labels=distill.
         documents: Weights of each document's terms.
         vectors: Of queries and documents by the retriever trained on hard labels; () but for labels=distill.
+        farthest: The distance that d = 0 asks for (`label_loss`).
     """
 
     queries: Sequence[Mapping[str, float]] = ()
     documents: Sequence[Mapping[str, float]] = ()
     vectors: tuple[NDArray[np.float32], ...] = field(default=())
+    farthest: float = 1.0
 
     def distributions(self, pairs: Sequence[tuple[int, int]], labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """D of each pair: float64 ``(pairs,)``; the hard labels where there is no other source."""
         if self.vectors:
             rows, columns = (list(each) for each in zip(*pairs, strict=True))
-            return distilled((self.vectors[0][rows] * self.vectors[1][columns]).sum(axis=1))
+            return distilled((self.vectors[0][rows] * self.vectors[1][columns]).sum(axis=1), self.farthest)
         return distributions(self.queries, self.documents, pairs) if self.queries else labels
 
 
@@ -198,7 +204,7 @@ def train(trainer: Trainer) -> None:
         inputs = []
         for each in trainer.inputs:
             vectors = tuple(trainer.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
-            inputs.append(replace(each, targets=LabelSource(vectors=vectors)))
+            inputs.append(replace(each, targets=LabelSource(vectors=vectors, farthest=trainer.settings.farthest)))
         trainer.model.load_state_dict(start)
     trainer.fit("student", inputs)
 
@@ -281,7 +287,7 @@ METHOD = TrainingMethod(
     equations=(
         "Eq. 5     d = tanh(1/|x n y| sum over shared terms of t_w^y t_w^x)",
         "Eq. 6     f(x, y) = 1/2 (1 - cos(u, v))",
-        "Eq. 7, 8  L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
+        "Eq. 8     L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
     ),
     note=(
         "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ. "

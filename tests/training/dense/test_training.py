@@ -179,20 +179,25 @@ def test_a_killed_run_ends_with_the_same_model(capsys, folder, base, tmp_path):
     assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
 
 
-def test_le_bs_trains_its_scorer_first(capsys, folder, base, tmp_path):
+def test_le_bs_trains_its_scorer_first(capsys, folder, base, tmp_path, monkeypatch):
+    monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "cache")
+    data_set = shutil.copytree(folder, tmp_path / "data")
     settings = (*SMALL, "steps=4", "every=2", "alpha=1")
-    data = train(capsys, folder, base, tmp_path / "out", method="le-bs", settings=settings)
-    from termweave.support import paths
-
-    (scorer,) = (paths.cache() / "scorers").iterdir()
+    data = train(capsys, data_set, base, tmp_path / "out", method="le-bs", settings=settings)
+    (scorer,) = (tmp_path / "cache" / "scorers").iterdir()
     assert read_folder(scorer).manifest.training["method"] == "bert-scorer"
-    named = train(capsys, folder, base, tmp_path / "named", method="le-bs", settings=(*settings, f"scorer={scorer}"))
+    named = train(capsys, data_set, base, tmp_path / "named", method="le-bs", settings=(*settings, f"scorer={scorer}"))
     assert named["history"] == data["history"]
     sets = [part for each in (f"backbone={base}", *settings) for part in ("--set", each)]
-    assert run(["train", "le-bs", str(folder), "--out", str(tmp_path / "again"), *sets]) == 0
+    assert run(["train", "le-bs", str(data_set), "--out", str(tmp_path / "again"), *sets]) == 0
     said = capsys.readouterr().err
     assert f"BERT-Scorer is read from the cache: {scorer}" in said
     assert "training BERT-Scorer" not in said
+    # Of other questions, which may be held out now, another scorer is trained.
+    questions = data_set / "queries.jsonl"
+    questions.write_text(questions.read_text(encoding="utf-8").replace('"text": "', '"text": "once '), encoding="utf-8")
+    assert run(["train", "le-bs", str(data_set), "--out", str(tmp_path / "third"), *sets]) == 0
+    assert "training BERT-Scorer in" in capsys.readouterr().err
 
 
 def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):

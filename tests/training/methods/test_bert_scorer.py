@@ -19,6 +19,12 @@ from termweave.training.term_weights.inputs import TermWeightInputs, prepare
 from termweave.training.term_weights.trainable_heads import TrainableHeads
 
 
+def test_beyond_the_cut_nothing_has_a_weight_where_the_model_is_that_of_the_paper():
+    method = methods.get("bert-scorer")
+    beyond = {preset: method.settings({"preset": preset}).form().beyond for preset in method.presets}
+    assert beyond == {"paper": "none", "paper-chinese": "none", "paper-frozen": "mean"}
+
+
 def test_tfidf_targets_are_those_of_the_worked_numbers(base):
     analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
     tokenizer = PieceTokenizer(base / "tokenizer.json")

@@ -50,6 +50,14 @@ def test_distilled_labels_lie_between_0_and_1():
     np.testing.assert_allclose(le_bs.distilled(np.array([1.0, 0.0, -1.0, 1.0000001], np.float32)), [1.0, 0.5, 0.0, 1.0])
 
 
+@pytest.mark.parametrize("farthest", [1.0, 0.5])
+def test_a_student_like_its_teacher_has_no_loss(farthest):
+    cosines = np.linspace(1 - 2 * farthest, 1, 9, dtype=np.float32)  # no pair is farther than `farthest`
+    distances = torch.from_numpy((1 - cosines.astype(np.float64)) / 2)
+    d = torch.from_numpy(le_bs.distilled(cosines, farthest))
+    assert le_bs.label_loss(distances, d, torch.zeros(9), 1.0, farthest).item() == pytest.approx(0, abs=1e-10)
+
+
 def test_distance_is_eq_6():
     u, v = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
     for row, found in enumerate(le_bs.distance(u, v).tolist()):

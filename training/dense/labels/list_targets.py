@@ -51,7 +51,8 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
     Args:
         context: What the targets are made of.
         target: Makes the distribution of one list.
-        with_evidence: Whether `target` reads r'' of Algorithm 1; candidates without it get no share.
+        with_evidence: Whether `target` reads r'' of Algorithm 1. Candidates without it (beyond N_r) get no share, and f_n of line 6 reads
+            the others alone: section 3.3 has similarities in the context N_r, and the paper says nothing of the rest.
     """
     settings, pairs = context.settings, context.inputs.pairs
     lists = context.candidates(settings.candidates_from, settings.candidates)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from termweave.declared_settings import settings_of
+from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import digest, weight_files
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
 from termweave.support import paths
@@ -127,8 +129,13 @@ def scorer_to_train(name: str, setup: RunSetup, settings: Any) -> tuple[Training
     if settings.scorer not in method.presets:
         scorer_folder(settings.scorer, setup)
         return None
-    wanted = orjson.dumps([name, asdict(own), setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
-    return method, own, paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
+    # A scorer of other questions may have learned those that are held out now.
+    weights = [digest(file) for file in weight_files(setup.backbone)]
+    wanted = orjson.dumps([name, asdict(own), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
+    state = blake2b(wanted, digest_size=8)
+    for pairs in (setup.examples.train, setup.examples.dev):
+        pairs.add_to(state)
+    return method, own, paths.cache() / "scorers" / state.hexdigest()
 
 
 def _trained(context: TargetContext) -> Path:
@@ -141,5 +148,7 @@ def _trained(context: TargetContext) -> Path:
     if run.is_finished(folder):
         context.say(f"BERT-Scorer is read from the cache: {folder}")
         return folder
+    if context.settings.scorer == "paper" and isinstance(context.setup.analysis, ChineseWords):
+        context.say("the texts are Chinese: scorer=paper weighs characters, scorer=paper-chinese words, as section 3.2.1 does")
     context.say(f"training BERT-Scorer in {folder}")
     return run.train(method, context.part.name, own, folder, resume=(folder / run.RUN).is_file(), say=context.say).folder
