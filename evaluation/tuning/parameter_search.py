@@ -37,30 +37,27 @@ class TuningParameter:
 
     Attributes:
         name: Its name in a profile.
-        help: One sentence on its meaning.
         values: The values to try.
     """
 
     name: str
-    help: str
     values: tuple[Any, ...]
 
 
 #: Parameters of rNN reranking, named as in `ReciprocalNeighbours`.
 _NEIGHBOURS = (
-    TuningParameter("candidates", "N: how many documents are reranked.", (20, 30, 40, 60, 80, 100)),
-    TuningParameter("k", "Number of neighbours of an element, besides itself.", (4, 6, 8, 10, 12, 15, 20, 25)),
-    TuningParameter("k_exp", "Number of vectors averaged in the query expansion.", (1, 2, 3, 4, 5, 7)),
-    TuningParameter("tau", "Threshold of the expansion of neighbour sets.", (0.0, 0.25, 0.5, 0.67)),
-    TuningParameter("weight", "lambda: share of the first-stage score.", (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)),
+    TuningParameter("candidates", (20, 30, 40, 60, 80, 100)),
+    TuningParameter("k", (4, 6, 8, 10, 12, 15, 20, 25)),
+    TuningParameter("k_exp", (1, 2, 3, 4, 5, 7)),
+    TuningParameter("tau", (0.0, 0.25, 0.5, 0.67)),
+    TuningParameter("weight", (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)),
 )
+#: `dense` is the share of vectors in the fusion, `lexical` that of BM25 within the word signals, beside the learned weights.
 SPACE = (
-    TuningParameter("fusion", "How the scores of several signals are fused.", tuple(fusion.METHODS)),
-    TuningParameter("dense", "Share of the dense signal in the fusion.", tuple(round(step / 20, 2) for step in range(21))),
-    TuningParameter(
-        "lexical", "Share of BM25 within the word signals, beside the learned weights.", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-    ),
-    TuningParameter("rerank", "Whether rNN reranks.", (False, True)),
+    TuningParameter("fusion", tuple(fusion.METHODS)),
+    TuningParameter("dense", tuple(round(step / 20, 2) for step in range(21))),
+    TuningParameter("lexical", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
+    TuningParameter("rerank", (False, True)),
     *_NEIGHBOURS,
 )
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
 
 SPACE = (
-    TuningParameter("candidates", "How many documents the ranker reads.", (10, 20, 30, 50, 100)),
-    TuningParameter("weight", "Share of the ranker's logit in the score.", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),
+    TuningParameter("candidates", (10, 20, 30, 50, 100)),
+    TuningParameter("weight", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),
 )
 
 
