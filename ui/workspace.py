@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _OPEN = 8
 #: Seconds for which the list of names is kept.
 _NAMES_FOR = 5.0
-#: Seconds for which an open index keeps its profiles: another process may store or adopt one meanwhile.
-_PROFILES_FOR = 10.0
+#: Seconds for which an open index keeps its generation and profiles: another process may publish or adopt one meanwhile.
+_KEPT_FOR = 10.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
 #: Characters of a query; longer ones are not questions.
@@ -82,7 +82,7 @@ class Workspace:
             return index
 
     def _open_index(self, name: str) -> Index | None:
-        """The index, if it is open, with the profiles that it has now."""
+        """The index, if it is open, with the generation and the profiles that it has now."""
         from termweave.search.catalog import lineage  # noqa: PLC0415 - as in `index`
 
         with self._lock:
@@ -90,15 +90,20 @@ class Workspace:
             if index is None:
                 return None
             self._indices.move_to_end(name)
-            if time.monotonic() - self._looked.get(name, 0.0) < _PROFILES_FOR:
+            if time.monotonic() - self._looked.get(name, 0.0) < _KEPT_FOR:
                 return index
             self._looked[name] = time.monotonic()  # other threads go on with what is open
-        with suppress(TermweaveError):  # a search will say what is wrong
-            now, known = lineage.read(self.engine, index.generation), index.lineage
-            if (now.profile, now.profiles) != (known.profile, known.profiles):
-                self.forget(name)
-                return None
-        return index
+        try:
+            live = lineage.resolve(self.engine, name)
+            now, known = lineage.read(self.engine, live), index.lineage
+            if (live, now.profile, now.profiles) == (index.generation, known.profile, known.profiles):
+                return index
+        except UsageError:  # it is gone: opening it again says so
+            pass
+        except TermweaveError:  # a search will say what is wrong
+            return index
+        self.forget(name)
+        return None
 
     def warm(self) -> None:
         """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""

@@ -19,6 +19,7 @@ from termweave.indexer.generations import audit, generations
 from termweave.records import Query
 from termweave.search import Index
 from termweave.search.catalog.profiles import Profile
+from termweave.ui import searching
 from termweave.ui import workspace as workspace_module
 from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace
@@ -199,7 +200,27 @@ def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engin
     opened = workspace.index(name)
     Index.open(opensearch_engine, name).adopt(Profile("mine", {"lexical": 1.0}, "sum", None))
     assert workspace.index(name) is opened  # for some seconds
-    monkeypatch.setattr(workspace_module, "_PROFILES_FOR", 0.0)
+    monkeypatch.setattr(workspace_module, "_KEPT_FOR", 0.0)
     assert workspace.index(name).lineage.profile == "mine"
     again = workspace.index(name)
     assert workspace.index(name) is again
+
+
+def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engine, name, tmp_path, monkeypatch):
+    path, options = tmp_path / "corpus.jsonl", BuildOptions(signals=("lexical",))
+    path.write_text('{"_id": "old", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, options)
+    client = client_of(opensearch_engine, index=name)
+    older = client.get("/api/encode", params={"q": "parse json"}).json()["generation"]
+    assert client.get("/api/encode", params={"q": "parse json", "index": older}).status_code == 200
+    path.write_text('{"_id": "new", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, options)
+    opensearch_engine.request("DELETE", f"/{older}")
+    monkeypatch.setattr(workspace_module, "_KEPT_FOR", 0.0)
+    newer = generations.live(opensearch_engine, name)
+    assert client.get("/api/encode", params={"q": "parse json"}).json()["generation"] == newer
+    index = client.app._app.state.workspace.index(name)
+    assert searching.content_of(index, "new")[1] == "parse json"
+    assert [*index.run({"q": "parse json"}).scores["q"]] == ["new"]
+    gone = client.get("/api/encode", params={"q": "parse json", "index": older})
+    assert (gone.status_code, f"no index named '{older}'" in gone.json()["error"]) == (400, True)
