@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import time
 from html import unescape
+from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import orjson
 import pytest
 
 from termweave import corpora
-from termweave.evaluation import evaluate, index_comparison
+from termweave.evaluation import Experiment, Row, evaluate, index_comparison
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.report import table
+from termweave.evaluation.tuning.tune import TuningReport
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import audit, generations
 from termweave.records import Query
@@ -21,6 +25,8 @@ from termweave.search import Index
 from termweave.search.catalog.profiles import Profile
 from termweave.ui import searching
 from termweave.ui import workspace as workspace_module
+from termweave.ui.background.jobs import BackgroundJob
+from termweave.ui.pages.measure_page import GatedExperiment
 from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace
 from tests.ui.conftest import TEXTS, client_of
@@ -112,6 +118,28 @@ def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(
     assert client.get(f"/evaluate?index={attacked}&job=unknown").status_code == 400
 
 
+def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engine, name, tmp_path):
+    """Pages may not name it; the mode alone brings it."""
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(signals=("lexical",)))
+    index = Index.pinned(opensearch_engine, name)
+    ranker = {"kind": "ltr", "model": "shop-ranker", "candidates": 100, "hash": "0" * 64}
+    index.adopt(Profile("mine", {"lexical": 1.0}, "sum", None, ranker=ranker))
+    systems = {"BM25": ("lexical", "none", 0.2), "mine": ("mine", "ltr@shop-ranker", 0.9), "bare": ("mine", "none", 0.4)}
+    rows = tuple(Row(each, mode, rerank, dict.fromkeys(MEASURES, value)) for each, (mode, rerank, value) in systems.items())
+    values = {each: {"nDCG@10": np.full(1, value)} for each, (_, _, value) in systems.items()}
+    experiment = Experiment("d", ("q",), "BM25", rows, {}, {"q": "parse json"}, values)
+    client = client_of(opensearch_engine, index=name)
+    job = BackgroundJob("evaluate", "Evaluation on d", {"index": name, "generation": index, "against": ""})
+    client.app._app.state.jobs.start(job, lambda _: GatedExperiment(experiment, ()))
+    page = unescape(ended(client, f"/evaluate?index={name}&job={job.id}"))
+    links = [parse_qs(urlsplit(link).query) for link in re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)]
+    assert [(each["mode"], each["rerank"], each["mode2"], each.get("rerank2")) for each in links] == [
+        (["lexical"], ["none"], ["mine"], None),
+        (["lexical"], ["none"], ["mine"], ["none"]),
+    ]
+
+
 def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked, judged):
     typed = "MRR@10>=0.01\n\nBM25:nDCG@10>=1\n"
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=typed)
@@ -145,6 +173,29 @@ def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, at
     better = "Adopt the profile" in page
     assert adopted.status_code == (303 if better else 400)
     assert bool(client.app._app.state.workspace.index(attacked).lineage.profile) == better
+
+
+def test_a_profile_is_adopted_only_into_the_generation_that_is_live(opensearch_engine, name, tmp_path):
+    path, options = tmp_path / "corpus.jsonl", BuildOptions(signals=("lexical",))
+    path.write_text('{"_id": "1", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, options)
+    client, index = client_of(opensearch_engine, index=name), Index.pinned(opensearch_engine, name)
+    tuned = Profile("tuned", {"lexical": 1.0}, "sum", None)
+    report = TuningReport("d", "nDCG@10", 5, 5, 1, tuned, "", {"tuned": 0.6, "default": 0.5}, 0.1, 0.05, 0.15, 0.01)
+    job = BackgroundJob("tune", "Tuning on d", {"index": name, "generation": index})
+    client.app._app.state.jobs.start(job, lambda _: report)
+    ended(client, f"/tune?index={name}&job={job.id}")
+    Index.open(opensearch_engine, name).adopt(Profile("other", {"lexical": 1.0}, "sum", None))
+    assert post(client, "/tune/adopt", job=job.id).status_code == 303
+    opensearch_engine.request("POST", f"/{audit.INDEX}/_refresh")
+    (line,) = audit.read(opensearch_engine, name, 1)
+    assert (line.act, line.before, line.after) == ("profile", "other", "tuned")
+    path.write_text('{"_id": "2", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, options)
+    live = generations.live(opensearch_engine, name)
+    refused = post(client, "/tune/adopt", job=job.id)
+    assert refused.status_code == 400
+    assert f"{name} points to {live} by now; the profile was tuned on {index.generation}." in unescape(refused.text)
 
 
 @pytest.mark.parametrize("kind", ["evaluate", "tune"])

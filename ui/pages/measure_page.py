@@ -84,35 +84,35 @@ def _page(
         "job": job,
     }
     if job is not None and job.result is not None:
-        context |= _table(job.result, name, job.about["against"]) if kind == "evaluate" else {"report": job.result}
+        context |= _table(job) if kind == "evaluate" else {"report": job.result}
     sent = {field: text_of(form, field) if form is not None else "" for field in ("gates", "dataset", "measure", "against")}
     context |= {"gates": sent["gates"] or (job.about.get("gates", "") if job is not None else ""), "sent": sent, "error": error}
     return page(request, f"{kind}.html", context, status_of(error) if error else HTTPStatus.OK)
 
 
-def _table(result: GatedExperiment, name: str, against: str) -> dict[str, Any]:
-    """What the page of an evaluation shows, with the renderers of the report.
-
-    Args:
-        result: The evaluation.
-        name: Name of the index.
-        against: The index that it was compared with; "" for none.
-    """
+def _table(job: BackgroundJob) -> dict[str, Any]:
+    """What the page of an evaluation that has ended shows, with the renderers of the report."""
     from termweave.evaluation.measures import MEASURES as SHOWN  # noqa: PLC0415 - numpy comes with it
     from termweave.evaluation.report import html_page, table  # noqa: PLC0415 - likewise
+    from termweave.search.catalog import profiles  # noqa: PLC0415 - likewise
 
-    experiment = result.experiment
-    configurations = {row.system: (row.mode, row.reranker) for row in experiment.rows}
+    result: GatedExperiment = job.result
+    experiment, name, against = result.experiment, job.about["index"], job.about["against"]
+    rows = {row.system: row for row in experiment.rows}
+
+    def configuration(system: str, second: str) -> list[tuple[str, str]]:
+        """The parameters of one list. The reranking of a profile comes with its name: another request may not name its ranker."""
+        row = rows[system]
+        profile = profiles.find(job.about["generation"].lineage, row.mode)
+        own = profile is not None and profile.rerank is not None and profile.rerank.name == row.reranker
+        return [(f"mode{second}", row.mode), *([] if own else [(f"rerank{second}", row.reranker)])]
 
     def both(query: str, system: str) -> str:
         """The address of the two lists of a query."""
-        (mode, rerank), (mode2, rerank2) = configurations[experiment.baseline], configurations[system]
         pairs = {"q": experiment.texts[query], "index": name, "compare": "1"}
         if against:
             return page_address("/search", [*(pairs | {"index": against, "index2": name}).items()])
-        return page_address(
-            "/search", [*pairs.items(), ("mode", mode), ("rerank", rerank), ("mode2", mode2), ("rerank2", rerank2)]
-        )
+        return page_address("/search", [*pairs.items(), *configuration(experiment.baseline, ""), *configuration(system, "2")])
 
     others = [row for row in experiment.rows if row.system != experiment.baseline]
     return {
@@ -238,13 +238,19 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
     from termweave.indexer.generations import audit  # noqa: PLC0415 - imports wait until a page needs them
+    from termweave.search.catalog import lineage  # noqa: PLC0415 - likewise
 
     job = request.app.state.jobs.find(text_of(form, "job"))
     if job.kind != "tune" or job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
     index: Index = job.about["generation"]
+    if (live := lineage.resolve(index.engine, job.about["index"])) != index.generation:
+        raise UsageError(
+            f"{job.about['index']} points to {live} by now; the profile was tuned on {index.generation}.", "Tune again."
+        )
+    before = lineage.read(index.engine, index.generation).profile  # another process may have adopted one
     index.adopt(job.result.profile)
-    audit.write(index.engine, "profile", index.lineage.name, before=job.result.in_force, after=job.result.profile.name)
+    audit.write(index.engine, "profile", index.lineage.name, before=before, after=job.result.profile.name)
     job.about["adopted"] = True
     workspace_of(request).forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)
