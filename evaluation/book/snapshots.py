@@ -21,22 +21,33 @@ _KIND = "snapshot"
 
 
 @dataclass(frozen=True)
-class ListSnapshot:
-    """The lists of a time.
+class SnapshotListing:
+    """A snapshot without its lists.
 
     Attributes:
         id: Its key.
         at: When it was taken, UTC, ISO 8601.
         generation: The generation that was searched.
         mode: The mode, and after a plus sign the reranker.
-        lists: Query id -> document ids, best first.
-        texts: Query id -> text.
+        queries: How many lists it has.
     """
 
     id: str
     at: str
     generation: str
     mode: str
+    queries: int
+
+
+@dataclass(frozen=True)
+class ListSnapshot(SnapshotListing):
+    """The lists of a time.
+
+    Attributes:
+        lists: Query id -> document ids, best first.
+        texts: Query id -> text.
+    """
+
     lists: Mapping[str, tuple[str, ...]]
     texts: Mapping[str, str]
 
@@ -59,6 +70,7 @@ def take(book: JudgementBook, index: Index, mode: str | None = None, rerank: str
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         generation=index.generation,
         mode=name,
+        queries=len(queries),
         lists={query.id: tuple(run.scores[query.id]) for query in queries},
         texts={query.id: query.text for query in queries},
     )
@@ -67,9 +79,26 @@ def take(book: JudgementBook, index: Index, mode: str | None = None, rerank: str
     return taken
 
 
-def snapshots(book: JudgementBook) -> list[ListSnapshot]:
-    """The snapshots of a book, the newest first."""
-    return [_snapshot(each) for each in book.entries(_KIND, ["at", "query"], order="desc")]
+def snapshots(book: JudgementBook) -> list[SnapshotListing]:
+    """The snapshots of a book, the newest first. Their lists are not read: all of them may be more than an answer can hold."""
+    stored = book.entries(_KIND, ["at", "query"], order="desc", without=["lists.documents", "lists.text"])
+    return [SnapshotListing(**_listing(each)) for each in stored]
+
+
+def read(book: JudgementBook, key: str) -> ListSnapshot:
+    """A snapshot with its lists.
+
+    Raises:
+        UsageError: There is none with this key.
+    """
+    if (stored := book.entry(_KIND, key)) is None:
+        raise UsageError(f"There is no snapshot {key!r}.", "Choose two of the list.")
+    lists = stored.get("lists") or []
+    return ListSnapshot(
+        **_listing(stored),
+        lists={each["query"]: tuple(each["documents"]) for each in lists},
+        texts={each["query"]: each["text"] for each in lists},
+    )
 
 
 def remove(book: JudgementBook, key: str) -> None:
@@ -77,13 +106,10 @@ def remove(book: JudgementBook, key: str) -> None:
     book.remove(_KIND, key)
 
 
-def _snapshot(stored: Mapping[str, Any]) -> ListSnapshot:
-    lists = stored.get("lists") or []
-    return ListSnapshot(
-        id=str(stored["query"]),
-        at=str(stored.get("at", "")),
-        generation=str(stored.get("generation", "")),
-        mode=str(stored.get("mode", "")),
-        lists={each["query"]: tuple(each["documents"]) for each in lists},
-        texts={each["query"]: each["text"] for each in lists},
-    )
+def _listing(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a `SnapshotListing`."""
+    return {
+        "id": str(stored["query"]),
+        **{name: str(stored.get(name, "")) for name in ("at", "generation", "mode")},
+        "queries": len(stored.get("lists") or ()),
+    }

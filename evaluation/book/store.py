@@ -40,8 +40,8 @@ _MAPPING = {
 }
 #: Copies on other nodes, if there are any: a grade is work of a person.
 _SETTINGS = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": "0-2"}
-#: Entries of one answer.
-_PAGE = 5_000
+#: Entries of one answer, and how often a change of a query is tried while others change it.
+_PAGE, _TRIES = 5_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class JudgementBook:
 
     def edit(self, query: BookQuery, text: str, pool: Iterable[str] = ()) -> None:
         """Change the words of a query, and add documents to its pool. It keeps its id and its grades."""
-        self._update(query.id, {"text": text, "pool": sorted({*query.pool, *pool})})
+        self._change(query.id, pool, text=text)
 
     def remove_query(self, key: str) -> None:
         """Remove a query with all of its grades, if it is there."""
@@ -143,8 +143,7 @@ class JudgementBook:
         check_judge(given.judge)
         if len(given.note) > LONGEST_NOTE:
             raise UsageError(f"The note has more than {LONGEST_NOTE:,} characters.", "Write a shorter one.")
-        asked = [{"term": {"kind": "query"}}, {"term": {"query": given.query}}]
-        if given.document not in next(self._read(asked, ["query"], most=1), {"pool": ()})["pool"]:
+        if given.document not in (self.entry("query", given.query) or {"pool": ()})["pool"]:
             raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
         self._put_grades([given])
 
@@ -217,9 +216,16 @@ class JudgementBook:
         body = {"kind": "guidelines", "book": self.name, "query": "", "text": text}
         self.engine.request("PUT", f"/{INDEX}/_doc/{self._id('guidelines')}", params={"refresh": True}, body=body)
 
-    def entries(self, kind: str, by: Sequence[str], *, order: str = "asc") -> Iterator[dict[str, Any]]:
-        """The stored entries of another kind that lies in the book, in the order of the fields `by`."""
-        return self._read([{"term": {"kind": kind}}], by, order=order)
+    def entries(
+        self, kind: str, by: Sequence[str], *, order: str = "asc", without: Sequence[str] = ()
+    ) -> Iterator[dict[str, Any]]:
+        """The stored entries of another kind that lies in the book, in the order of the fields `by`, and without the fields `without`."""
+        return self._read([{"term": {"kind": kind}}], by, order=order, without=without)
+
+    def entry(self, kind: str, key: str) -> dict[str, Any] | None:
+        """One entry by its kind and key; None if it is not there."""
+        hit = self._hit(kind, key)
+        return None if hit is None else dict(hit["_source"])
 
     def store(self, kind: str, key: str, entry: dict[str, Any]) -> None:
         """Store an entry of another kind under a key of the caller's; fields besides those of the mapping are kept, not searched."""
@@ -237,10 +243,27 @@ class JudgementBook:
 
     def extend(self, query: BookQuery, documents: Iterable[str]) -> None:
         """Add documents to the pool of a query."""
-        self._update(query.id, {"pool": sorted({*query.pool, *documents})})
+        self._change(query.id, documents)
 
-    def _update(self, key: str, changes: dict[str, Any]) -> None:
-        self.engine.request("POST", f"/{INDEX}/_update/{self._id('query', key)}", params={"refresh": True}, body={"doc": changes})
+    def _change(self, key: str, documents: Iterable[str], **changes: str) -> None:
+        """Add documents to the pool that a query has now, and change its other fields; of two who do so at once neither loses anything.
+
+        Raises:
+            UsageError: The book does not have the query any more.
+        """
+        path, more = f"/{INDEX}/_update/{self._id('query', key)}", set(documents)
+        for left in reversed(range(_TRIES)):
+            if (hit := self._hit("query", key)) is None:
+                raise UsageError("The book does not have this query any more.", "Open the page Book again.")
+            only = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+            changed = {**changes, "pool": sorted({*hit["_source"]["pool"], *more})}
+            try:
+                self.engine.request("POST", path, params={"refresh": True, **only}, body={"doc": changed})
+            except EngineResponseError as error:
+                if error.status != HTTPStatus.CONFLICT or not left:
+                    raise
+            else:
+                return
 
     def _put_grades(self, grades: Sequence[BookGrade]) -> None:
         self._create()
@@ -283,12 +306,28 @@ class JudgementBook:
                 )
         return [outcome["status"] for outcome in outcomes]
 
-    def _read(
-        self, filters: Sequence[dict[str, Any]], by: Sequence[str], *, order: str = "asc", most: int | None = None
+    def _hit(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The hit of an entry, with its version; None if it is not there."""
+        return next(self._hits([{"term": {"kind": kind}}, {"term": {"query": key}}], ["query"], most=1), None)
+
+    def _read(self, filters: Sequence[dict[str, Any]], by: Sequence[str], **options: Any) -> Iterator[dict[str, Any]]:
+        """The sources of `_hits`."""
+        return (hit["_source"] for hit in self._hits(filters, by, **options))
+
+    def _hits(
+        self,
+        filters: Sequence[dict[str, Any]],
+        by: Sequence[str],
+        *,
+        order: str = "asc",
+        most: int | None = None,
+        without: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """The sources of entries in an order that distinguishes all of them, page by page."""
+        """Entries in an order that distinguishes all of them, page by page."""
         body: dict[str, Any] = {
             "size": min(_PAGE, most or _PAGE),
+            "_source": {"excludes": list(without)},
+            "seq_no_primary_term": True,
             "query": {"bool": {"filter": [{"term": {"book": self.name}}, *filters]}},
             "sort": [{name: {"order": order, "unmapped_type": "keyword"}} for name in by],
             "track_total_hits": False,
@@ -298,7 +337,7 @@ class JudgementBook:
                 "POST", f"/{INDEX}/_search", params={"ignore_unavailable": True, **ALL_SHARDS}, body=body
             )
             hits = answer["hits"]["hits"]
-            yield from (hit["_source"] for hit in hits)
+            yield from hits
             if most is not None or len(hits) < body["size"]:
                 return
             if hits[-1]["sort"] == body.get("search_after"):

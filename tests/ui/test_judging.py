@@ -13,6 +13,7 @@ import pytest
 from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.evaluation.measures import per_query
+from termweave.ui.pages.book_page import _rows
 from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of
 from tests.ui.test_api import valid
@@ -344,3 +345,17 @@ def test_an_id_forges_no_row_of_the_exported_grades(client, attacked, book, odd)
     assert "holds a tab or a line end" in answer.text
     lines = client.get("/book/grades.jsonl").content.splitlines()
     assert odd in {json.loads(line)[name] for line in lines for name in ("query", "document")}
+
+
+def test_the_notes_of_many_queries_are_found_in_few_passes():
+    class Grades(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+    grades = Grades(BookGrade("ann", f"q{n}", "d", 1, "a note" * (n % 2)) for n in range(50))
+    rows = _rows([BookQuery(f"q{n}", "text", ("d",)) for n in range(40)], grades, {})
+    assert [[note.query for note in row.notes] for row in rows] == [[f"q{n}"] * (n % 2) for n in range(40)]
+    assert grades.passes < 5

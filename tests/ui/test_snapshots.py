@@ -6,7 +6,8 @@ from html import unescape
 
 import pytest
 
-from termweave.evaluation.book.snapshots import snapshots
+from termweave.engine.client import transports
+from termweave.evaluation.book.snapshots import ListSnapshot, read, snapshots
 from tests.ui.test_api import valid
 from tests.ui.test_judging import book, post  # noqa: F401 - the fixture
 
@@ -19,7 +20,7 @@ def test_two_times_are_kept_compared_and_removed(client, attacked, book):  # noq
     for mode in ("lexical", "dense", "lexical"):
         assert post(client, "/snapshots/take", index=attacked, mode=mode).status_code == 303
     index = client.app._app.state.workspace.index(attacked)
-    taken = snapshots(book)
+    taken = [read(book, each.id) for each in snapshots(book)]
     assert sorted(each.mode for each in taken) == ["dense", "lexical", "lexical"]
     (dense,) = [each for each in taken if each.mode == "dense"]
     lexical, same = [each for each in taken if each.mode == "lexical"]
@@ -41,3 +42,16 @@ def test_two_times_are_kept_compared_and_removed(client, attacked, book):  # noq
     for each in taken:
         assert post(client, "/snapshots/remove", index=attacked, snapshot=each.id).status_code == 303
     assert snapshots(book) == []
+
+
+def test_a_list_of_snapshots_does_not_read_what_they_hold(client, attacked, book, monkeypatch):  # noqa: F811 - the fixture above
+    """A book may have 100 of them, each with 50 documents of 1,000 queries."""
+    for number in range(3):
+        lists = [
+            {"query": f"q{query}", "text": "text " * 20, "documents": [f"document-{n}" for n in range(50)]} for query in range(50)
+        ]
+        book.store("snapshot", f"s{number}", {"at": f"2026-01-0{number + 1}", "generation": "g", "mode": "m", "lists": lists})
+    monkeypatch.setattr(transports, "LARGEST", 100_000)
+    assert [(each.id, each.queries) for each in snapshots(book)] == [("s2", 50), ("s1", 50), ("s0", 50)]
+    assert isinstance(read(book, "s1"), ListSnapshot)
+    assert client.get("/snapshots", params={"index": attacked, "first": "s0", "second": "s1"}).status_code == 200

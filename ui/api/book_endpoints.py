@@ -50,9 +50,5 @@ def snapshots(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
     """The saved lists of a book, and how two of them differ."""
     name = workspace_of(request).alias(given["index"])
     taken, rows = snapshots_page.compared(judge_page.book_of(request, name), given)
-    listed = [
-        {"id": each.id, "at": each.at, "generation": each.generation, "mode": each.mode, "queries": len(each.lists)}
-        for each in taken
-    ]
     compared = [{"query": row.text, **row.comparison.as_dict()} for row in rows]
-    return {"index": name, "snapshots": listed, "compared": compared}
+    return {"index": name, "snapshots": [asdict(each) for each in taken], "compared": compared}

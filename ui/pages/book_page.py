@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,10 +101,11 @@ def _show(request: Request) -> Response:
 def _rows(queries: Sequence[BookQuery], grades: Sequence[BookGrade], scores: Mapping[str, float]) -> list[QueryRow]:
     """The queries of a book with what is known of each, the lowest score first where there are scores."""
     judged = Counter(query for query, _ in {(each.query, each.document) for each in grades if each.grade is not None})
-    rows = [
-        QueryRow(each, judged[each.id], [grade for grade in grades if grade.query == each.id and grade.note], scores.get(each.id))
-        for each in queries
-    ]
+    notes: defaultdict[str, list[BookGrade]] = defaultdict(list)
+    for grade in grades:
+        if grade.note:
+            notes[grade.query].append(grade)
+    rows = [QueryRow(each, judged[each.id], notes[each.id], scores.get(each.id)) for each in queries]
     return sorted(rows, key=lambda row: math.inf if row.score is None else row.score)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from termweave.errors import UsageError
 from termweave.evaluation.book import snapshots
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.evaluation.book.snapshots import ListSnapshot
+    from termweave.evaluation.book.snapshots import SnapshotListing
     from termweave.evaluation.book.store import JudgementBook
 
 
@@ -53,7 +52,7 @@ def routes() -> list[Route]:
     ]
 
 
-def compared(book: JudgementBook, values: Mapping[str, Any]) -> tuple[list[ListSnapshot], list[SnapshotRow]]:
+def compared(book: JudgementBook, values: Mapping[str, Any]) -> tuple[list[SnapshotListing], list[SnapshotRow]]:
     """All snapshots of a book, and the queries of the two that a request names, those that changed most first.
 
     Raises:
@@ -62,11 +61,7 @@ def compared(book: JudgementBook, values: Mapping[str, Any]) -> tuple[list[ListS
     taken = snapshots.snapshots(book)
     if not values["first"] and not values["second"]:
         return taken, []
-    by_id = {each.id: each for each in taken}
-    missing = [name for name in ("first", "second") if values[name] not in by_id]
-    if missing:
-        raise UsageError(f"There is no snapshot {values[missing[0]] or ''!r}.", "Choose two of the list.")
-    first, second = by_id[values["first"]], by_id[values["second"]]
+    first, second = (snapshots.read(book, values[name] or "") for name in ("first", "second"))
     rows = [
         SnapshotRow(second.texts[query], compare(first.lists[query], second.lists[query]))
         for query in second.lists

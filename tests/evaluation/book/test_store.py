@@ -37,6 +37,19 @@ def test_two_judges_at_once_lose_no_grade(book):
     assert len(book.grades("ann")) == len(POOL)
 
 
+def test_two_judges_at_once_lose_no_document_of_a_pool(book):
+    """Each adds what it found to the query as it was when its page was read."""
+    _, query = book.queries()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda document: book.extend(query, [document]), ("a", "b", "c")))
+        book.edit(query, "changed", ["e"])
+    assert book.queries()[1] == BookQuery("q2", "changed", (*"abc", *POOL[:3], "e"))
+    book.remove_query("q2")
+    for change in (lambda: book.extend(query, ["f"]), lambda: book.edit(query, "changed")):
+        with pytest.raises(UsageError, match="does not have this query any more"):
+            change()
+
+
 def test_a_grade_is_changed_and_taken_back(book):
     book.set_grade(BookGrade("ann", "q1", "d1", 2, "a note"))
     book.set_grade(BookGrade("ann", "q2", "d1", None))
