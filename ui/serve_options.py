@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 SHORTEST_TOKEN = 16
 #: Addresses that mean: every address of this machine.
 _EVERY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+#: The name in a header Host: of a host, or an IPv6 address in brackets.
+_NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,16 @@ class ServeOptions:
             raise UsageError(
                 f"The token has fewer than {SHORTEST_TOKEN} characters.",
                 "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'",
+            )
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            raise UsageError(
+                "The token has a character that the header Authorization cannot carry.",
+                "Use ASCII: letters, digits and signs.",
+            )
+        if unknown := [each for each in self.names if not _NAME.fullmatch(each)]:
+            raise UsageError(
+                f"--name {unknown[0]} is not the name of a host.",
+                "Write it without https://, port and path, such as pages.example.com or [2001:db8::1].",
             )
         if wrong := [each for each in self.proxies if not _is_address(each)]:
             raise UsageError(f"--proxy {wrong[0]} is not an IP address.", "Write the address of the proxy, such as 127.0.0.1.")

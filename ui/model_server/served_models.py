@@ -47,7 +47,10 @@ class ServedModels:
         self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
         self._opening: dict[str, Lock] = {}
         self._generations: OrderedDict[str, tuple[float, OpenGeneration]] = OrderedDict()
-        self._alone = {model.hash: model for model in map(self._named, options.served)}
+        self._alone: dict[str, ServedModel] = {}
+        for model in map(self._named, options.served):  # one model may be named in several ways
+            known = self._alone.setdefault(model.hash, model)
+            self._alone[model.hash] = replace(known, names=tuple(dict.fromkeys((*known.names, *model.names))))
         self._live: tuple[float, Mapping[str, Lineage]] = (float("-inf"), {})
         self.ready = False
         self.reason = "Models are being opened."

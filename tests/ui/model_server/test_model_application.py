@@ -335,6 +335,14 @@ def test_two_models_of_one_name_are_told_apart(tmp_path):
     assert given(client, "sparse", "2" * 16, "function")[0]
 
 
+def test_a_model_of_several_names_answers_to_each(tmp_path):
+    folder = shutil.copytree(resolve("shipped"), tmp_path / "mine")
+    client = models_of(None, served=(str(folder), "shipped"))
+    models = client.app.state.models
+    assert models.find(str(folder)) is models.find("shipped")
+    assert len(models.all()) == 1
+
+
 def test_a_model_whose_folder_vanishes(tmp_path):
     """Before it is open the server is not ready, and says why; afterwards nothing is missed."""
     folder = tmp_path / "mine"

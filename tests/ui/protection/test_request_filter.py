@@ -283,6 +283,12 @@ def test_static_files_are_those_of_the_folder(unreachable, path):
         ({"proxies": ("127.0.0.1",)}, "no token protects them"),
         ({"proxies": ("proxy.example",), "token": TOKEN}, "is not an IP address"),
         ({"token": "short"}, "fewer than 16"),
+        ({"token": "schlüssel-des-hauses"}, "cannot carry"),
+        ({"token": TOKEN + "\n" + TOKEN}, "cannot carry"),
+        ({"names": ("pages.example.com:8443",), "token": TOKEN}, "pages.example.com:8443.* is not the name of a host"),
+        ({"names": ("https://pages.example.com",), "token": TOKEN}, "is not the name of a host"),
+        ({"names": ("2001:db8::1",), "token": TOKEN}, "is not the name of a host"),
+        ({"names": ("bücher.example",), "token": TOKEN}, "is not the name of a host"),
         ({"host": "0.0.0.0", "token": TOKEN}, "no name that browsers can ask for"),
     ],
 )
@@ -295,6 +301,7 @@ def test_the_names_that_are_served():
     assert ServeOptions().hosts == {"127.0.0.1", "localhost", "[::1]"}
     assert ServeOptions(host="0.0.0.0", token=TOKEN, names=("Pages.example",)).hosts == {"pages.example"}
     assert ServeOptions(host="fd00::1", token=TOKEN).hosts == {"[fd00::1]"}
+    assert "[2001:db8::1]" in ServeOptions(token=TOKEN, names=("[2001:DB8::1]", "my_host-2.local")).hosts
 
 
 def test_errors_are_two_sentences_as_a_page_and_as_json(unreachable):
