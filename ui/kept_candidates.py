@@ -87,9 +87,10 @@ def setting_of(index: Index, mode: str | None) -> SliderSetting:
 
 
 def left_out(index: Index, mode: str | None) -> list[str]:
-    """What a search in a mode does and the sliders do not: rerankers other than rNN, rules, and pins."""
+    """What a search in a mode does and the sliders do not: rerankers other than rNN of the fused score, rules, and pins."""
     reranking, rewriting = index.choose(mode)[1], profiles.rewriting(index.lineage, mode)
-    stages = [stage.name for stage in (reranking.stages if reranking else ()) if not isinstance(stage, ReciprocalNeighbours)]
+    neighbours = setting_of(index, mode).neighbours
+    stages = [stage.name for stage in (reranking.stages if reranking else ()) if stage != neighbours]
     return [*stages, *(["pins"] if rewriting is not None and rewriting.pins else [])]
 
 

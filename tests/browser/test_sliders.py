@@ -70,7 +70,11 @@ def test_a_moved_slider_ranks_as_the_library_and_asks_nothing(
         figures.add(browser.do("document.querySelector('[data-figure]').textContent"))
         assert float(browser.do("document.querySelector('[data-figure]').textContent")) == pytest.approx(figure, abs=1e-4)
     assert len(figures) > 1
-    assert browser.do("document.querySelector('#search').href").endswith(f"mode=weights%3A0.5%2Cdense%3A0.5%40{fusion}")
+    assert browser.do("document.querySelector('#search').href").endswith(
+        f"&mode=weights%3A0.5%2Cdense%3A0.5%40{fusion}&rerank=rnn"
+    )
+    browser.do(MOVE % {"rnn": 1})
+    assert browser.do("document.querySelector('#search').href").endswith(f"%40{fusion}")
     later = [
         event["params"]["request"]["url"] for event in browser.events[asked:] if event["method"] == "Network.requestWillBeSent"
     ]

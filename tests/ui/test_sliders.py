@@ -25,6 +25,12 @@ def shown(client, **given):
     return answer.status_code, answer.text
 
 
+def searched(client, page):
+    """The hits of the search that a page links."""
+    link = unescape(re.search(r'id="search"[^>]* href="([^"]+)"', page).group(1))
+    return hits_of(client.get(f"{link}&k=20").text)
+
+
 @pytest.mark.parametrize("fusion", ["adaptive", "rrf"])
 def test_the_ranking_is_that_of_the_search_with_these_weights(client, attacked, fusion):
     index = client.app._app.state.workspace.index(attacked)
@@ -33,16 +39,36 @@ def test_the_ranking_is_that_of_the_search_with_these_weights(client, attacked, 
     found = index.search(QUERY, mode=f"lexical:0.2,weights:0.5,dense:0.3@{fusion}", k=20)
     assert hits_of(page) == [allowed(hit.id) for hit in found]
     assert re.findall(r'<span class="score">([\d.]+)</span>', page) == [f"{hit.score:.4f}" for hit in found]
-    link = unescape(re.search(r'id="search"[^>]* href="([^"]+)"', page).group(1))
-    assert hits_of(client.get(f"{link}&k=20").text) == [allowed(hit.id) for hit in found]
+    assert searched(client, page) == [allowed(hit.id) for hit in found]
 
 
 def test_lambda_is_the_weight_of_the_reranker(client, attacked):
     index = client.app._app.state.workspace.index(attacked)
     _, page = shown(client, q=QUERY, rnn=0.9)
-    assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, rerank="rnn", k=20)]
+    assert hits_of(page) == searched(client, page) == [allowed(hit.id) for hit in index.search(QUERY, rerank="rnn", k=20)]
+    assert "With λ below 1 that search reranks by rNN with its defaults, λ = 0.9." in page
     _, page = shown(client, q=QUERY)
     assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, k=20)]
+
+
+def test_filters_and_rewriting_stay_in_the_linked_search_and_what_does_not_is_named(
+    client, attacked, termweave, opensearch_engine, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    (tmp_path / "synonyms.txt").write_text("later, delay\n")
+    changes = ["--rerank", "rnn@dense", "--rewrite", f"operators,spelling,synonyms@{tmp_path / 'synonyms.txt'}"]
+    termweave("profiles", attacked, "--save", "paper", "--mode", "hybrid", *changes)
+    try:
+        fresh = client_of(opensearch_engine, index=attacked)
+        _, page = shown(fresh, q="run a functoin -json", mode="paper", filter="year<2006")
+        index = fresh.app._app.state.workspace.index(attacked)
+        found = index.search("run a functoin -json", mode="hybrid", rewrite="operators,spelling", where="year<2006", k=20)
+        assert hits_of(page) == searched(fresh, page) == [allowed(hit.id) for hit in found]
+        assert 0 < len(found) < 6
+        assert "Left out here, and part of a search: rnn@dense." in unescape(page)
+        assert "Not in it: rnn@dense, synonyms." in unescape(page)
+    finally:
+        termweave("profiles", attacked, "--drop", "paper")
 
 
 def test_queries_are_rewritten_as_the_profile_says_and_what_is_left_out_is_named(

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from termweave.errors import UsageError
+from termweave.search.catalog import profiles
 from termweave.search.ranking.fusion import METHODS
+from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.ui import kept_candidates, parameters, searching
+from termweave.ui.addresses import page_address
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import Parameter
 from termweave.ui.rendering import page
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from termweave.search import Index
+    from termweave.search.rewriting.configuration import Rewriting
     from termweave.ui.kept_candidates import SliderSetting
 
 #: Hits that are shown.
@@ -51,6 +55,7 @@ def _show(request: Request) -> Response:
     best = kept_candidates.ranked(first, setting)[:_SHOWN] if first else []
     figure, judged = kept_candidates.measure(kept, setting)
     titles = searching.titles(index, [document for document, _ in best])
+    rewriting = profiles.rewriting(index.lineage, values["mode"])
     context: dict[str, Any] = {
         "index": values["index"] or index.lineage.name,
         "values": values,
@@ -60,8 +65,10 @@ def _show(request: Request) -> Response:
         "figure": figure,
         "judged": judged,
         "most": kept_candidates.QUERIES,
-        "mode": _mode(setting),
         "left_out": kept_candidates.left_out(index, values["mode"]),
+        "search": _search(index, values, setting, rewriting),
+        "synonyms": rewriting is not None and rewriting.synonyms,
+        "usual": ReciprocalNeighbours().weight,
         # In ASCII: ids may have characters that HTML cannot carry.
         "kept": json.dumps(kept_candidates.as_data(index, kept, setting)) if kept else "",
     }
@@ -86,7 +93,12 @@ def _changed(setting: SliderSetting, index: Index, values: Mapping[str, Any]) ->
     return replace(setting, fusion=values["fusion"] or setting.fusion)
 
 
-def _mode(setting: SliderSetting) -> str:
-    """The setting as `--mode` takes it."""
+def _search(index: Index, values: Mapping[str, Any], setting: SliderSetting, rewriting: Rewriting | None) -> str:
+    """The address of the search with this setting, as far as the search page takes it."""
     weights = ",".join(f"{name}:{weight:g}" for name, weight in setting.weights.items() if weight > 0)
-    return f"{weights}@{setting.fusion}"
+    rewrite = [name for name in ("operators", "spelling") if getattr(rewriting, name, False)]
+    pairs = [("q", values["q"]), ("index", values["index"] or index.lineage.name)]
+    pairs += [("filter", text) for text in values["filter"]]
+    pairs += [("rewrite", ",".join(rewrite))] if rewrite else []
+    pairs += [("mode", f"{weights}@{setting.fusion}")]
+    return page_address("/search", pairs + ([("rerank", "rnn")] if setting.reranking else []))

@@ -102,6 +102,8 @@ function start(kept) {
       const link = document.getElementById("search");
       const address = new URL(link.href);
       address.searchParams.set("mode", `${weights.map(([name, weight]) => `${name}:${weight}`).join(",")}@${kept.fusion}`);
+      if (setting.rnn < 1) address.searchParams.set("rerank", "rnn");
+      else address.searchParams.delete("rerank");
       link.href = address.pathname + address.search;
     }
     if (judged.length) {
