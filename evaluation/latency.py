@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +45,8 @@ def measure(
     Args:
         index: The index that is searched.
         systems: The systems to time.
-        queries: Texts; the first one is also searched once before the timing starts.
+        queries: Texts; the first one is also searched once before the timing starts. Those that a search refuses, such as one that
+            only excludes, are left out.
         progress: Called with (queries done, total).
 
     Returns:
@@ -50,20 +54,21 @@ def measure(
     """
     import numpy as np  # noqa: PLC0415
 
-    if not queries:
-        return {}
-    took: dict[str, list[float]] = {system.name: [] for system in systems}
-    for system in systems:
-        _search(index, system, queries[0])
+    took: list[dict[str, float]] = []
     for number, query in enumerate(queries):
-        first = number % len(systems)
-        for system in (*systems[first:], *systems[:first]):
-            began = time.perf_counter()
-            _search(index, system, query)
-            took[system.name].append((time.perf_counter() - began) * 1000)
+        first = len(took) % len(systems)
+        with suppress(UsageError):
+            if not took:
+                for system in systems:
+                    _milliseconds(index, system, query)
+            took.append({system.name: _milliseconds(index, system, query) for system in (*systems[first:], *systems[:first])})
         progress(number + 1, len(queries))
-    return {name: Latency(float(np.median(times)), float(np.quantile(times, 0.95)), len(times)) for name, times in took.items()}
+    times = {system.name: [each[system.name] for each in took] for system in systems if took}
+    return {name: Latency(float(np.median(own)), float(np.quantile(own, 0.95)), len(own)) for name, own in times.items()}
 
 
-def _search(index: Index, system: System, query: str) -> None:
+def _milliseconds(index: Index, system: System, query: str) -> float:
+    """Time of one search."""
+    began = time.perf_counter()
     index.answer(query, mode=system.mode, rerank=system.reranking or "none")
+    return (time.perf_counter() - began) * 1000

@@ -269,7 +269,12 @@ def _xgboost(model: Mapping[str, Any]) -> DecisionTrees:
     facts = learner["learner_model_param"]
     if int(facts.get("num_class", 0)) > 1 or int(facts.get("num_target", 1)) > 1:
         raise ValueError(_CLASSES)
-    trees = [_xgboost_tree(each) for each in learner["gradient_booster"]["model"]["trees"]]
+    booster = learner["gradient_booster"]["model"]
+    best = learner.get("attributes", {}).get(
+        "best_iteration"
+    )  # XGBoost's own rankers predict without what early stopping added to it
+    used = None if best is None else (int(best) + 1) * int(booster["gbtree_model_param"]["num_parallel_tree"])
+    trees = [_xgboost_tree(each) for each in booster["trees"][:used]]
     names = learner.get("feature_names") or [f"f{number}" for number in range(int(facts["num_feature"]))]
     return DecisionTrees(tuple(names), tuple(trees), float(str(facts["base_score"]).strip("[]").split(",")[0]), single=True)
 

@@ -76,6 +76,21 @@ def test_a_pruned_model_of_xgboost_is_read(data, tmp_path):
     np.testing.assert_allclose(trees.scores(rows), model.predict(matrix), atol=1e-5)
 
 
+def test_trees_after_the_best_iteration_are_left_out_as_xgboost_does(data, tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    rows, grades = data
+    groups = np.repeat(np.arange(len(rows) // 50), 50)
+    parameters = {"objective": "rank:ndcg", "learning_rate": 0.9, "num_parallel_tree": 2, "subsample": 0.5, "nthread": 1}
+    model = xgboost.XGBRanker(n_estimators=60, early_stopping_rounds=5, **parameters)
+    model.fit(
+        rows[:500], grades[:500], qid=groups[:500], eval_set=[(rows[500:], grades[500:])], eval_qid=[groups[500:]], verbose=0
+    )
+    model.save_model(tmp_path / "model.json")
+    trees = decision_trees.read((tmp_path / "model.json").read_text())
+    assert len(trees.trees) == 2 * (model.best_iteration + 1) < 2 * model.get_booster().num_boosted_rounds()
+    np.testing.assert_allclose(trees.scores(rows), model.predict(rows), atol=1e-5)
+
+
 def test_models_of_several_classes_and_without_end_are_refused(data, tmp_path, monkeypatch):
     rows, grades = data
     three = grades + (np.nan_to_num(rows[:, 0]) > 1)

@@ -170,8 +170,9 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     assert "4 queries found nothing and have no line in the run." in said
     assert set(runs.read(tmp_path / "out.trec").scores) == {"q2"}
     assert main(["profiles", shop.name, "--save", "typed", "--rewrite", "operators", *url]) == 0
-    assert main(["evaluate", shop.name, f"{judged}:test", "--mode", "typed", *url]) == 0
+    assert main(["evaluate", shop.name, f"{judged}:test", "--mode", "typed", "--latency", "5", *url]) == 0
     told = " ".join("".join(capsys.readouterr()).split())
+    assert "ms: median of 1 whole search," in told
     assert "The query '-screen' only excludes. It finds nothing. So do 3 queries like it." in told
 
 
