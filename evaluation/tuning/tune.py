@@ -304,10 +304,10 @@ def _remarks(
     better, worse = f"{untuned[best].mean():.4f}", f"{used.mean():.4f}"
     if float(better) > float(worse):  # compared as printed
         low, high = interval(untuned[best] - used)
-        mode, _, neighbours = best.partition("+")
-        which, how = (
-            (f"{mode} with untuned rNN reranking", " and the reranker rnn") if neighbours else (f"{label(mode)} alone", "")
-        )
+        mode, _, reranker = best.partition("+")
+        which, how = f"{label(mode)} alone", ""
+        if reranker:
+            which, how = f"{mode} with untuned {reranker} reranking", f" and the reranker {'rnn' if reranker == 'rNN' else reranker}"
         yield (
             f"{which} is better than {name}, {better} against {worse} "
             f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}{kept and f', with the same {kept}'}."

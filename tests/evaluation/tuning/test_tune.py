@@ -344,6 +344,9 @@ def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
     assert worse.endswith("search with the mode lexical, with the same rules (diverse@0.1).")
     (reranked,) = tuning._remarks({"hybrid+rNN": default + 0.01}, default, default - 0.01)
     assert reranked.endswith("search with the mode hybrid and the reranker rnn.")
+    (model,) = tuning._remarks({"hybrid+ranker@mine": default + 0.01, "hybrid+rNN": default}, default, default - 0.01)
+    assert model.startswith("hybrid with untuned ranker@mine reranking is better")
+    assert model.endswith("search with the mode hybrid and the reranker ranker@mine.")
 
 
 @pytest.fixture
