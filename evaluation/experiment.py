@@ -15,6 +15,7 @@ from termweave.evaluation.systems import default_of, default_systems, with_basel
 from termweave.records import Run
 from termweave.search.catalog import profiles
 from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import budgets_remark
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from termweave.evaluation.systems import System
     from termweave.records import Qrels, Query
     from termweave.search import Index
+    from termweave.search.ranking.rerankers import CutShort
 
 
 #: A difference with a smaller p-value, corrected for the number of comparisons, is said to be one.
@@ -201,8 +203,9 @@ def _beaten_by_one_signal(
 def runs_of(
     index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
 ) -> tuple[dict[str, Run], list[str]]:
-    """Return the run of every system, and remarks on queries that lost terms. Arguments as `evaluate`."""
+    """Return the run of every system, and remarks on queries that lost terms or time. Arguments as `evaluate`."""
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
+    cut_short: dict[str, list[CutShort]] = {system.name: [] for system in systems}
     rewritings = {system.name: profiles.rewriting(index.lineage, system.mode) for system in systems}
     different = list(dict.fromkeys(rewritings.values()))
     notes: list[str] = []
@@ -215,9 +218,10 @@ def runs_of(
         report = partial(_of_round, progress, number, len(different))
         for query, candidates in zip(queries, fetcher.candidates([query.text for query in queries], report), strict=True):
             for system in together:
-                places = order(candidates, chosen[system.name], system.reranking, depth)
+                places = order(candidates, chosen[system.name], system.reranking, depth, cut_short[system.name].append)
                 scores[system.name][query.id] = {place.id: place.score for place in places}
         notes += fetcher.notes()
+    notes += [f"{budgets_remark(cuts, name)} A faster machine would rank more." for name, cuts in cut_short.items() if cuts]
     return {name: Run(name, rankings) for name, rankings in scores.items()}, list(dict.fromkeys(notes))
 
 

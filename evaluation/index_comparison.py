@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from termweave.evaluation import judgements
 from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import LEADING
 from termweave.evaluation.systems import default_system
@@ -46,17 +47,22 @@ def evaluate_against(
         systems: The ways of searching `index`; None: its default search.
         progress: Called with (queries done, total), for each index.
         required: As `experiment.evaluate`.
+
+    Raises:
+        InputError: One of the indices holds none of the judged documents, or as `experiment.evaluate`.
+        UsageError: As `experiment.evaluate`.
     """
-    compared = default_run(other, against, dataset, progress)
+    system = default_system(other)
+    judgements.check_clicks(system.reranking.stages if system.reranking else (), dataset)
+    notes = [
+        *judgements.absent_from_index(other, dataset.name, dataset.qrels()),
+        *judgements.profiles_fitted_on(other, {system.mode}, dataset),
+    ]
+    searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100)
+    compared = Run(against, searched[system.name].scores)
     made = evaluate(index, dataset, systems or [default_system(index)], progress=progress, baseline=compared, required=required)
-    return replace(made, notes=(*made.notes, verdict(made, name)))
-
-
-def default_run(index: Index, name: str, dataset: Dataset, progress: Callable[[int, int], None] = lambda *_: None) -> Run:
-    """The run of an index's default search over the queries of a data set, under the name of the index."""
-    system = default_system(index)
-    made, _ = runs_of(index, dataset.queries(), [system], progress, 100)
-    return Run(name, made[system.name].scores)
+    of_other = [f"{against}: {note}" for note in (*notes, *shortened)]
+    return replace(made, notes=(*made.notes, *of_other, verdict(made, name)))
 
 
 def verdict(experiment: Experiment, name: str) -> str:

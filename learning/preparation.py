@@ -208,7 +208,9 @@ class Learning:
         """What the live search finds, as users get it."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
         system = systems.default_system(index)
-        searched, _ = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
+        searched, notes = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
+        for note in notes:
+            self.reports.say(f"{stage}: {note}")
         return searched[system.name]
 
     def queries(self, part: str) -> list[Query]:

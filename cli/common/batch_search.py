@@ -83,6 +83,7 @@ def answer_all(
 def _warn(report: BatchReport, out: Output) -> dict[str, int]:
     """Warn of queries that were shortened, reranked in part, or not searched; return signal -> number of queries that it shortened."""
     from termweave.evaluation.report import wording
+    from termweave.search.ranking.rerankers import budgets_remark
 
     counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
     for signal, count in counts.items():
@@ -91,12 +92,8 @@ def _warn(report: BatchReport, out: Output) -> dict[str, int]:
             f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
             "contribute least."
         )
-    if cut_short := report.cut_short:
-        share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
-        out.warn(
-            f"The time budget ended early {len(cut_short):,} times: {share:.0%} of those documents were scored; the others follow in the "
-            "order that they had before."
-        )
+    if report.cut_short:
+        out.warn(budgets_remark(report.cut_short))
     for query_id, refusal in islice(report.refused.items(), _REFUSED):
         out.warn(f"Query {query_id!r} was not searched. {refusal.message} {refusal.hint}")
     if (more := len(report.refused) - _REFUSED) > 0:

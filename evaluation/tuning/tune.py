@@ -307,7 +307,10 @@ def _remarks(
         mode, _, reranker = best.partition("+")
         which, how = f"{label(mode)} alone", ""
         if reranker:
-            which, how = f"{mode} with untuned {reranker} reranking", f" and the reranker {'rnn' if reranker == 'rNN' else reranker}"
+            which, how = (
+                f"{mode} with untuned {reranker} reranking",
+                f" and the reranker {'rnn' if reranker == 'rNN' else reranker}",
+            )
         yield (
             f"{which} is better than {name}, {better} against {worse} "
             f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}{kept and f', with the same {kept}'}."

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from termweave import plugins
 from termweave.errors import UsageError
 from termweave.support import paths
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -131,6 +132,15 @@ class CutShort:
             f"{self.name} scored {self.scored:,} of {self.candidates:,} documents in its time budget; "
             "the others follow in the order that they had before"
         )
+
+
+def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
+    """Say in a sentence how often time budgets ended early, and how many documents were scored then; `of` names whose budgets."""
+    share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
+    return (
+        f"The time budget{of and f' of {of}'} ended early {counted(len(cut_short), 'time')}: {share:.0%} of those documents were scored; "
+        "the others follow in the order that they had before."
+    )
 
 
 class Reranker(Protocol):

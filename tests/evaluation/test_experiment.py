@@ -312,8 +312,13 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     index.engine.request("PUT", f"/{enriched}/_doc/{next(iter(SUBJECTS))}-0", params={"refresh": True}, body={"body": "nothing"})
     assert run(["enrich", enriched, "--text-field", "body", "--url", index.engine.url, "--quiet"]) == 0
     capsys.readouterr()
-    assert re.match(
-        rf"A search of {enriched} takes .*, and the index ", evaluated(index.name, str(folder), "--against", enriched)["notes"][1]
+    notes = evaluated(index.name, str(folder), "--against", enriched)["notes"]
+    assert re.match(rf"A search of {enriched} takes .*, and the index ", notes[1])
+    assert f"{enriched}: 8 of 9 judged documents are not in the index and cannot be found." in notes
+    strange = f"{index.name}-strange"
+    tw.index([{"id": "a", "text": "nothing"}], strange, connection=tw.connect(index.engine.url), signals=("lexical",))
+    assert f"Not one judged document of {folder.name} is in the index '{strange}-" in evaluated(
+        index.name, str(folder), "--against", strange, status=1
     )
     assert "both name what to compare with" in evaluated(
         index.name, str(folder), "--against", other, "--baseline", "dense", status=2

@@ -2,6 +2,8 @@
 
 import json
 import uuid
+from dataclasses import replace
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -10,6 +12,9 @@ import termweave as tw
 from termweave.cli import run
 from termweave.encoders import Ranker, model_lookup
 from termweave.errors import ModelError, UsageError
+from termweave.learning import preparation
+from termweave.learning.preparation import LearningTask
+from termweave.records import Query
 from termweave.search.catalog import models
 from termweave.search.catalog.profiles import Profile
 from termweave.search.ranking.ranker import CrossEncoderReranker, open_ranker
@@ -132,7 +137,7 @@ def test_many_queries(server, ranked, tmp_path, capsys):
     url, name, root = server
     arguments = ["search", name, "--queries", str(root), "--run", str(tmp_path / "run.trec"), "--url", url]
     assert run([*arguments, "--rerank", str(path), "--rerank-budget", "0ms"]) == 0
-    assert "The time budget ended early 1 times: 0% of those documents were scored" in " ".join(capsys.readouterr().err.split())
+    assert "The time budget ended early 1 time: 0% of those documents were scored" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_words_that_the_logit_depends_on(answer, ranked, schemas, server, tmp_path, capsys):
@@ -209,11 +214,12 @@ def test_a_document_that_is_deleted_while_the_ranker_reads_is_no_hit(server, ran
 def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path, _ = ranked()
-    url, name, _ = server
+    url, name, root = server
     index = tw.connect(url).index(name)
     info = Ranker.load(path).info
     parameters = {"model": info.name, "hash": info.hash, "candidates": 4, "weight": 0.7, "budget": None}
-    index.adopt(Profile("mine", {"weights": 0.5, "dense": 0.5}, "adaptive", None, {}, parameters))
+    mine = Profile("mine", {"weights": 0.5, "dense": 0.5}, "adaptive", None, {}, parameters)
+    index.adopt(mine)
     try:
         with pytest.raises(ModelError, match=r"The profile reranks with .*, and this host has no model of that name"):
             index.search(QUERY)
@@ -226,6 +232,17 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         assert limited["cut_short"][0]["scored"] == 0
         assert run(["profiles", name, "--url", url]) == 0
         assert "ranker@" in capsys.readouterr().out
+        index.adopt(replace(mine, name="quick", ranker={**parameters, "budget": 0.0}))
+        cut = "The time budget of quick ended early 1 time: 0% of those documents were scored;"
+        notes = answer("evaluate", str(root), "--against", name)[0]["notes"]
+        assert [note.partition(cut)[0] for note in notes if cut in note] == ["", f"{name}: "]
+        said = []
+        learning = SimpleNamespace(
+            server=index.engine, task=LearningTask(name, str(root)), reports=preparation.Reports(say=said.append)
+        )
+        preparation.Learning.live_run(learning, [Query("q1", QUERY)], "Searching as now")
+        assert said[0].startswith(f"Searching as now: {cut}")
+        index.adopt(mine)
         monkeypatch.setattr(models, "_remembered", lambda _: None)
         monkeypatch.setattr(model_lookup, "resolve_local", lambda _: ranked("roberta")[0])
         open_ranker.cache_clear()
