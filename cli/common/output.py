@@ -161,7 +161,7 @@ class Output:
 
 
 def _console(**options: Any) -> Console:
-    """Make a rich console that passes all text of tables and bars through `printable`, but keeps its own colours."""
+    """Make a rich console that passes all text of tables and bars through `printable`, reads no markup, but keeps its own colours."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -174,4 +174,4 @@ def _console(**options: Any) -> Console:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(printable(segment.text, lines=True), segment.style)
 
-    return Safe(**options)
+    return Safe(markup=False, **options)

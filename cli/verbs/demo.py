@@ -66,9 +66,9 @@ def command(*, settings: Settings, out: Output) -> None:
         console = out.console()
         console.print(report.table(evaluation))
         for query, hits in answers.items():
-            console.print(f'\n{called()} search demo "{query}" --rerank rnn --explain -k 3', style="bold", markup=False)
+            console.print(f'\n{called()} search demo "{query}" --rerank rnn --explain -k 3', style="bold")
             hit_list.show(hits, out)
-        console.print(f"\n{_NEXT.replace('termweave ', f'{called()} ')}", highlight=False, markup=False)
+        console.print(f"\n{_NEXT.replace('termweave ', f'{called()} ')}", highlight=False)
 
     out.emit(data, text)
 

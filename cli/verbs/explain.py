@@ -64,8 +64,8 @@ def command(
 
     def show() -> None:
         console = out.console()
-        console.print(printable(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}"), markup=False)
+        console.print(printable(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}"))
         console.print(shaded_texts.passage(hit))
-        console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
+        console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20))
 
     out.emit(json.explain(query, hit), show)

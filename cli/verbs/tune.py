@@ -221,19 +221,19 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     console = out.console()
     console.print(table)
     gain = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
-    console.print(f"tuned against default: {gain} ({counted(report.trials, 'trial')} on {queries(report.fitted)})", markup=False)
+    console.print(f"tuned against default: {gain} ({counted(report.trials, 'trial')} on {queries(report.fitted)})")
     parts = [f"{name} {share:.2f}" for name, share in report.profile.weights.items()]
-    console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", markup=False)
+    console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}")
     reranking = report.profile.reranking
     if reranking:
         parameters = ", ".join(f"{name} {value}" for name, value in reranking.items() if name != "similarity")
-        console.print(f"rnn: {parameters}", markup=False)
+        console.print(f"rnn: {parameters}")
     else:
-        console.print("no rNN reranking" if report.profile.ranker else "no reranking", markup=False)
+        console.print("no rNN reranking" if report.profile.ranker else "no reranking")
     if ranker := report.profile.ranker:
         parameters = ", ".join(f"{name} {value}" for name, value in ranker.items() if name not in {"model", "hash"} and value)
-        console.print(f"ranker {ranker['model']}: {parameters}", markup=False)
+        console.print(f"ranker {ranker['model']}: {parameters}")
     for note in report.notes:
-        console.print(note, markup=False)
+        console.print(note)
     if adopted:
-        console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.", markup=False)
+        console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.")

@@ -26,6 +26,9 @@ from termweave.cli.common.output import Output
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import verb
 from termweave.cli.verbs import demo, generations, search
+from termweave.evaluation.experiment import Experiment, Row
+from termweave.evaluation.measures import MEASURES
+from termweave.evaluation.report import table
 from termweave.indexer.generations.generations import Generation
 from termweave.records import Hit
 from termweave.ui.api.endpoints import ENDPOINTS
@@ -389,6 +392,16 @@ def test_a_document_cannot_play_on_the_terminal(capsys):
     assert not set(shown) & {"\x1b", "\x9b", "\x07"}
     assert "red" in shown
     assert shown.endswith("tab")
+
+
+def test_names_with_brackets_are_printed_as_they_are(capsys):
+    """Tables of rich would read them as markup: "[old]" would disappear, and "[/b]" end the command."""
+    for name in ("docs[old].jsonl", "a[/b]"):
+        Output().emit({}, lambda name=name: fitted_table({name: [name], "source": [name]}, 80))
+        row = Row(name, "lexical", "none", dict.fromkeys(MEASURES, 0.5))
+        experiment = Experiment(f"{name}:test", ("q",), name, (row, row), {})
+        Output().emit({}, lambda experiment=experiment: table.table(experiment))
+        assert capsys.readouterr().out.count(name) == 7
 
 
 def test_help_lists_what_most_users_need_first_and_the_connection_last():
