@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from termweave.errors import InputError
 from termweave.evaluation import gates, judgements
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
@@ -132,12 +131,7 @@ def evaluate(
     if isinstance(compared, Run):
         against = f"{against} (saved)" if against in described else against
         saved, described = {against: compared}, {against: ("run", "none"), **described}
-    queries, qrels = dataset.queries(), dataset.qrels()
-    if not queries:
-        raise InputError(
-            f"{dataset.name} has no judged queries in the split {dataset.split!r}.{judgements.unusable(dataset)}",
-            f"Judge queries that the data set has, under its ids{judgements.other_splits(dataset)}.",
-        )
+    queries, qrels = judgements.judged_queries(dataset), dataset.qrels()
     ids = [query.id for query in queries]
     default = default_of(asked, index)
     for gate in required:

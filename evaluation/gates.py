@@ -1,8 +1,8 @@
 """Gates: requirements that figures must meet before an index is published or a pipeline continues.
 
 ``nDCG@10>=0.4``              The mean is at least 0.4.
-``MRR@10 within .01 of RUN``  The lower end of the 95 % interval of the paired difference to a saved run is above -.01. With few
-                              queries the interval is wide, so a gate is never met because there is little data. Queries without a
+``MRR@10 within .01 of RUN``  The lower end of the 95 % interval of the paired difference to a saved run is at least -.01. With
+                              few queries the interval is wide, so a gate is never met because there is little data. Queries without a
                               relevant document do not count: both have 0 there, which would hide a loss on the others.
 
 A gate may name a system: ``hybrid+rNN:nDCG@10>=0.4``. Otherwise it is about the default search: the adopted profile, else hybrid.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from termweave.records import Qrels, Run
 
 _NUMBER = r"(\d*\.?\d+)"
-_GATE = re.compile(rf"(?:(?P<system>[^>]+?):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
+_GATE = re.compile(rf"(?:(?P<system>.+?):)??(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
 #: Fewest paired queries; with fewer, a comparison proves nothing.
 _FEWEST = 5
 #: Largest share of the queries for which a saved run may have no results.
@@ -221,7 +221,7 @@ def _within(system: str, measure: str, difference: NDArray[np.float64], margin: 
             reason=f"{system}: {measure}: {queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison",
         )
     low, high = interval(difference)
-    met = low > -margin
+    met = low >= -margin
     mean = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
     within = "within" if met else "not surely within"
     return Verdict(met, f"{system}: {measure} against {against}: {mean}: {within} {margin:g} ({queries(len(difference))})")

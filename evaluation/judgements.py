@@ -26,6 +26,21 @@ _IDS = 10_000
 _FEWEST = 5
 
 
+def judged_queries(dataset: Dataset) -> list[Query]:
+    """The judged queries of a data set.
+
+    Raises:
+        InputError: It has none.
+    """
+    found = dataset.queries()
+    if not found:
+        raise InputError(
+            f"{dataset.name} has no judged queries in the split {dataset.split!r}.{unusable(dataset)}",
+            f"Judge queries that the data set has, under its ids{other_splits(dataset)}.",
+        )
+    return found
+
+
 def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
     """Check that the judged documents are in the index; otherwise all figures would be a meaningless 0.
 

@@ -44,24 +44,52 @@ class PublicationGate:
     first: bool = True
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
+    def check(self, signals: Sequence[str]) -> None:
+        """Refuse before a build what could only be refused after it.
+
+        Args:
+            signals: The signals that the generation may have.
+
+        Raises:
+            InputError: No query is judged, or the live generation, which is compared, holds none of the judged documents.
+            UsageError: A requirement is about a system or a run that does not exist, or a model of the live generation is missing here.
+        """
+        from termweave.evaluation import gates, judgements, systems  # noqa: PLC0415 - as below
+
+        if self.judged is None:
+            return
+        qrels = self.judged.qrels()
+        gates.check_saved_runs(self.required, [query.id for query in judgements.judged_queries(self.judged)], qrels)
+        live = self._live()
+        adopted = lineage.read(self.server, live).profile if live is not None else ""
+        table = [*(system.name for system in systems.untuned_systems(signals)), *([adopted] if adopted else [])]
+        for gate in self.required:
+            gates.system_of(gate, table, table[0])
+        if self.within is not None and live is not None:
+            judgements.absent_from_index(Index.open(self.server, live), self.judged.name, qrels)
+
+    def _live(self) -> str | None:
+        return lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
+
     def __call__(self, generation: str) -> None:
         """Check whether a complete generation meets the requirements.
 
         Raises:
             GateNotMet: A requirement is not met.
         """
-        from termweave.evaluation import evaluate, gates, measures  # noqa: PLC0415 - only a build with requirements measures
+        from termweave.evaluation import evaluate, gates, measures, systems  # noqa: PLC0415 - only a build with requirements measures
 
         if self.judged is None:
             return
         index = Index.open(self.server, generation, **self.models)
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
-        live = lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
+        live = self._live()
         if self.within is not None and live is None and self.first:
             self.say(f"{self.name!r} has no live generation to compare with.")
         elif self.within is not None and live is not None:
-            before = evaluate(Index.open(self.server, live), self.judged)
+            other = Index.open(self.server, live)
+            before = evaluate(other, self.judged, [systems.default_system(other)])
             compared = gates.compare(experiment, before, self.judged, self.within, live)
             verdicts.append((f"{measures.LEADING} within {self.within:g} of {live}", compared))
         self.verdicts[:] = [verdict.as_json(text) for text, verdict in verdicts]

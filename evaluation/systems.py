@@ -43,12 +43,16 @@ class System:
 
 def default_systems(index: Index) -> list[System]:
     """Return BM25, each other signal, hybrid, hybrid with reranking, and the adopted profile, as far as the index has them."""
-    signals = index.signals
-    systems = [system_of(name, None, index) for name in sorted(signals, key=lambda name: name != "lexical")]
+    return list(dict.fromkeys((*untuned_systems(index.signals), default_system(index))))
+
+
+def untuned_systems(signals: Sequence[str]) -> list[System]:
+    """Return the default systems of an index with these signals and without a profile."""
+    systems = [named(name, None) for name in sorted(signals, key=lambda name: name != "lexical")]
     systems.append(default_search(signals))
     if "dense" in signals:
         systems.append(default_search(signals, rerankers.choose("rnn")))
-    return list(dict.fromkeys((*systems, default_system(index))))
+    return list(dict.fromkeys(systems))
 
 
 def default_system(index: Index) -> System:

@@ -159,16 +159,17 @@ def command(
         else:
             show_plan(server, opened, name, queries_of(dataset, source), options, out)
         return
+    found = generations.find_live(server, name)
     gate = _gate(server, name, required, within, dataset or source, options, out)
+    gate.check([*found.lineage.signals] if updating and found else _signals(options))
     run: Callable[..., Built | Updated]
-    live = None
+    live = None if updating else found
     if updating:
         run = partial(
             indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None
         )
         nouns = ("document or passage", "documents and passages")
     else:
-        live = generations.find_live(server, name)
         run = partial(indexer.build, server, opened, name, options, gate=gate, live=live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     try:
@@ -198,10 +199,18 @@ def _gate(
         judged = corpora.open_dataset(dataset) if required or within is not None else None
     except UsageError as error:
         raise UsageError(error.message, f"--on DATASET names the judged queries of the gate. {error.hint}") from None
-    if judged is not None:
-        gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
     models = {"weights": options.weights, "dense": options.dense}
     return PublicationGate(server, name, models, judged, parsed, within, say=out.say)
+
+
+def _signals(options: BuildOptions) -> list[str]:
+    """The signals that a build makes, as far as its options say."""
+    from termweave import plugins
+    from termweave.encoders.model_lookup import NONE
+    from termweave.signals import signal_class
+
+    asked = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
+    return [name for name in asked if getattr(options, signal_class(name).needs or "", None) not in NONE]
 
 
 def _ask(large: LargeDeletion, name: str) -> None:

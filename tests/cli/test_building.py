@@ -73,7 +73,7 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     assert "Build one" not in termweave("rollback", "cli-gens", status=2).stderr
 
 
-def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine):
+def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine, tmp_path):
     build = ("index", str(folder), "cli-gate", "--weights", "none", "--dense", "none")
     termweave(*build, "--require", "nDCG@10>=0.1")
     before = opensearch_engine.request("GET", "/_alias/cli-gate")
@@ -88,9 +88,27 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     assert f"termweave promote cli-gate {told['generation']}" in again.stderr
     assert done.stderr.count("does not reach 0.9") == 1, done.stderr
     assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
-    for gate, why in (("P@10>=.1", "no measure 'P@10'"), ("nDCG@10 within .01 of no/such.trec", "cannot be read")):
-        refused = termweave(*build[:2], "cli-gate-never", "--require", gate, "--on", str(folder), status=2)
+    made = opensearch_engine.request("GET", "/cli-gate*/_alias")
+    (strange := tmp_path / "strange").mkdir()
+    (strange / "qrels").symlink_to(folder / "qrels")
+    (strange / "corpus.jsonl").symlink_to(folder / "corpus.jsonl")
+    (strange / "queries.jsonl").write_text('{"_id": "nobody judged it", "text": "json"}\n')
+    for gate, on, why in (
+        ("P@10>=.1", folder, "no measure 'P@10'"),
+        ("nDCG@10 within .01 of no/such.trec", folder, "cannot be read"),
+        (
+            "hybird:nDCG@10>=.1",
+            folder,
+            "no system 'hybird' in the table.\nThe table has: BM25, dense, weights, hybrid, hybrid+rNN.",
+        ),
+        ("nDCG@10>=.1", strange, "strange has no judged queries in the split 'test'"),
+    ):
+        refused = termweave(*build[:2], "cli-gate-never", "--require", gate, "--on", str(on), status=1 if on == strange else 2)
         assert why in refused.stderr
+    for update in ((), ("--update",)):
+        refused = termweave(*build, *update, "--require", "dense:nDCG@10>=.1", status=2)
+        assert "no system 'dense' in the table.\nThe table has: BM25." in refused.stderr
+    assert opensearch_engine.request("GET", "/cli-gate*/_alias") == made
     assert not opensearch_engine.request("GET", "/_cat/indices/cli-gate-never*", params={"format": "json"})
     opensearch_engine.request("DELETE", "/cli-gate*")
 
@@ -126,6 +144,11 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
     write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
     missed = termweave(*build, "--json", status=3)
     assert "not surely within 0.05 (8 queries)" in missed.stderr
+    (judged / "qrels" / "other.tsv").write_text("query-id\tcorpus-id\tscore\nq0\tnew\t1\n")
+    made = opensearch_engine.request("GET", "/cli-live*/_alias")
+    refused = termweave(*build, "--analyzer", "english", "--on", f"{judged}:other", status=1).stderr
+    assert re.search(r"Not one judged document of judged is in the index 'cli-live-[^']*'\.", refused), refused
+    assert opensearch_engine.request("GET", "/cli-live*/_alias") == made  # nothing was built for this
     assert valid(missed.stdout, "index")["gates"][0]["gate"].startswith("nDCG@10 within 0.05 of cli-live-")
     assert opensearch_engine.request("GET", "/_alias/cli-live") == before
     assert "needs a new generation" in termweave(*build, "--update", status=2).stderr

@@ -21,6 +21,8 @@ from termweave.records import Run
         ("hybrid+rNN:MRR@10>=1", "hybrid+rNN", "MRR@10", 1.0, None, None),
         ("weights:3,dense:1+rNN:nDCG@10>=.2", "weights:3,dense:1+rNN", "nDCG@10", 0.2, None, None),
         ("recall@100 within .01 of runs/a b.trec", None, "recall@100", None, 0.01, "runs/a b.trec"),
+        ("recall@100 within .01 of a:nDCG@10>=.4", None, "recall@100", None, 0.01, "a:nDCG@10>=.4"),
+        ("hybrid+rNN>boost@votes:0.2:nDCG@10>=0.4", "hybrid+rNN>boost@votes:0.2", "nDCG@10", 0.4, None, None),
     ],
 )
 def test_requirements_are_read(text, system, measure, least, margin, run):
@@ -87,6 +89,11 @@ def test_what_gates_look_at_has_to_be_in_the_table():
     with pytest.raises(UsageError, match="does not name a system") as refused:
         gates.system_of(plain, ["weights", "dense"], None)
     assert "'weights:nDCG@10>=.1'" in refused.value.hint
+
+
+def test_an_equal_search_is_within_0():
+    assert gates._within("hybrid", "nDCG@10", np.zeros(50), 0.0, "live").met
+    assert not gates._within("hybrid", "nDCG@10", np.append(np.zeros(49), -0.1), 0.0, "live").met
 
 
 def test_the_interval_covers_the_mean_and_narrows_with_queries():
