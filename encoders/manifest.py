@@ -12,8 +12,10 @@ from a laptop. ``files`` holds a digest of every file that decides what the mode
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
+from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import ModelError
@@ -34,6 +36,8 @@ WEIGHTS = "model.safetensors"
 SENTENCE_GRAPH = "onnx/model.onnx"
 #: Precision -> the file that holds the graph in this precision.
 GRAPHS = {"int8": "model.int8.onnx", "fp32": "model.onnx", "dequantised": "model.dequantised.onnx"}
+#: Where a graph names a file of tensors, in the bytes of protobuf: the key "location", then the length of the name (up to 16,383).
+_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]?[\x00-\x7f])")
 
 
 @dataclass(frozen=True)
@@ -252,6 +256,24 @@ def weight_files(home: Path) -> list[Path]:
     if missing := [name for name in names if not (home / name).is_file()]:
         raise ModelError(f"The model is incomplete: {home / missing[0]} is missing.", "Copy the model folder again.")
     return [index, *(home / name for name in names)]
+
+
+def graph_files(graph: Path) -> list[Path]:
+    """A graph, and the files beside it in which its tensors lie (ONNX external data). ONNX Runtime refuses files elsewhere.
+
+    Raises:
+        ModelError: A file is missing.
+    """
+    names: set[str] = set()
+    if graph.stat().st_size:
+        with graph.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
+            for match in _LOCATION.finditer(content):
+                size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(match[1]))
+                names.add(content[match.end() : match.end() + size].decode(errors="replace"))
+    files = [graph.parent / name for name in sorted(names) if is_inside(name)]
+    if missing := [file for file in files if not file.is_file()]:
+        raise ModelError(f"The model is incomplete: {missing[0]} is missing.", "Copy the model folder again.")
+    return [graph, *files]
 
 
 def identity(file: Path) -> tuple[int, ...]:

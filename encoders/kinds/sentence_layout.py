@@ -6,7 +6,7 @@ with ``idf.json`` and no ``modules.json`` is a sparse encoder of OpenSearch with
 folder is a transformer with mean pooling, as in sentence-transformers. Only names are read of these files: no code of the model runs.
 
 ``onnx/model.onnx`` of a dense model or a ranker is run if the folder has it; else torch exports the graph once (`graph_cache`). The model's hash
-is over the file that is run or exported, over the tokeniser, and over everything that decides how texts are read.
+is over the files that are run or exported, over the tokeniser, and over everything that decides how texts are read.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from termweave.encoders.manifest import (
     Manifest,
     ModelFolder,
     digest,
+    graph_files,
     identity,
     is_inside,
     weight_files,
@@ -120,7 +121,7 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
             f"The model {name!r} brings code of its own ({CONFIG} has auto_map), and termweave runs no code of a model.",
             f"Name a model of an architecture that transformers has itself, or one with {SENTENCE_GRAPH}.",
         )
-    cores = [graph] if own_graph else weight_files(home)
+    cores = graph_files(graph) if own_graph else weight_files(home)
     if not cores:
         raise _no_weights(name, home)
     identities = {str(file.relative_to(path)): identity(file) for file in (*cores, home / TOKENIZER, home / CONFIG)}
@@ -255,7 +256,7 @@ def _named(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mappin
     Args:
         manifest: The manifest without hash and files.
         path: The folder.
-        cores: The graph, or the files of the weights.
+        cores: The graph with its files of tensors, or the files of the weights.
         config: What the weights are made into a model with; empty for a graph, which holds the architecture.
     """
     settings = manifest.settings

@@ -39,8 +39,7 @@ _COPIED = (
     "*_*/*.json",
     "*_*/*.safetensors",
     "*_*/*.txt",
-    SENTENCE_GRAPH,
-    f"{SENTENCE_GRAPH}_data",
+    f"{SENTENCE_GRAPH}*",  # with its files of tensors
 )
 
 

@@ -345,3 +345,30 @@ def test_a_graph_that_reads_other_files_is_refused(folder):
     graph.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"cannot be run: .*External data path"):
         dense(folder).encode(["a"], kind="query")
+
+
+def test_the_hash_covers_weights_that_lie_beside_the_graph(folder):
+    import onnx
+
+    from termweave.encoders.kinds.dense import DenseModel
+
+    graph = folder / "onnx" / "model.onnx"
+    graph.parent.mkdir()
+    write_fp32(DenseModel(read_folder(folder)).load_torch(), graph, ["last_hidden_state"])
+    model = onnx.load(graph)
+    name = f"model.onnx_{'x' * 130}"  # a length of two bytes in protobuf
+    onnx.save(model, graph, save_as_external_data=True, location=name, size_threshold=0)
+    other = shutil.copytree(folder, folder.parent / "other")
+    file = other / "onnx" / name
+    weights = np.frombuffer(file.read_bytes(), np.float32)
+    file.write_bytes((weights * np.random.default_rng(0).uniform(0.5, 1.5, weights.shape)).astype(np.float32).tobytes())
+    assert f"onnx/{name}" in read_folder(folder).manifest.files
+    assert f"onnx/{name}" in read_folder(folder).identities
+    assert read_folder(folder).manifest.hash != read_folder(other).manifest.hash
+    (vector,), (expected,) = (
+        encoder.encode(["The cat sat."], kind="query") for encoder in (load("none", folder, dense_query=other), dense(other))
+    )
+    assert np.array_equal(vector.vector, expected.vector)
+    file.unlink()
+    with pytest.raises(ModelError, match="incomplete: .*onnx_x+ is missing"):
+        read_folder(other)

@@ -10,6 +10,7 @@ import pytest
 import termweave as tw
 from termweave.cli import run
 from termweave.encoders import TermWeighter, load
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx import export as exporting
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
@@ -54,6 +55,12 @@ def test_the_sum_and_the_max_are_different_graphs(made_with_head, texts):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pooling_strategy": "middle"}))
     with pytest.raises(ModelError, match="'middle'"):
         TermWeighter.load(path)
+
+
+def test_a_model_of_the_hub_comes_with_all_its_modules(served, made_with_head):
+    path, _ = made_with_head("SparseEncoder")
+    served.files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    assert load("hf:team/model", "none").models["weights"].hash == read_folder(path).manifest.hash
 
 
 def test_it_gives_no_vectors(made_with_head):
