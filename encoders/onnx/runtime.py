@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, byref, c_int
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -51,6 +52,8 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids", "features")
 PER_TEXT = frozenset({"dense", "weights", "logits", "sentence_embedding"})
 
 Outputs = list[list["NDArray[np.float32]"]]
+#: All opened graphs of this process; see `_renew_pools`.
+_MODELS: WeakSet[OnnxModel] = WeakSet()
 
 
 class GraphInput(NamedTuple):
@@ -70,7 +73,7 @@ class GraphInput(NamedTuple):
 class OnnxModel:
     """An opened graph that reads token ids and, where it has these inputs, the attention mask, token types and features.
 
-    Safe to share between threads.
+    Safe to share between threads, and on a CPU between processes that fork.
     """
 
     def __init__(self, folder: ModelFolder, *, threads: int | None = None, precision: Precision | None = None) -> None:
@@ -111,6 +114,10 @@ class OnnxModel:
                 "Export the model with `termweave export`.",
             )
         self._run_options = _run_only_wanted_outputs()
+        self._renew_pool()
+        _MODELS.add(self)
+
+    def _renew_pool(self) -> None:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="termweave-encode")
 
     def _first(self, suitable: Sequence[Precision], wanted: Precision | None) -> Path | None:
@@ -175,6 +182,15 @@ class OnnxModel:
                 "Export the model again with `termweave export`.",
             ) from error
         return computed
+
+
+def _renew_pools() -> None:
+    """Give the graphs of a forked child threads of its own: those of the parent do not run there, and a text would wait for ever."""
+    for model in list(_MODELS):
+        model._renew_pool()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_renew_pools)
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

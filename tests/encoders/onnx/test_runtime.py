@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 
@@ -49,3 +52,20 @@ def test_a_model_is_run_by_what_it_names():
         made_for("other").encode(["json"], kind="query")
     assert np.linalg.norm(found.vector) == pytest.approx(1, abs=1e-6)
     assert set(found.weights.terms) <= set(encoders.load().analyse(["json functions"])[0])
+
+
+_FORKS = """
+import os, signal
+from termweave.encoders import load
+encoder = load(threads=2)
+texts = ["a cat", "a dog", "a fish"]
+vectors = [each.vector.tobytes() for each in encoder.encode(texts, kind="document")]
+if not (child := os.fork()):
+    signal.alarm(60)
+    os._exit([each.vector.tobytes() for each in encoder.encode(texts, kind="document")] != vectors)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_forked_process_encodes_as_its_parent_does():
+    subprocess.run([sys.executable, "-c", _FORKS], env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, check=True)
