@@ -82,6 +82,11 @@ class PieceTokenizer:
             encodings = encodings_of_beginnings(self.tokenizer, texts, room)
         return [self._pieces(encoding, before, room) for encoding in encodings]
 
+    def lengths(self, texts: Sequence[str], prompt: str = "") -> list[int]:
+        """Pieces of each whole text (clean, as in `encode`), with [CLS], [SEP] and the prompt."""
+        added = 2 + len(self._pieces_of_prompt(prompt))
+        return [added + len(encoding.ids) for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
+
     def _pieces_of_prompt(self, prompt: str) -> list[int]:
         if prompt not in self._prompts:
             self._prompts[prompt] = self.tokenizer.encode(prompt, add_special_tokens=False).ids

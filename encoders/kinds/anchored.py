@@ -56,9 +56,7 @@ class AnchoredModel(OpenModel):
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Word-pieces of each document, with [CLS], [SEP] and the prompt of documents, however many of them the model reads."""
-        cleans, prompt = [cleaned(text)[0] for text in texts], self.settings.prompt("document")
-        most = max(map(len, cleans), default=0) + len(prompt) + 2
-        return [len(pieces.ids) for pieces in self.tokenizer.encode(cleans, most, prompt=prompt)]
+        return self.tokenizer.lengths([cleaned(text)[0] for text in texts], self.settings.prompt("document"))
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool

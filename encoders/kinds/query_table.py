@@ -80,7 +80,7 @@ class QueryTable:
             texts: The queries.
             max_length: The most tokens of a query; 0: no limit.
         """
-        length = max_length or max(map(len, texts), default=0) + 1
+        length = max_length or max(self._tokenizer.lengths(texts), default=0)
         return [self._terms(ids) for ids in self._tokenizer.encode(texts, length, special=False)]
 
     def _terms(self, ids: NDArray[np.int64]) -> TermWeights:

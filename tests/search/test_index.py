@@ -342,6 +342,8 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert "have fields 'nope', 'metadata.nope'." in nowhere
     (cut,) = remarks("json " * 400, mode="dense")
     assert cut == "The dense model reads only the first 256 of the 802 word-pieces of the query. Shorten the query."
+    (cut,) = remarks("한국어 " * 60, mode="dense")  # fewer characters than 256, but more word-pieces
+    assert cut.startswith("The dense model reads only the first 256 of the 482 word-pieces")
     assert remarks("json " * 400, mode="dense", like=["json-1"]) == ()  # its vector is a mean of two
     assert remarks("json " * 400, mode="weights") == remarks("json " * 100, mode="dense") == ()
     assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it

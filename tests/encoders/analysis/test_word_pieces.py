@@ -37,3 +37,9 @@ def test_the_prompt_takes_room_of_the_text(tokenizer):
         assert tokens(cut) == ["[CLS]", "query", ":", "the", "cat", "[SEP]"]
     with pytest.raises(ModelError, match="reads 4 tokens, and its prompt 'query: ' has 2"):
         tokenizer.encode(["the cats sat"], 4, prompt="query: ")
+
+
+def test_a_whole_text_is_counted_also_where_a_character_is_several_pieces(encoder):
+    tokenizer = encoder._weights.tokenizer
+    for text in ("the cats sat", "한국어 문서 검색", "한국어 문서를 검색합니다"):
+        assert encoder.lengths([text]) == [len(tokenizer.encode([text], 512)[0].ids)]

@@ -41,6 +41,16 @@ def test_queries_and_documents_are_those_of_sentence_transformers(inference_free
     assert set(asked) <= set(load(weights=path, dense="none").analyse([texts[0]])[0])  # a query is not expanded
 
 
+def test_without_a_limit_a_query_is_read_to_its_end(inference_free, tmp_path):
+    path, reference = inference_free("roberta")
+    folder = shutil.copytree(path, tmp_path / "model")
+    file = folder / "query_0_SparseStaticEmbedding" / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": None}))
+    assert read_folder(folder).manifest.settings["query_length"] == 0
+    texts = ["한국어검색", "가나다라마바사아자차"]  # each character is three bytes, and so three tokens
+    agree(TermWeighter.load(folder).encode(texts, kind="query"), rows(reference, reference.encode_query(texts)))
+
+
 def test_a_query_runs_no_graph(inference_free, texts, monkeypatch):
     path, _ = inference_free()
     monkeypatch.setattr(sparse.SparseModel, "graph", None)
