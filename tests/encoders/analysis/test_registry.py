@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from termweave.encoders import load
 from termweave.encoders.analysis.registry import ANALYSES, analysis_of
+from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
 from termweave.encoders.layouts import read_folder
@@ -100,6 +102,23 @@ def test_words_slice_the_original_and_none_is_lost(maker, text):
     }
     rest = "".join(character for place, character in enumerate(text) if place not in covered)
     assert maker.terms([rest]) == [[]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+@example("价格￥100元")
+@example("ﬁ好")
+@example("好\u20e3")
+def test_bytes_of_a_character_stand_on_it_or_behind_it(text):
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    maker = VocabularyTerms(tokenizer)
+    words = maker.words([text])[0]
+    assert words.terms == maker.terms([text])[0]
+    assert len(words.terms) == len(words.clean.encode())
+    places = np.column_stack((words.starts, words.ends)).ravel()
+    assert (np.diff(places, prepend=0, append=len(text)) >= 0).all()
 
 
 @EACH
