@@ -35,7 +35,7 @@ _FILES = (
     "heads.safetensors",
     "modules.json",
     "config_sentence_transformers.json",
-    "sentence_bert_config.json",
+    "sentence_*_config.json",
     f"{SENTENCE_GRAPH}*",  # with its files of tensors: model.onnx_data
     "*Transformer/*.json",
     "*Transformer/model.safetensors",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
-from termweave.encoders.kinds.sentence_modules import AGAIN, CONFIG, MODULES, Modules, read_json, read_layers, read_modules
+from termweave.encoders.kinds.sentence_modules import AGAIN, CONFIG, MODULES, Modules, read_json, read_layers, read_modules, read_settings
 from termweave.encoders.kinds.sparse import SparseSettings
 from termweave.encoders.manifest import (
     MANIFEST,
@@ -92,9 +92,9 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     """Read the encoder that some modules describe."""
     home = path / modules.transformer
     config = _configuration(path, home, name)
-    reading = read_json(home / "sentence_bert_config.json", missing={})
-    shared: dict[str, Any] = {"transformer": modules.transformer, "lower": bool(reading.get("do_lower_case"))}
-    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(home, config, reading))
+    lower, length = read_settings(home)
+    shared: dict[str, Any] = {"transformer": modules.transformer, "lower": lower}
+    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(home, config, length))
     if manifest.kind == "dense":
         layers, dimension = read_layers(path, modules, _width(home / CONFIG, config))
         truncated = _truncation(about, dimension)
@@ -294,7 +294,7 @@ def prompts_of(about: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in (("query", query), ("document", document)) if text}
 
 
-def _max_length(home: Path, config: Mapping[str, Any], reading: Mapping[str, Any]) -> int:
+def _max_length(home: Path, config: Mapping[str, Any], length: int | None) -> int:
     """The most tokens of a text: what the folder says, at most the positions that the transformer has."""
     positions = config.get("max_position_embeddings")
     limits: list[int] = []
@@ -302,7 +302,7 @@ def _max_length(home: Path, config: Mapping[str, Any], reading: Mapping[str, Any
         padding = config.get("pad_token_id")
         offset = (padding if isinstance(padding, int) else 1) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
         limits.append(positions - offset)
-    given = reading.get("max_seq_length") or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
+    given = length or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
     if isinstance(given, int | float) and 0 < given < _NO_LENGTH:
         limits.append(int(given))
     return min(limits, default=512)

@@ -28,6 +28,12 @@ _OLD_POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+#: The settings of a transformer, in the order in which sentence-transformers looks for them: old files have the architecture's name.
+_SETTINGS = tuple(
+    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+#: Arguments of the tokeniser that change no vector, and values that are its defaults.
+_HARMLESS, _DEFAULTS = frozenset({"padding", "pad_to_multiple_of", "return_tensors"}), (None, True, "longest_first")
 _ADVICE = "Name a model made of Transformer, Pooling, Dense and Normalize."
 AGAIN = "Copy the folder again, or save it anew with sentence-transformers."
 
@@ -172,6 +178,28 @@ def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
     if not modes or any(mode not in MODES for mode in modes):
         raise ModelError(f"{file} names the pooling {', '.join(map(str, modes)) or 'none'}.", f"Known: {', '.join(MODES)}.")
     return "+".join(modes)
+
+
+def read_settings(home: Path) -> tuple[bool, int | None]:
+    """Read whether a transformer's texts are lower-cased first, and their most tokens where the settings say it.
+
+    Raises:
+        ModelError: Another setting decides what is read of a text.
+    """
+    file = next((home / name for name in _SETTINGS if read_json(home / name, missing={})), home / _SETTINGS[0])
+    settings = read_json(file, missing={})
+    processing, of_tokenizer = settings.get("processing_kwargs") or {}, settings.get("processor_kwargs", settings.get("tokenizer_args"))
+    text = processing.get("text") or {}
+    deciding = {name: settings.get(name) for name in ("query_length", "document_length", "query_expansion")}
+    deciding |= {"modality_config.message": (settings.get("modality_config") or {}).get("message")}
+    deciding |= {**text, "max_length": None, **(processing.get("common") or {})}
+    if refused := [name for name, value in deciding.items() if name not in _HARMLESS and value not in _DEFAULTS]:
+        raise ModelError(
+            f"{file} says {refused[0]}={deciding[refused[0]]!r}, which changes what is read of a text, and termweave does not know it.",
+            "Name a model without this setting.",
+        )
+    lengths = (text.get("max_length"), (of_tokenizer or {}).get("model_max_length"), settings.get("max_seq_length"))
+    return bool(settings.get("do_lower_case")), next((length for length in lengths if length), None)
 
 
 def read_layers(path: Path, modules: Modules, width: int) -> tuple[list[dict[str, Any]], int]:

@@ -1,5 +1,6 @@
 """Dense models of other makers give the vectors that sentence-transformers gives."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -62,6 +63,44 @@ def test_prompts(made, texts, pooling, include_prompt):
     assert difference(path, reference, texts) < 1e-4
     encoder = DenseEncoder.load(path)
     assert np.abs(encoder.encode(texts[:1], kind="query") - encoder.encode(texts[:1], kind="document")).max() > 1e-3
+
+
+SETTINGS = [
+    ("sentence_roberta_config.json", {"max_seq_length": 9, "do_lower_case": True}),
+    ("sentence_xlm-roberta_config.json", {"max_seq_length": 9}),
+    ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9, "truncation": True}}, "max_seq_length": 20}),
+    ("sentence_bert_config.json", {"processor_kwargs": {"model_max_length": 9}, "max_seq_length": 20}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=["roberta", "xlm-roberta", "processing", "processor"])
+def test_settings_of_the_tokeniser(made, texts, tmp_path, name, settings):
+    from sentence_transformers import SentenceTransformer
+
+    path, _ = made("roberta")
+    changed = shutil.copytree(path, tmp_path / "model")
+    (changed / "sentence_bert_config.json").unlink()
+    (changed / name).write_text(json.dumps(settings))
+    reference = SentenceTransformer(str(changed), device="cpu")
+    assert difference(changed, reference, texts) < 1e-4 < 1e-3 < difference(path, reference, texts)
+    assert read_folder(changed).manifest.max_length == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"query_length": 8}, "says query_length=8"),
+        ({"document_length": 8}, "says document_length=8"),
+        ({"processing_kwargs": {"text": {"add_special_tokens": False}}}, "says add_special_tokens=False"),
+        ({"processing_kwargs": {"common": {"max_length": 8}}}, "says max_length=8"),
+    ],
+)
+def test_settings_that_are_not_known_are_refused(made, tmp_path, settings, says):
+    path, _ = made("roberta")
+    changed = shutil.copytree(path, tmp_path / "model")
+    (changed / "sentence_bert_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelError, match=rf"sentence_bert_config.json {says}"):
+        read_folder(changed)
 
 
 def test_truncated_vectors(made, texts):
