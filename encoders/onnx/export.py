@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from termweave.encoders.onnx.checked_graphs import write_checked
 from termweave.encoders.onnx.graph_writer import OPSET
 from termweave.encoders.text_encoder import load
 from termweave.errors import UsageError
+from termweave.support import file_locks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.parity import Parity
 
-_WORK = ".export-"
+#: Prefix of a scratch folder, and the lock in it that says that its export is running.
+_WORK, _LOCK = ".export-", "lock"
 #: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too.
 _COPIED = (
     "*.json",
@@ -66,9 +69,10 @@ def export(path: Path, out: Path | None = None) -> Parity:
         raise UsageError(f"{out} exists and is not empty.", "Name a new folder: --out DIR.")
     home = path if out is None else out.parent
     home.mkdir(parents=True, exist_ok=True)
-    for leftover in home.glob(f"{_WORK}*"):  # of an export that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix=_WORK) as work:
+    for lock in sorted(home.glob(f"{_WORK}*/{_LOCK}")):
+        with suppress(file_locks.Held, OSError), file_locks.noted(lock, "cleaning"):  # nobody holds it: that export was killed
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix=_WORK) as work, file_locks.noted(Path(work) / _LOCK, "export"):
         scratch = Path(work) / "model"
         scratch.mkdir()
         model = kind_of(folder.manifest)(folder)

@@ -243,6 +243,7 @@ def test_what_an_index_would_take_for_another_model_is_not_written(folder):
 
 def test_what_a_killed_export_left_is_removed(folder):
     (folder / ".export-killed").mkdir()
-    (folder / ".export-killed" / "model.onnx").write_bytes(b"half")
+    for name in ("lock", "model.onnx"):
+        (folder / ".export-killed" / name).write_bytes(b"half")
     exporting.export(folder)
     assert not list(folder.glob(".export-*"))

@@ -113,6 +113,21 @@ def test_what_fails_parity_is_refused(made, tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".export-*"))
 
 
+def test_an_export_leaves_the_work_of_another_one_alone(made, tmp_path, monkeypatch):
+    path, _ = made()
+    plain = exporting.write_checked
+
+    def meanwhile(model, scratch):
+        monkeypatch.setattr(exporting, "write_checked", plain)
+        exporting.export(path, tmp_path / "second")
+        return plain(model, scratch)
+
+    monkeypatch.setattr(exporting, "write_checked", meanwhile)
+    exporting.export(path, tmp_path / "first")
+    assert read_folder(tmp_path / "first").manifest.files == read_folder(tmp_path / "second").manifest.files
+    assert {file.name for file in tmp_path.iterdir()} == {"first", "second"}
+
+
 def test_an_int8_graph_with_other_vectors_is_refused(made, tmp_path, monkeypatch):
     path, _ = made()
     monkeypatch.setattr(DenseModel, "least_cosine", 0.9999999)
