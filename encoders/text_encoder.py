@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.kinds.base import OpenModel
-    from termweave.encoders.manifest import Manifest, ModelFolder
+    from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.runtime import Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
-
-#: Output -> its name in messages.
-_OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
 
 
 class TextEncoder:
@@ -49,7 +46,7 @@ class TextEncoder:
     ) -> None:
         for folder, output in ((weights, "weights"), (dense, "dense"), (dense_query, "dense_query")):
             if folder is not None and output.removesuffix("_query") not in folder.manifest.outputs:
-                raise _lacks(folder.manifest, output)
+                raise kind_of(folder.manifest).lacks(folder.manifest, output)
 
         def opened(folder: ModelFolder) -> OpenModel:
             return kind_of(folder.manifest)(folder, threads, precision)
@@ -250,17 +247,6 @@ def _query_encoder(documents: OpenModel | None, queries: OpenModel) -> OpenModel
             "Name two encoders that were trained together.",
         )
     return None if queries.manifest.hash == documents.manifest.hash and queries.query_model is None else queries
-
-
-def _lacks(manifest: Manifest, output: str) -> ModelError:
-    """The error for a model that does not have an output."""
-    outputs = " and ".join(_OUTPUTS.get(name, name) for name in manifest.outputs)
-    flag, output = output.replace("_", "-"), output.removesuffix("_query")
-    training = ", or train term weights on this one: `termweave train`" if output == "weights" else ""
-    return ModelError(
-        f"The model {manifest.name!r} is {kind_of(manifest).label}: it gives {outputs}, not {_OUTPUTS[output]}.",
-        f"Name another model for --{flag}{training}.",
-    )
 
 
 def load(

@@ -201,9 +201,9 @@ class Analysis:
             terms = [term for _, _, term in cut]
             clean_ends = ends
             if back is not None:
-                back = np.append(back, len(text))  # tokens without a character of their own may stand behind the last one
-                ends = np.where(ends > 0, back[ends - 1] + 1, 0)
-                starts = np.minimum(back[starts], ends)
+                places = np.append(back, len(text))  # tokens without a character of their own may stand behind the last one
+                ends = np.where(ends > 0, places[ends - 1] + 1, 0)
+                starts = np.minimum(places[starts], ends)
                 starts[1:] = np.maximum(starts[1:], ends[:-1])  # word-pieces that meet inside a ligature
             if not clean.isascii():
                 ends = _with_marks(text, starts, ends)

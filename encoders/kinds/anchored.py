@@ -56,7 +56,9 @@ class AnchoredModel(OpenModel):
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Word-pieces of each document, with [CLS], [SEP] and the prompt of documents, however many of them the model reads."""
-        return self.tokenizer.lengths([cleaned(text)[0] for text in texts], self.settings.prompt("document"))
+        cleans = [cleaned(text)[0] for text in texts]
+        lengths: list[int] = self.tokenizer.lengths(cleans, self.settings.prompt("document"))
+        return lengths
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool

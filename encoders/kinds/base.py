@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Pairing = Literal["single", "pair"]
 #: Texts that are prepared at a time, from the first block to the later ones: the model waits for the first alone.
 _FIRST_BLOCK, _BLOCK = 4, 64
+#: Output -> its name in messages.
+_OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
 
 
 @dataclass(frozen=True)
@@ -190,12 +192,23 @@ class OpenModel(ABC):
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
         del texts, kind, statistics, vectors
-        raise _lacks(self.manifest, "weights")
+        raise self.lacks(self.manifest, "weights")
 
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
         """The vector of each text, of length 1."""
         del texts, kind
-        raise _lacks(self.manifest, "dense")
+        raise self.lacks(self.manifest, "dense")
+
+    @classmethod
+    def lacks(cls, manifest: Manifest, output: str) -> ModelError:
+        """The error for a model of this kind that does not have an output: "weights", "dense" or "dense_query"."""
+        outputs = " and ".join(_OUTPUTS.get(name, name) for name in manifest.outputs)
+        flag, output = output.replace("_", "-"), output.removesuffix("_query")
+        training = ", or train term weights on this one: `termweave train`" if output == "weights" else ""
+        return ModelError(
+            f"The model {manifest.name!r} is {cls.label}: it gives {outputs}, not {_OUTPUTS[output]}.",
+            f"Name another model for --{flag}{training}.",
+        )
 
     @abstractmethod
     def load_torch(self) -> Any:
@@ -217,7 +230,3 @@ class OpenModel(ABC):
     def graph_settings(self) -> tuple[Any, ...]:
         """The settings that are part of the graph; graphs that differ in them are different files."""
         return ()
-
-
-def _lacks(manifest: Manifest, output: str) -> ModelError:
-    return ModelError(f"The model {manifest.name!r} does not give {output}.", f"Name another model for --{output}.")

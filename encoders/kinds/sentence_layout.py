@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
-from termweave.encoders.kinds.sentence_modules import AGAIN, CONFIG, MODULES, Modules, read_json, read_layers, read_modules, read_settings
+from termweave.encoders.kinds.sentence_modules import (
+    AGAIN,
+    CONFIG,
+    MODULES,
+    Modules,
+    read_json,
+    read_layers,
+    read_modules,
+    read_settings,
+)
 from termweave.encoders.kinds.sparse import SparseSettings
 from termweave.encoders.manifest import (
     MANIFEST,

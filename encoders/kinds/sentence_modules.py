@@ -188,7 +188,10 @@ def read_settings(home: Path) -> tuple[bool, int | None]:
     """
     file = next((home / name for name in _SETTINGS if read_json(home / name, missing={})), home / _SETTINGS[0])
     settings = read_json(file, missing={})
-    processing, of_tokenizer = settings.get("processing_kwargs") or {}, settings.get("processor_kwargs", settings.get("tokenizer_args"))
+    processing, of_tokenizer = (
+        settings.get("processing_kwargs") or {},
+        settings.get("processor_kwargs", settings.get("tokenizer_args")),
+    )
     text = processing.get("text") or {}
     deciding = {name: settings.get(name) for name in ("query_length", "document_length", "query_expansion")}
     deciding |= {"modality_config.message": (settings.get("modality_config") or {}).get("message")}

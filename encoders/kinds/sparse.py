@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
-WEIGHTS = "weights"
+OUTPUT = "weights"
 #: How the weights of the tokens become those of the text.
 POOLINGS = ("max", "sum")
 
@@ -71,7 +71,7 @@ class SparseModel(OpenModel):
 
     kind: ClassVar[str] = "sparse"
     label: ClassVar[str] = "a sparse encoder"
-    graph_outputs: ClassVar[dict[str, bool]] = {WEIGHTS: False}
+    graph_outputs: ClassVar[dict[str, bool]] = {OUTPUT: False}
     needs_statistics: ClassVar[bool] = False
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
@@ -102,7 +102,7 @@ class SparseModel(OpenModel):
         started = []
         for block in self.blocks(texts):
             ids = self.tokenizer.encode([prompt + text for text in block], self.manifest.max_length)
-            started.append(self.graph.start([GraphInput(row) for row in ids], [WEIGHTS]))
+            started.append(self.graph.start([GraphInput(row) for row in ids], [OUTPUT]))
         return [self._entries.terms_of(result[0]) for finish in started for result in finish()], []
 
     def load_torch(self) -> Any:

@@ -164,7 +164,7 @@ class JointModel(nn.Module):
         Args:
             input_ids: int64 ``(B, n)``.
             attention_mask: int64 ``(B, n)``, 0 on padding.
-            features: float32 ``(B, n, 2)``, see `WeightHead`; ``(B, n, 3)`` with place tags (`encoders.form.place_tags`).
+            features: float32 ``(B, n, 2)``, see `WeightHead`; ``(B, n, 3)`` with place tags (`weight_function.place_tags`).
 
         Returns:
             document logits ``(B, n)``, query logits ``(B, n)``, unit vectors ``(B, d)``. Logits on padding mean nothing.

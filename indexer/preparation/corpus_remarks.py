@@ -96,12 +96,13 @@ def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: boo
         passages: Whether the texts are passages of documents.
         cut: Whether the build can cut documents into passages; with --keep-mapping it cannot.
     """
-    longest = min((model.max_length for output, model in encoder.models.items() if output != "dense_query"), default=0)
+    limits = {output: model.max_length for output, model in encoder.models.items() if output != "dense_query"}
+    longest = min(limits.values(), default=0)
     long = _share([length > longest for length in encoder.lengths(texts)]) if longest else ""
     if not long:
         return []
     noun, advice = ("passages", "a smaller --passage-size") if passages else ("documents", "--passage-size 160")
-    cost = ", and ".join(cost for output, cost in _COSTS.items() if output in encoder.models)
+    cost = ", and ".join(cost for output, cost in _COSTS.items() if limits.get(output) == longest)
     return [
         f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}."
         + (

@@ -196,7 +196,8 @@ def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
     """The number of word-pieces that the dense model reads, and the number in the query, if the query has more."""
     models = opened.encoder.models
     longest = models.get("dense_query", models["dense"]).max_length
-    if query.isascii() and len(query) < longest // 2:  # at most one word-piece a character: ordinary queries are not tokenised again
+    # An ASCII character is at most one word-piece, so ordinary queries need not be tokenised again.
+    if query.isascii() and len(query) < longest // 2:
         return None
     (length,) = opened.encoder.lengths([query])
     return (longest, length) if length > longest else None

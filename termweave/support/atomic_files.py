@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def write(path: Path, content: bytes, *, private: bool = False) -> None:
     Raises:
         OSError: The file cannot be written. It is as it was, and no temporary file is left.
     """
-    temporary = path.with_name(f"{_prefix(path)}{os.getpid()}")  # two processes may write the same file
+    # Two processes or two threads may write the same file.
+    temporary = path.with_name(f"{_prefix(path)}{os.getpid()}-{get_ident()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _PRIVATE_MODE if private else _MODE)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor

@@ -370,5 +370,5 @@ def test_the_hash_covers_weights_that_lie_beside_the_graph(folder):
     )
     assert np.array_equal(vector.vector, expected.vector)
     file.unlink()
-    with pytest.raises(ModelError, match="incomplete: .*onnx_x+ is missing"):
+    with pytest.raises(ModelError, match=r"incomplete: .*onnx_x+ is missing"):
         read_folder(other)

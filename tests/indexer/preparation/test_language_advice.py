@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from termweave import corpora, plugins
+from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -254,6 +255,7 @@ def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensea
     assert "reads: words further on get no learned weight. Use" in without_vectors
     (without_weights,) = build(opensearch_engine, source(texts), name, BuildOptions(weights="none")).warnings
     assert "reads: their vectors stand for the beginning alone. Use" in without_weights
+    assert length_warnings(load("bm25-german"), texts, passages=False) == [without_weights]  # BM25 weighs the whole text
     (kept,) = length_warnings(plan(source(texts), SERVER, BuildOptions()).encoder, texts, passages=False, cut=False)
     assert kept.endswith("no learned weight. A build without --keep-mapping can cut documents into passages.")
     cut = BuildOptions(passages=Window(100, 80))

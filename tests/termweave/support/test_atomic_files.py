@@ -1,6 +1,7 @@
 """A file is the old one or the new one, and nothing lies beside it."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,17 @@ def test_what_a_killed_writer_left_is_known_for_it(tmp_path, monkeypatch):
     assert atomic_files.left_over(file, beside)
     assert not atomic_files.left_over(file, file)
     assert not atomic_files.left_over(file, tmp_path / "notes.txt")
+
+
+def test_threads_may_write_one_file(tmp_path):
+    file = tmp_path / "note.json"
+
+    def write(letter):
+        for _ in range(200):
+            atomic_files.write(file, letter * 20_000)
+            assert len(set(file.read_bytes())) == 1
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, (b"a", b"b")))
+    assert len(file.read_bytes()) == 20_000
+    assert list(tmp_path.iterdir()) == [file]
