@@ -121,12 +121,10 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run the command line without ever showing a traceback."""
     os.environ["PYTHONSAFEPATH"] = "1"  # for Python processes that libraries start: see termweave/support/python_processes.py
-    for name in (
-        "stdout",
-        "stderr",
-    ):  # Python has none where the shell closed it (`>&-`): what is printed is lost, as it was asked
+    # Python has none where the shell closed it (`>&-`, `<&-`): what is printed is lost, as it was asked, and there is nothing to read.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the process ends
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the process ends
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without emoji still shows documents that contain some
     status = run(sys.argv[1:])

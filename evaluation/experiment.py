@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from termweave.evaluation import gates, judgements
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
-from termweave.evaluation.significance import holm, randomisation_test
+from termweave.evaluation.significance import ALPHA, holm, randomisation_test
 from termweave.evaluation.systems import default_of, default_systems, with_baseline
 from termweave.records import Run
 from termweave.search.catalog import profiles
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from termweave.records import Qrels, Query
     from termweave.search import Index
     from termweave.search.ranking.rerankers import CutShort
-
-
-#: A difference with a smaller p-value, corrected for the number of comparisons, is said to be one.
-_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +163,11 @@ def _beaten_by_one_signal(
     systems: Sequence[System], values: Mapping[str, Mapping[str, NDArray[np.float64]]], index: Index
 ) -> list[str]:
     """A remark for each fused system without a reranker that is significantly below one of its own signals (Holm, p < .05)."""
-    single = {}
+    single: dict[str, System] = {}
     for system in systems:
         mode = index.mode(system.mode)
         if mode.single and system.reranking is None:
-            single[next(iter(mode.weights))] = system
+            single.setdefault(next(iter(mode.weights)), system)
     remarks = []
     for system in systems:
         mode = index.mode(system.mode)
@@ -182,14 +178,14 @@ def _beaten_by_one_signal(
         better = {
             name: (float(each.mean()), p)
             for (name, each), p in zip(alone.items(), tests, strict=True)
-            if p < _SIGNIFICANT and each.mean() > mine.mean()
+            if p < ALPHA and each.mean() > mine.mean()
         }
         if better:
             best = max(better, key=lambda name: better[name])
             mean, p = better[best]
             remarks.append(
                 f"{system.name} is below {single[best].name} alone: {LEADING} {mine.mean():.4f} against {mean:.4f} (p = {p:.4f}). "
-                f"Search with --mode {best}, or let 'termweave tune' fit the fusion."
+                f"Search with --mode {single[best].mode}, or let 'termweave tune' fit the fusion."
             )
     return remarks
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from termweave.evaluation import judgements
 from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import LEADING
+from termweave.evaluation.significance import ALPHA
 from termweave.evaluation.systems import default_system
 from termweave.records import Run
 from termweave.support.messages import counted
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from termweave.evaluation.gates import Gate
     from termweave.evaluation.systems import System
     from termweave.search import Index
-
-#: A difference with a smaller p-value counts as more than chance.
-_CHANCE = 0.05
 
 
 def evaluate_against(
@@ -74,7 +72,7 @@ def verdict(experiment: Experiment, name: str) -> str:
     mine, other, p = row.values[LEADING], base.values[LEADING], row.p[LEADING]
     figures = f"{LEADING} {mine:.4f} against {other:.4f} of {base.system}, p = {p:.3f}, {counted(len(experiment.queries), 'query', 'queries')}"
     caveat = _less_judged(*sorted(((name, row.judged), (base.system, base.judged)), key=lambda each: each[1]))
-    if p >= _CHANCE:
+    if p >= ALPHA:
         return f"{name} and {base.system} may differ by chance ({figures}): take the one that costs less.{caveat}"
     better = name if mine > other else base.system
     return f"Take {better}: the difference is more than chance ({figures}).{caveat}"

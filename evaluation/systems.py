@@ -132,7 +132,8 @@ def with_baseline(systems: Sequence[System], asked: str | Run | None, index: Ind
         return list(systems), runs.read(Path(asked))
     mode, _, reranker = asked.partition("+")
     mode = "lexical" if mode == BM25 else mode
-    added = system_of(mode, index.choose(mode, reranker.lower() or None)[1], index)
+    reranker = re.sub(r"(^|>)rnn(?=[@>]|$)", r"\1rnn", reranker, flags=re.IGNORECASE)  # tables write rNN
+    added = system_of(mode, index.choose(mode, reranker or None)[1], index)
     return list(dict.fromkeys((added, *systems))), added.name
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
-from termweave.evaluation.significance import randomisation_test
+from termweave.evaluation.significance import ALPHA, randomisation_test
 from termweave.evaluation.tuning.parameter_search import WORTH, ParameterSearch
 from termweave.evaluation.tuning.ranker_search import stored_feature_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 PROFILE = "trained"
 _MEASURE = "nDCG@10"
 _DEPTH = 100
-#: Chance below which a gain counts.
-SIGNIFICANT = 0.05
 #: Normal quantiles of a two-sided test at .05 that finds a difference in four of five cases.
 _QUANTILES = 1.96 + 0.84
 
@@ -188,7 +186,7 @@ class Confirmation:
     @property
     def confirmed(self) -> bool:
         """Whether the new search is better, and not by chance."""
-        return self.after > self.before and self.p < SIGNIFICANT
+        return self.after > self.before and self.p < ALPHA
 
     def table(self) -> tuple[SystemFigure, ...]:
         """All searches of the table."""

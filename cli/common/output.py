@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.support.messages import escaped, printable
+from termweave.support.messages import escaped, printable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +63,11 @@ class Output:
             import orjson
 
             options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if self.lines else orjson.OPT_INDENT_2)
-            click.echo(escaped(orjson.dumps(data, option=options).decode()))
+            try:
+                encoded = orjson.dumps(data, option=options)
+            except orjson.JSONEncodeError:  # a path that is not UTF-8
+                encoded = orjson.dumps(_readable(data), option=options)
+            click.echo(escaped(encoded.decode()))
             return
         shown = text() if callable(text) else text
         if isinstance(shown, str):
@@ -158,6 +162,15 @@ class Output:
         """As `progress`, for work in several stages: its function is called as ``update(stage, done, total, detail="")``."""
         with self.progress(label) as bar:
             yield lambda stage, done, total=None, detail="": bar(done, total, stage, detail)
+
+
+def _readable(data: Any) -> Any:
+    """JSON data with `readable` texts."""
+    if isinstance(data, str):
+        return readable(data)
+    if isinstance(data, dict):
+        return {_readable(key): _readable(value) for key, value in data.items()}
+    return [_readable(each) for each in data] if isinstance(data, list | tuple) else data
 
 
 def _console(**options: Any) -> Console:

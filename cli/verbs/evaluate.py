@@ -200,6 +200,7 @@ def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Ind
     from termweave.evaluation.report import html_page
 
     models = dict.fromkeys(model.name for model in index.lineage.models.values())
-    about = {"index": index.generation, "OpenSearch": index.engine.capabilities.version, "models": ", ".join(models) or "none"}
+    server = index.engine
+    about = {"index": index.generation, server.product: server.capabilities.version, "models": ", ".join(models) or "none"}
     path.write_text(html_page.html(experiment, dataset, about=about, verdicts=verdicts), encoding="utf-8")
     out.say(f"The report is {path}")

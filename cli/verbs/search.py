@@ -96,6 +96,10 @@ def command(
             "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,
         ),
+        (
+            "--run would replace the file of queries: name another file",
+            queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve(),
+        ),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
         (
             "--show-query sends no search: leave out --html, --explain, --like, --facet, --totals, --log-features, and what orders or leaves out hits",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from termweave.evaluation.measures import JUDGED, MEASURES
 from termweave.evaluation.report.spreadsheets import spreadsheet_cell
 from termweave.evaluation.report.wording import queries
+from termweave.evaluation.significance import ALPHA
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from termweave.evaluation.experiment import Experiment, Row
 
-#: A difference with a corrected p-value below this is marked.
-ALPHA = 0.05
 #: Colours of the marks.
 _STYLES = {"▲": "green", "▼": "red", "": ""}
 

@@ -17,7 +17,7 @@ from termweave.evaluation import judgements, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.gates import interval
 from termweave.evaluation.report.wording import label
-from termweave.evaluation.significance import randomisation_test
+from termweave.evaluation.significance import ALPHA, randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
 from termweave.evaluation.tuning.ranker_search import (
     RankedQueries,
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 #: Fewest queries in each half; with fewer, every difference is noise.
 FEWEST = 10
-#: A gain with a p-value below this is more than chance.
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class TuningReport:
     @property
     def proved(self) -> bool:
         """Whether it is better by more than chance: only such a profile is adopted unasked."""
-        return self.better and self.p < SIGNIFICANT
+        return self.better and self.p < ALPHA
 
 
 def tune(

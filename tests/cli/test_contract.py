@@ -341,6 +341,43 @@ def test_a_closed_standard_output_is_no_fault(opensearch_engine, tmp_path):
     assert done.stderr == "" or done.stderr.startswith("No index at ")  # the server may be an empty one
 
 
+def test_a_closed_standard_input_is_an_empty_one(tmp_path):
+    """As `termweave search docs - <&-`: Python then has no sys.stdin at all."""
+    arguments = ["termweave", "search", "docs", "-", "--url", "http://127.0.0.1:9"]
+    program = f"import sys; from termweave.cli import main; sys.stdin = None; sys.argv = {arguments!r}; main()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "The query is empty" in done.stderr
+
+
+def test_a_path_that_is_not_utf8_is_shown_in_json(monkeypatch, capsys):
+    monkeypatch.setattr("termweave.support.paths.config", lambda: Path("/nowhere/caf\udce9"))
+    assert run(["config", "show", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["folders"]["settings"]["path"] == "/nowhere/caf\ufffd"
+
+
+def test_a_run_does_not_replace_its_queries(tmp_path, capsys):
+    file = tmp_path / "queries.tsv"
+    file.write_text("q1\tparse json\n")
+    assert (
+        run(
+            [
+                "search",
+                "docs",
+                "--queries",
+                str(file),
+                "--run",
+                str(tmp_path / "." / "queries.tsv"),
+                "--url",
+                "http://127.0.0.1:9",
+            ]
+        )
+        == 2
+    )
+    assert "--run would replace the file of queries" in capsys.readouterr().err
+    assert file.read_text() == "q1\tparse json\n"
+
+
 def test_a_bar_in_a_narrow_terminal_keeps_the_time_left(monkeypatch, capsys):
     for columns, told in (("80", False), ("140", True)):
         monkeypatch.setenv("COLUMNS", columns)

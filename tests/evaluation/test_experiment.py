@@ -218,6 +218,14 @@ def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
         assert text.count(f'id="{target[1:]}"') == 1
 
 
+def test_the_report_names_the_server(index, folder, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(type(index.engine), "product", "Elasticsearch")
+    asked = ["evaluate", index.name, str(folder), "--mode", "lexical", "--html", str(tmp_path / "report.html")]
+    assert run([*asked, "--url", index.engine.url]) == 0
+    assert f"Elasticsearch {index.engine.capabilities.version}" in (tmp_path / "report.html").read_text()
+
+
 def test_without_matplotlib_the_report_is_refused_before_the_work(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["evaluate", "docs", "demo", "--html", "x.html", "--url", "http://127.0.0.1:9"]) == 2
@@ -278,6 +286,13 @@ def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):
     values["dense"] = {LEADING: np.ones(40)}
     (remark,) = _beaten_by_one_signal(rows, values, index)
     assert "hybrid is below dense alone: nDCG@10 0.5000 against 1.0000 (p = 0.0002). Search with --mode dense" in remark
+    index.adopt(Profile("mine", {"dense": 1.0}, "adaptive", None))  # a profile of one signal does not hide the signal
+    try:
+        (again,) = _beaten_by_one_signal(systems.default_systems(index), {**values, "mine": {LEADING: half}}, index)
+    finally:
+        lineage.write(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
+        index._now = index._open()
+    assert again == remark
     values["dense"] = {LEADING: np.append(half[:-2], [1.0, 1.0])}  # one query more may be chance
     assert _beaten_by_one_signal(rows, values, index) == []
 

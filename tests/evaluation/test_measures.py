@@ -6,6 +6,7 @@ import itertools
 import math
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -74,6 +75,21 @@ def test_randomisation_finds_a_difference_and_is_reproducible():
     better = base + random.normal(0.05, 0.05, 200)
     assert randomisation_test(better, base) < 0.001
     assert randomisation_test(better, base, seed=3) == randomisation_test(better, base, seed=3)
+
+
+def test_p_of_many_queries_takes_little_memory_and_is_that_of_all_draws_at_once():
+    draw = np.random.default_rng(5)
+    first, second = draw.random(10_001), draw.random(10_001)
+    difference = first - second
+    signs = np.random.default_rng(0).integers(0, 2, size=(400, len(difference)), dtype=np.int8) * 2.0 - 1
+    extreme = (np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9).sum()
+    tracemalloc.start()
+    try:
+        p = randomisation_test(first, second, draws=400)
+        assert tracemalloc.get_traced_memory()[1] < 15e6
+    finally:
+        tracemalloc.stop()
+    assert p == (extreme + 1) / 401
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))

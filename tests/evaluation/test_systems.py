@@ -99,6 +99,14 @@ def test_the_baseline_is_a_row_that_is_added_where_it_is_missing(asked, baseline
     assert names(found) == added + names(table)
 
 
+def test_a_baseline_keeps_the_case_of_a_reranker(monkeypatch):
+    asked, table = [], systems.grid(["dense"], [], ALL)
+    monkeypatch.setattr(ALL, "choose", lambda mode, rerank: asked.append((mode, rerank)) or (None, None))
+    for baseline in ("hybrid+ltr@MyModel", "dense+rNN>boost@Votes:0.2", "dense+RNN@dense"):
+        systems.with_baseline(table, baseline, ALL)
+    assert asked == [("hybrid", "ltr@MyModel"), ("dense", "rnn>boost@Votes:0.2"), ("dense", "rnn@dense")]
+
+
 def test_without_bm25_the_first_row_is_the_baseline():
     assert systems.with_baseline(systems.grid(["dense", "weights"], [], ALL), None, ALL)[1] == "dense"
 
