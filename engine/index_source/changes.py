@@ -70,9 +70,8 @@ class ChangedDocuments(IndexSource):
         return " ".join(f"{view.key}={max(view.last, self._before.get(view.key, -1))}" for view in self._views)
 
     def _open(self) -> list[ShardView]:
-        return open_views(
-            self.engine, sorted(self.mappings), self.query, {key: mark - _MARGIN for key, mark in self._before.items()}
-        )
+        after = {key: mark - _MARGIN for key, mark in self._before.items()}
+        return open_views(self.engine, self.address.index, self.mappings, self.query, after)
 
 
 def _never() -> threading.Event:

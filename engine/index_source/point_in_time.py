@@ -18,7 +18,7 @@ from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.engine.client.connection import Engine
 
@@ -43,6 +43,7 @@ class ShardView:
         last: Their highest sequence number.
         state: A text that changes with every change of these documents.
         renewed: Whether the first point in time was lost, so that later changes are visible.
+        alias_filter: Clause that the alias by which the index was named puts on every search; None: there is none.
     """
 
     index: str
@@ -54,6 +55,7 @@ class ShardView:
     last: int = -1
     state: str = ""
     renewed: bool = False
+    alias_filter: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:
@@ -86,7 +88,7 @@ class PointInTime:
             EngineError: The server does not answer.
         """
         limits = {"gte": low} if high is None else {"gte": low, "lte": high}
-        query = {"bool": {"filter": [self._query, {"range": {"_seq_no": limits}}]}}
+        query = {"bool": {"filter": [self._query, view.alias_filter or _ALL, {"range": {"_seq_no": limits}}]}}
         while True:
             pit = view.pit
             try:
@@ -124,34 +126,57 @@ class PointInTime:
 
 
 def open_views(
-    engine: Engine, indices: Sequence[str], query: Mapping[str, Any] | None, after: Mapping[str, int] | None = None
+    engine: Engine,
+    name: str,
+    indices: Collection[str],
+    query: Mapping[str, Any] | None,
+    after: Mapping[str, int] | None = None,
 ) -> list[ShardView]:
-    """Open a point in time for every shard of some indices, one directly after the other.
+    """Open a point in time for every shard that a search of `name` reads, one directly after the other.
 
     Args:
         engine: The server.
-        indices: The concrete indices.
+        name: An index, an alias or a data stream.
+        indices: The concrete indices that it stands for.
         query: Which documents are read; None: all.
         after: `ShardView.key` -> sequence number; of that shard only later documents are read.
 
     Raises:
         EngineError: The server refuses the query, or this user may not read the index.
     """
-    views = []
-    for index in indices:
-        answer = engine.request("POST", f"/{quote(index)}/_search", body={"size": 0, "track_total_hits": False})
-        if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:
-            raise EngineError(
-                f"{engine.url} says that {index} has {answer['_shards']['total']:,} shards.", "No OpenSearch has so many."
-            )
-        uuid = uuid_of(engine, index)
-        views += [ShardView(index, number, uuid) for number in range(answer["_shards"]["total"])]
+    views = shards_of(engine, name, indices)
     for view in views:
         view.pit = _open(engine, view)
     for view in views:
         later = {"range": {"_seq_no": {"gt": (after or {}).get(view.key, -1)}}}
-        _describe(engine, view, {"bool": {"filter": [query or _ALL, later]}})
+        _describe(engine, view, {"bool": {"filter": [query or _ALL, view.alias_filter or _ALL, later]}})
     return views
+
+
+def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[ShardView]:
+    """The shards that a search of `name` reads, not opened yet: of an alias those that its routing leaves, each with its filter.
+
+    Raises:
+        InputError: `name` stands for other indices now.
+        EngineError: A shard is away, or this user may not ask.
+    """
+    if list(indices) == [name]:
+        answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
+        if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:
+            raise EngineError(
+                f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", "No OpenSearch has so many."
+            )
+        uuid = uuid_of(engine, name)
+        return [ShardView(name, number, uuid) for number in range(answer["_shards"]["total"])]
+    answer = engine.request("GET", f"/{quote(name)}/_search_shards")
+    if not all(answer["shards"]):
+        raise EngineError(f"A shard of {name!r} cannot be read.", "GET /_cluster/allocation/explain says why.")
+    found = sorted((copies[0]["index"], copies[0]["shard"]) for copies in answer["shards"])
+    if {index for index, _ in found} != set(indices):
+        raise InputError(f"{name!r} stands for other indices than a moment ago.", "Repeat the command.")
+    uuids = {index: uuid_of(engine, index) for index in indices}
+    filters = {index: each.get("filter") for index, each in answer["indices"].items()}
+    return [ShardView(index, number, uuids[index], alias_filter=filters[index]) for index, number in found]
 
 
 def uuid_of(engine: Engine, index: str) -> str:
@@ -208,7 +233,9 @@ def _open(engine: Engine, view: ShardView) -> str:
         if "point_in_time" in error.reason.lower() or "Point In Time" in error.reason:
             error.hint = error.hint or "Wait until others have closed theirs, or raise search.max_open_pit_context."
         raise
-    if answer["_shards"].get("successful") != 1:
+    # An Elasticsearch before 8.16 answers with the id alone, and only if the shard is there.
+    shards = answer.get("_shards", {"successful": 1}) if _is_elasticsearch(engine) else answer["_shards"]
+    if shards.get("successful") != 1:
         raise EngineError(
             f"Shard {view.number} of the index {view.index!r} cannot be read.", "GET /_cluster/allocation/explain says why."
         )

@@ -260,7 +260,7 @@ class IndexSource(EntrySource):
         return state
 
     def _open(self) -> list[ShardView]:
-        return open_views(self.engine, sorted(self.mappings), self.query)
+        return open_views(self.engine, self.address.index, self.mappings, self.query)
 
     @cached_property
     def _views(self) -> list[ShardView]:

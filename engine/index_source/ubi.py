@@ -14,7 +14,7 @@ from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.formats.index_address import parse as parse_address
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
-from termweave.engine.client.connection import connect
+from termweave.engine.client.connection import connect, quote
 from termweave.engine.index_source.pages import Pace, PageReader, slices_of
 from termweave.engine.index_source.point_in_time import PointInTime, open_views
 from termweave.errors import InputError, UsageError
@@ -150,10 +150,11 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
-    """The records of an index, from a point in time."""
+    """The records of an index, alias or data stream, from a point in time."""
     at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
-    point = PointInTime(engine, None, open_views(engine, [at.index], None))
+    indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
+    point = PointInTime(engine, None, open_views(engine, at.index, indices, None))
     try:
         for page in PageReader(point, slices_of(point.views), {}, (), Pace(None)):
             yield from (hit["_source"] for hit in page.hits if hit["_source"])

@@ -9,6 +9,7 @@ import orjson
 from termweave.engine import native_vectors
 from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.index_source import entries
+from termweave.engine.index_source.point_in_time import shards_of
 from termweave.errors import UsageError
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage
@@ -46,11 +47,17 @@ def one_index(source: IndexSource) -> str:
     """The concrete index.
 
     Raises:
-        UsageError: The alias stands for several.
+        UsageError: The alias stands for several, or shows a part of its documents.
     """
     if len(source.mappings) != 1:
         raise UsageError(f"{source.name} stands for {len(source.mappings)} indices.", "Enrich each of them.")
-    return next(iter(source.mappings))
+    (index,) = source.mappings
+    name, engine = source.address.index, source.engine
+    if name != index and shards_of(engine, name, [index]) != shards_of(engine, index, [index]):
+        raise UsageError(
+            f"{source.name} is an alias that hides a part of {index}.", f"Enrich all of it: termweave enrich {index}."
+        )
+    return index
 
 
 def lineage_of(source: IndexSource) -> Lineage | None:

@@ -74,9 +74,8 @@ class IndexPasses:
         """
         self.engine.request("POST", f"/{quote(self.index)}/_refresh")
         counts = PassCounts()
-        point = PointInTime(
-            self.engine, self.source.query, views := open_views(self.engine, [self.index], self.source.query, after)
-        )
+        views = open_views(self.engine, self.index, [self.index], self.source.query, after)
+        point = PointInTime(self.engine, self.source.query, views)
         total = sum(view.documents for view in views)
         try:
             for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source()):

@@ -79,6 +79,23 @@ def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, t
     assert lineage["name"] == f"opensearch:{shop.index}"
 
 
+def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_engine, name, capsys):
+    alias = {"index": shop.index, "alias": f"{name}-tenant", "filter": {"range": {"price": {"lt": 20}}}}
+    opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": alias}]})
+    words = ["index", f"opensearch:{name}-tenant", name, *FIELDS, *NO_MODELS, "--url", opensearch_engine.url]
+    assert run(words) == 0
+    assert clean(opensearch_engine, name) == 20
+    for since in ([], ["--since", "_seq_no"]):
+        kept = clean(opensearch_engine, name)
+        shop(
+            {f"p{kept - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]}
+        )  # one leaves, and one that is hidden changes
+        assert run([*words, "--update", "--delete-missing", *since]) == 0
+        assert "0 new, 0 changed" in capsys.readouterr().out
+        assert clean(opensearch_engine, name) == kept - 1
+    assert run(["verify", name, f"opensearch:{name}-tenant", *FIELDS, "--url", opensearch_engine.url]) == 0
+
+
 def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name, monkeypatch):
     with monkeypatch.context() as patch:
 

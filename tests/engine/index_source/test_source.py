@@ -11,7 +11,9 @@ import pytest
 import termweave as tw
 from termweave.corpora import IndexReading, open_dataset, open_source
 from termweave.corpora.formats import index_address as address
-from termweave.engine.index_source import pages, source
+from termweave.engine import connect
+from termweave.engine.index_source import changes, pages, source
+from termweave.engine.index_source.point_in_time import open_views
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.settings import load
 
@@ -156,6 +158,21 @@ def test_a_resumed_snapshot_has_the_fingerprint_of_its_fields(products, opened, 
     resumed.release()
 
 
+def test_an_older_elasticsearch_answers_with_the_id_alone(scripted):
+    pytest.importorskip("elasticsearch")
+    scripted.headers = {"X-elastic-product": "Elasticsearch"}
+    scripted.answers["*"] = (200, {"version": {"number": "8.15.0"}, "id": "46ToAwM", "hits": {"hits": []}})
+    shards = {
+        "_shards": {"total": 1},
+        "hits": {"hits": [], "total": {"value": 0}},
+        "aggregations": {"numbers": {"sum": 0, "sum_of_squares": 0}},
+    }
+    scripted.answers["/shop/_search"] = scripted.answers["/_search"] = (200, shards)
+    scripted.answers["/shop/_settings"] = (200, {"shop": {"settings": {"index.uuid": "u"}}})
+    with connect(load(url=scripted.url)) as engine:
+        assert [view.pit for view in open_views(engine, "shop", ["shop"], None)] == ["46ToAwM"]
+
+
 def test_an_index_that_is_deleted_while_it_is_read(products, opened, opensearch_engine, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 10)
     monkeypatch.setattr(pages, "_MOST", 10)
@@ -242,6 +259,29 @@ def test_an_alias_of_two_indices(products, opened, opensearch_engine, name):
     actions = [{"add": {"index": index, "alias": f"{name}-both"}} for index in (one, two)]
     opensearch_engine.request("POST", "/_aliases", body={"actions": actions})
     assert sorted(each.id for each in opened(f"{name}-both").documents()) == ["a", "b"]
+
+
+def test_an_alias_hides_what_a_search_of_it_does_not_find(products, opened, opensearch_engine, name, monkeypatch):
+    monkeypatch.setattr(pages, "_FIRST", 7)
+    index, other = products(numbered(60), shards=4), products({"x": {"description": "x", "price": 99}}, shards=1, suffix="other")
+    alias = {"index": index, "alias": f"{name}-cheap", "filter": {"range": {"price": {"lt": 30}}}}
+    routed = {"index": index, "alias": f"{name}-routed", "search_routing": "7"}
+    actions = [{"add": each} for each in (alias, routed, {"index": other, "alias": f"{name}-cheap"})]
+    opensearch_engine.request("POST", "/_aliases", body={"actions": actions})
+    cheap = sorted([f"p{number}" for number in range(30)] + ["x"])
+    corpus = opened(f"{name}-cheap")
+    assert sorted(each.id for each in corpus.documents()) == cheap
+    assert corpus.total == 31
+    known = changes.ChangedDocuments(corpus, None, {})
+    assert sorted(identity for page in known.identities() for identity in page) == cheap
+    assert corpus.fingerprint != opened(index).fingerprint
+    assert sorted(
+        each.metadata["price"] for each in opened(f"{name}-cheap", query={"range": {"price": {"gte": 28}}}).documents()
+    ) == [28, 29, 99]
+    body = {"size": 100, "_source": False}
+    found = opensearch_engine.request("POST", f"/{name}-routed/_search", body=body)["hits"]["hits"]
+    assert 0 < len(found) < 60
+    assert {each.id for each in opened(f"{name}-routed").documents()} == {hit["_id"] for hit in found}
 
 
 def test_an_empty_index_has_no_documents(products, opened):

@@ -85,6 +85,14 @@ def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products):
     assert "secret" not in dataset.name
     assert len(dataset.queries()) == 4
     assert open_dataset(f"ubi:{host}:raw").split == "raw"
+    alias = {
+        "index": f"{name}-queries",
+        "alias": f"{name}-two",
+        "filter": {"terms": {"user_query.keyword": ["query 1", "query 2"]}},
+    }
+    opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": alias}]})
+    monkeypatch.setattr(ubi, "QUERIES", f"{name}-two")
+    assert sorted(query.text for query in open_dataset(f"ubi:{host}").queries()) == ["query 1", "query 2"]
 
 
 def test_what_is_missing(tmp_path):

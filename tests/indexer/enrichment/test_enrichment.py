@@ -376,6 +376,16 @@ def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, op
     assert own in enrich(index, "--signals", "weights", status=2)
 
 
+def test_an_alias_that_hides_documents_is_refused(shop, enrich, opensearch_engine, name):
+    index = shop()
+    aliases = [{"alias": f"{name}-few", "filter": {"range": {"stock": {"lt": 9}}}}, {"alias": f"{name}-routed", "routing": "7"}]
+    opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, **each}} for each in aliases]})
+    for alias in aliases:
+        assert f"is an alias that hides a part of {index}" in enrich(alias["alias"], status=2)
+    opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": f"{name}-all"}}]})
+    assert enrich(f"{name}-all", "--signals", "weights")["written"] == 30
+
+
 def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, enrich, opensearch_engine, monkeypatch):
     index = shop()
     enrich(index, "--signals", "weights")
