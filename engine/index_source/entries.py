@@ -23,16 +23,15 @@ _NAMED = 30
 
 def fields_of(mappings: Mapping[str, Any]) -> dict[str, str]:
     """The fields of a mapping, with dotted names, and their types."""
-    return dict(_typed(mappings.get("properties") or {}))
+    return {name: field.get("type", "object") for name, field in _leaves(mappings.get("properties") or {})}
 
 
-def _typed(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _leaves(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, field in properties.items():
-        kind = field.get("type", "object")
-        if kind in {"object", "nested"} and field.get("properties"):
-            yield from _typed(field["properties"], f"{prefix}{name}.")
+        if field.get("type", "object") in {"object", "nested"} and field.get("properties"):
+            yield from _leaves(field["properties"], f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", kind
+            yield f"{prefix}{name}", field
 
 
 def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> None:
@@ -47,12 +46,58 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
             f"The index {index!r} keeps no _source: its documents cannot be read back.",
             "Index from the data that it was filled from.",
         )
-    for name in fields.named():
-        excluded = name in source.get("excludes", ())
-        if excluded or (source.get("includes") and name not in source["includes"] and not _covered(name, source["includes"])):
+    texts = [name for name in TEXT_KEYS if name in fields_of(mappings)] if not (fields.title or fields.text) else []
+    left_out = {
+        name
+        for name in {*fields.named(), *texts} - {"_id"}
+        if _covered(name, source.get("excludes") or ()) or not _covered(name, source.get("includes") or ["*"])
+    }
+    usual = texts if left_out.issuperset(texts) else []  # one of them suffices
+    for name in (*fields.named(), *usual):
+        if name in left_out:
             raise UsageError(
                 f"The _source of the index {index!r} leaves the field {name!r} out.", "Name a field that is stored in it."
             )
+
+
+def check_held(
+    sources: Sequence[Mapping[str, Any]], mappings: Sequence[Mapping[str, Any]], shown: str, fields: Fields
+) -> list[str]:
+    """Refuse texts that no document has in its `_source` because the index fills them from other fields.
+
+    Args:
+        sources: The `_source` of some documents.
+        mappings: The mappings of their indices.
+        shown: The source, for messages.
+        fields: Fields that the user named.
+
+    Returns:
+        Remarks on texts that none of these documents holds for another reason.
+
+    Raises:
+        UsageError: The message names the fields that such a text is filled from.
+    """
+    leaves = [leaf for each in mappings for leaf in _leaves(each.get("properties") or {})]
+    usual = [name for name in TEXT_KEYS if any(name == known for known, _ in leaves)] if not fields.text else []
+    if any(key in source for source in sources for key in (TEXT_KEYS if usual else ())):
+        usual = []
+    remarks = []
+    for name in (fields.title, *fields.text, *usual):
+        if not name or not sources or any(_taken(dict(source), name) is not None for source in sources):
+            continue
+        origins = [field["path"] for known, field in leaves if known == name and field.get("type") == "alias"]
+        origins += [known for known, field in leaves if name in _names(field.get("copy_to"))]
+        if origins:
+            raise UsageError(
+                f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.",
+                f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field.",
+            )
+        remarks.append(f"{shown}: no document of the first {len(sources)} has the field {name!r}.")
+    return remarks
+
+
+def _names(value: str | Sequence[str] | None) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value or ()
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:

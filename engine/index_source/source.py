@@ -67,6 +67,8 @@ class IndexSource(EntrySource):
             names = [name for name in hit.get("_source") or () if name not in self.excluded]
             known = dict.fromkeys(names, "not in the mapping") | known
         entries.check_named(known, place.shown, reading.fields)
+        sources = [hit["_source"] for hit in self.sample if hit["_source"]]
+        self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         self._known = known
 
     @classmethod
@@ -152,7 +154,7 @@ class IndexSource(EntrySource):
     def remarks(self) -> list[str]:
         """Sentences about the fields that are read, and about those that are left out."""
         names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
-        sentences = [f"{self.name}: {described(names, self.reading.fields)}."]
+        sentences = [f"{self.name}: {described(names, self.reading.fields)}.", *self._remarks]
         if self.excluded:
             sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
         if self.resumed:

@@ -254,6 +254,58 @@ def test_what_is_missing_is_named(products, opened, opensearch_engine, name):
         open_dataset(f"opensearch:{index}")
 
 
+TEXT = {"type": "text"}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "text_fields", "said"),
+    [
+        (
+            {"properties": {"content": TEXT, "name": TEXT | {"copy_to": ["content"]}}},
+            ("content",),
+            "fills the field 'content' from name",
+        ),
+        ({"properties": {"text": TEXT, "name": TEXT | {"copy_to": "text"}}}, (), "fills the field 'text' from name"),
+        (
+            {"properties": {"content": {"type": "alias", "path": "name"}, "name": TEXT}},
+            ("content",),
+            "fills the field 'content' from name",
+        ),
+        (
+            {"properties": {"info": {"properties": {"all": TEXT}}, "name": TEXT | {"copy_to": "info.all"}}},
+            ("info.all",),
+            "from name",
+        ),
+        ({"properties": {"content": TEXT}, "_source": {"excludes": ["cont*"]}}, ("content",), "leaves the field 'content' out"),
+        ({"properties": {"content": TEXT}, "_source": {"excludes": ["content"]}}, (), "leaves the field 'content' out"),
+        ({"properties": {"content": TEXT}, "_source": {"includes": ["name"]}}, (), "leaves the field 'content' out"),
+    ],
+)
+def test_a_text_that_no_document_holds_is_refused(products, opened, mapping, text_fields, said):
+    index = products(
+        {
+            str(number): {"name": f"name {number}", "content": "x"} if "_source" in mapping else {"name": "x"}
+            for number in range(3)
+        },
+        **mapping,
+    )
+    with pytest.raises(UsageError, match=said):
+        opened(index, text_fields=text_fields)
+
+
+def test_a_text_that_the_first_documents_lack_is_remarked_on(products, opened):
+    index = products({"a": {"title": "x"}}, properties={"title": TEXT, "more": TEXT, "text": TEXT})
+    assert any(
+        "no document of the first 1 has the field 'more'" in each for each in opened(index, text_fields=("more",)).remarks
+    )
+    assert [each.title for each in opened(index, text_fields=()).documents()] == ["x"]
+    index = products(
+        {"a": {"body": "x"}}, properties={"text": TEXT, "body": TEXT}, suffix="other", _source={"excludes": ["text"]}
+    )
+    corpus = opened(index, text_fields=())
+    assert ([each.text for each in corpus.documents()], len(corpus.remarks)) == (["x"], 1)
+
+
 def test_an_alias_of_two_indices(products, opened, opensearch_engine, name):
     one, two = products({"a": {"description": "1"}}, suffix="one"), products({"b": {"description": "2"}}, suffix="two")
     actions = [{"add": {"index": index, "alias": f"{name}-both"}} for index in (one, two)]
