@@ -42,7 +42,7 @@ def resolve(name: str | Path) -> Path:
         UsageError: No model has this name; the message lists the known ones.
         ModelError: The model is on the hub and cannot be fetched.
     """
-    path = Path(name).expanduser()
+    path = paths.expanded(name)
     written = isinstance(name, Path) or paths.written_as_path(name)
     name = str(name)
     if hub.named(name):
@@ -89,6 +89,13 @@ def resolve_local(name: str) -> Path | None:
 def _by_name(name: str) -> Path | None:
     """The shipped folder or folder in `paths.models()` of that name. The name is compared, never joined to a path."""
     return next((folder for folder in _named_folders() if folder.name == name), None)
+
+
+def is_taken(name: str) -> bool:
+    """Whether a bare name stands for something else than a new model of the user, or a folder of that name is in `paths.models()`."""
+    known = {DEFAULT, *NONE, *SHORT, *PACKAGES, *plugins.modules("models"), *backbones.BACKBONES}
+    special = name in known or hub.named(name) or paths.written_as_path(name)
+    return special or _by_name(name) is not None or (paths.models() / name).exists()
 
 
 def language_model(language: str) -> str | None:

@@ -114,13 +114,13 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
 
 
 def from_file(file: Path, what: str) -> str:
-    """The password or token in a file, without the line end behind it.
+    """The password or token in a file, without the line end behind it and the byte-order mark that editors may write before it.
 
     Raises:
         UsageError: The file cannot be read, or does not hold one line. `what` names it in messages.
     """
     try:
-        secret = file.read_text(encoding="utf-8").rstrip("\r\n")
+        secret = file.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"The {what} file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine.embedded import folders
 from termweave.errors import TermweaveError
+from termweave.support import paths
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _output(launcher: Path, option: str) -> str:
 
 def _candidates() -> list[Path]:
     """Folders of all Java installations, each once: JAVA_HOME, PATH, folders of system and user, our cache."""
-    homes = [home for home in _places() if (home / "bin" / "java").is_file()]
+    homes = [home for home in _places() if os.path.isfile(home / "bin" / "java")]  # noqa: PTH113 - Path raises where a folder may not be entered
     return [*reversed({(home / "bin" / "java").resolve(): home for home in reversed(homes)}.values())]
 
 
@@ -151,7 +152,7 @@ def _places() -> Iterator[Path]:
     if on_path := shutil.which("java"):
         yield Path(on_path).resolve().parent.parent
     for base, pattern in _FOLDERS:
-        yield from sorted(Path(base).expanduser().glob(pattern))
+        yield from sorted(paths.expanded(base).glob(pattern))
     # cjdk keeps a JDK in v0/misc-dirs/<hash>/<name> (until 0.1 of termweave in v0/jdks), on macOS with Contents/Home below it.
     yield from (launcher.parent.parent for launcher in sorted(folders.jdk_cache().glob("v*/**/bin/java")))
 
@@ -215,5 +216,5 @@ def _reason(error: Exception) -> str:
     reason = first_line(error)
     if "hash" in reason.lower():
         return "the downloaded archive is not the expected one (its SHA-256 differs)"
-    offline = any(word in reason for word in ("NameResolution", "Failed to establish", "ProxyError", "ConnectTimeout"))
+    offline = any(word in reason for word in ("NameResolution", "Failed to establish", "ConnectTimeout"))
     return "there is no network" if offline else reason

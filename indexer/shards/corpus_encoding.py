@@ -24,7 +24,7 @@ from termweave.indexer.shards.manifest import SAMPLE, STATISTICS, ShardManifest
 from termweave.indexer.shards.store import MANIFEST, ShardStore
 from termweave.search.catalog.models import remember
 from termweave.signals import signal_class
-from termweave.support.paths import written_as_path
+from termweave.support.paths import expanded, written_as_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -287,4 +287,4 @@ def _absolute(path: str | Path | None) -> str | None:
     if path is None:
         return None
     written = isinstance(path, Path) or written_as_path(path)
-    return str(Path(path).expanduser().absolute()) if written else str(path)
+    return str(expanded(path).absolute()) if written else str(path)

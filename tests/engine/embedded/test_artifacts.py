@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import socketserver
+import ssl
 import threading
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from termweave.engine.embedded import artifacts, folders
 from termweave.engine.embedded.artifacts import OVERRIDE
 from termweave.errors import TermweaveError
+from tests.engine.certificates import Authority
 
 
 @pytest.fixture
@@ -58,10 +62,13 @@ def test_a_file_address_names_the_folder_too(cache, shelf, no_network, monkeypat
     assert artifacts.distribution().is_dir()
 
 
-def test_an_archive_that_is_missing_is_named(cache, shelf):
+def test_an_archive_that_is_missing_is_named(cache, shelf, monkeypatch):
     (shelf / "neural-search-3.6.0.0.zip").unlink()
     assert artifacts.missing() == ["neural-search-3.6.0.0.zip"]
     with pytest.raises(TermweaveError, match=r"neural-search-3\.6\.0\.0\.zip does not exist"):
+        artifacts.distribution()
+    monkeypatch.setenv(OVERRIDE, "~no-such-user/archives")
+    with pytest.raises(TermweaveError, match=r"~no-such-user/archives/.* does not exist"):
         artifacts.distribution()
 
 
@@ -79,6 +86,35 @@ def test_no_network_says_what_to_bring(cache, no_network, monkeypatch):
         artifacts.distribution()
     assert OVERRIDE in caught.value.hint
     assert not list(cache.rglob("download-*"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "advice"),
+    [(b"HTTP/1.1 200 OK", "TLS failed", "REQUESTS_CA_BUNDLE"), (b"HTTP/1.1 407 No", "the proxy refuses .*407", "HTTPS_PROXY")],
+)
+def test_a_proxy_that_reads_tls_or_refuses_is_not_taken_for_no_network(cache, monkeypatch, tmp_path, answer, said, advice):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*Authority(tmp_path / "authority", "proxy").issue("proxy", "DNS:*.maven.apache.org"))
+
+    class Proxy(socketserver.StreamRequestHandler):
+        def handle(self):
+            while self.rfile.readline().strip():
+                pass
+            self.request.sendall(answer + b"\r\n\r\n")
+            with suppress(OSError):
+                context.wrap_socket(self.request, server_side=True)
+
+    monkeypatch.delenv(OVERRIDE, raising=False)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_address[1]}")
+        try:
+            with pytest.raises(TermweaveError, match=said) as caught:
+                artifacts.distribution()
+        finally:
+            server.shutdown()
+    assert advice in caught.value.hint
 
 
 def test_a_full_disk_while_unpacking_leaves_nothing_half_made(shelf, small_disk):

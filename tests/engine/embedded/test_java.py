@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import subprocess
+import sys
 import tarfile
 from functools import partial
 
@@ -67,6 +69,22 @@ def test_no_java_and_no_network_is_one_sentence(only_these_javas, monkeypatch, t
     assert "\n" not in caught.value.message
     assert "Install a JDK" in caught.value.hint
     assert "downloading" in said[0]
+
+
+def test_a_folder_that_may_not_be_entered_holds_no_java(open_tmp, make_java):
+    home = make_java()
+    open_tmp.chmod(0o755)
+    (open_tmp / "private").mkdir(mode=0o700 if os.geteuid() == 0 else 0)
+    script = f"""
+import os
+from pathlib import Path
+from termweave.engine.embedded import folders, java
+java._FOLDERS, folders.jdk_cache = ((str(Path({str(home)!r}).parent), "*"), ("~no-such-user/jdks", "*")), lambda: Path({str(home)!r})
+os.geteuid() or os.setuid(65534)
+print(java._candidates())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert str(home) in done.stdout, done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
