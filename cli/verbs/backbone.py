@@ -78,14 +78,17 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
       termweave backbone import model.onnx --name ours --pooling cls
       termweave index ./docs docs --dense ours
     """
-    from termweave.encoders.backbones import BACKBONES
+    from termweave.encoders.model_lookup import is_taken
     from termweave.encoders.onnx.bert_graph import import_graph
 
     missing = [each for each in ("torch", "onnx", "transformers", "safetensors") if find_spec(each) is None]
     if missing:
         raise UsageError(f"Importing needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
-    if name in BACKBONES or Path(name).name != name or name.startswith("."):
-        raise UsageError(f"A model of yours cannot be called {name!r}.", "Choose a plain name that is not in `termweave models`.")
+    if Path(name).name != name or name.startswith(".") or is_taken(name):
+        raise UsageError(
+            f"A model of yours cannot be called {name!r}.",
+            "Choose a plain name that is not in `termweave models`, or delete that model of yours.",
+        )
     tokenizer = graph.with_name("tokenizer.json")
     if not tokenizer.is_file():
         raise UsageError(f"{tokenizer} does not exist.", "Put the tokenizer.json of the graph beside it.")

@@ -273,8 +273,12 @@ def test_a_graph_that_is_not_a_bert_is_refused(shelf, graph, run, tmp_path, dama
 
 
 def test_a_name_that_is_taken_or_a_path_is_refused(shelf, graph, run):
-    for name in ("tiny", "../x", ".x"):
-        assert run("backbone", "import", graph[0] / "model.onnx", "--name", name)[0] == 2
+    own = paths.models() / "own"
+    own.mkdir(parents=True)
+    (own / "notes.txt").write_text("kept")
+    for name in ("tiny", "../x", ".x", "~x", "own", "fast", "small", "shipped", "none", "bm25-german", "hf:x"):
+        assert run("backbone", "import", graph[0] / "model.onnx", "--name", name)[0] == 2, name
+    assert (own / "notes.txt").read_text() == "kept"
 
 
 @pytest.mark.slow
