@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.engine.embedded import artifacts, folders, java, memory, process
 from termweave.engine.embedded import state as states
@@ -64,7 +64,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     root = folders.run_folder(request.home)
     folders.require_space(root, folders.START_NEEDS, "a node")
     plan = _plan(request, known)
-    heap = request.heap or (known.heap if known is not None else 0) or memory.heap(sum(not each.alive for each in plan))
+    heap = request.heap or memory.heap(sum(not each.alive for each in plan), known.heap if known is not None else 0)
     jdk = java.find(request.say)
     distribution = artifacts.distribution(request.say, ml=request.ml)
     began = time.monotonic()
@@ -72,6 +72,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     request.say(f"Starting OpenSearch {artifacts.VERSION}{many} on Java {jdk.major} (10 to {20 * request.count} s).")
     state = NodeState(plan[0].url, artifacts.VERSION, tuple(plan), "starting", str(root), str(jdk.home), heap, request.ml)
     started: list[tuple[Layout, NodeProcess]] = []
+    joined: set[int] = set()
     try:
         for number, wanted in enumerate(plan):
             if wanted.alive:
@@ -85,13 +86,15 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
             state = replace(state, nodes=tuple(plan))
             states.write(request.home, state)
         kept = [(Layout(root, each.name), each) for each in plan if each.name not in {child.name for _, child in started}]
-        _wait(request, started, kept, plan[0], began + request.patience)
+        _wait(request, started, kept, plan[0], began + request.patience, joined)
     except BaseException:
         # On Ctrl-C, too: an unfinished start leaves no process.
         process.end(started)
         if started:
             others_run = any(each.alive for each in plan if each not in [child for _, child in started])
-            states.write(request.home, replace(state, state="degraded" if others_run else "stopped"))
+            # Processes that never joined have no data and no vote: without them the node starts as before.
+            held = max(len(known.nodes) if known is not None else 1, *joined, 0)
+            states.write(request.home, replace(state, nodes=state.nodes[:held], state="degraded" if others_run else "stopped"))
         raise
     ready = replace(state, state="running")
     states.write(request.home, ready)
@@ -142,6 +145,7 @@ def _wait(
     kept: list[tuple[Layout, NodeProcess]],
     first: NodeProcess,
     until: float,
+    seen: set[int],
 ) -> None:
     """Wait until all processes form one cluster and its indices can be used.
 
@@ -151,6 +155,7 @@ def _wait(
         kept: The processes that ran before.
         first: The process that is asked.
         until: When patience ends, by the monotonic clock.
+        seen: Gets the numbers of processes that were one cluster.
 
     Raises:
         PortTakenError: A process ended because its port was taken.
@@ -171,7 +176,8 @@ def _wait(
                     f"Look at {layout.log}, and run 'termweave node start' again.",
                 )
         health = _health(first.port)
-        joined = health.get("number_of_nodes", 0)
+        joined = int(health.get("number_of_nodes", 0))
+        seen.add(joined)
         if joined == request.count and health.get("status") in {"green", "yellow"}:
             return
         now = time.monotonic()
@@ -185,7 +191,7 @@ def _wait(
         time.sleep(0.25)
 
 
-def _health(port: int) -> dict[str, object]:
+def _health(port: int) -> dict[str, Any]:
     """The response of `_cluster/health`; {} if there is none. The standard library suffices: the client takes 150 ms to import."""
     connection = http.client.HTTPConnection(_HOST, port, timeout=5)
     try:

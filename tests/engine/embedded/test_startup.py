@@ -14,7 +14,7 @@ import time
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, node, process
+from termweave.engine.embedded import artifacts, folders, memory, node, process
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
@@ -239,6 +239,43 @@ def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
     with pytest.raises(TermweaveError, match="ended while it started"):
         node.start(home=home)
     assert "-Xmx300m" not in layout.output.read_text()
+
+
+def test_a_start_of_three_that_fails_leaves_one_process_with_its_data(home, make_java, only_these_javas):
+    """Only node-1 comes up, and never as a cluster of more."""
+    only_these_javas(make_java(run="""case "$*" in *node-1*) trap 'kill $!; exit' TERM; sleep 60 & wait;; *) exit 1;; esac"""))
+    home.mkdir()
+    root = folders.run_folder(home)
+    (root / "data" / "node-1").mkdir(parents=True)
+    nodes = (NodeProcess("node-1", 9_999_999, 1, 2),)
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "stopped", str(root), heap=600))
+    with pytest.raises(TermweaveError, match="ended while it started"):
+        node.start(home=home, nodes=3)
+    assert [each.name for each in node.status(home).nodes] == ["node-1"]
+    with pytest.raises(EngineUnreachable, match=r"1 of 1|0 of 1"):
+        node.start(home=home, nodes=1, patience=1)
+
+
+def test_memory_is_checked_with_the_heap_of_the_last_start_too(monkeypatch):
+    monkeypatch.setattr(memory, "total_and_available", lambda: (4 * 2**30, 10**9))
+    assert memory.heap(1, 1024) == 1024
+    assert memory.heap(3, 300) == 300  # asked for where there is little
+    with pytest.raises(TermweaveError, match=r"3 server processes need 2\.1 GB"):
+        memory.heap(3, 1024)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, version):
+    stat = (
+        "total_active_file 200\ntotal_inactive_file 500\nactive_file 1\n"
+        if version == 1
+        else "anon 90\nactive_file 200\ninactive_file 500\n"
+    )
+    files = [tmp_path / name for name in ("limit", "used", "stat")]
+    for file, content in zip(files, ("1000\n", "990\n", stat), strict=True):
+        file.write_text(content)
+    monkeypatch.setattr(memory, "_GROUPS", (files,))
+    assert memory.total_and_available() == (1000, 710)
 
 
 def test_a_process_of_the_cluster_that_dies_while_another_starts_is_named_at_once(home, make_java, only_these_javas):

@@ -295,9 +295,7 @@ def test_a_text_that_no_document_holds_is_refused(products, opened, mapping, tex
 
 def test_a_text_that_the_first_documents_lack_is_remarked_on(products, opened):
     index = products({"a": {"title": "x"}}, properties={"title": TEXT, "more": TEXT, "text": TEXT})
-    assert any(
-        "no document of the first 1 has the field 'more'" in each for each in opened(index, text_fields=("more",)).remarks
-    )
+    assert any("no document of the first 1 has the field 'more'" in each for each in opened(index, text_fields=("more",)).remarks)
     assert [each.title for each in opened(index, text_fields=()).documents()] == ["x"]
     index = products(
         {"a": {"body": "x"}}, properties={"text": TEXT, "body": TEXT}, suffix="other", _source={"excludes": ["text"]}
