@@ -10,8 +10,7 @@ from termweave.search import Index
 from termweave.search.catalog import lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from termweave.corpora import Dataset
     from termweave.engine import Engine
@@ -25,7 +24,6 @@ class PublicationGate:
     Attributes:
         server: The server.
         name: The alias.
-        models: "weights" and "dense" -> the models of the build, as `search.Index.open` takes them.
         judged: The judged queries that the generation is measured on; None: nothing is required.
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
@@ -36,7 +34,6 @@ class PublicationGate:
 
     server: Engine
     name: str
-    models: Mapping[str, str | Path | None]
     judged: Dataset | None = None
     required: Sequence[Gate] = ()
     within: float | None = None
@@ -81,7 +78,7 @@ class PublicationGate:
 
         if self.judged is None:
             return
-        index = Index.open(self.server, generation, **self.models)
+        index = Index.open(self.server, generation)
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
         live = self._live()

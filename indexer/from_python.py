@@ -91,6 +91,8 @@ def index(
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update
+            named = [each for each in ("model", "weights", "dense") if options.get(each)]
+            mode = replace(mode, given=[*mode.given, *named])
             done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
             done = builder.build(used.engine, source, name, chosen, report)

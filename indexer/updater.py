@@ -107,7 +107,7 @@ def update(
         source: The corpus.
         name: The alias.
         options: Only the models, `workers`, `patience`, `allow_refused` and `skip_bad` are used; everything else stays as it is in the
-            generation.
+            generation. Models that `mode.given` does not name are used where this host does not have those of the generation.
         mode: How the update changes the index.
         progress: Called with (stage, done, total or None).
         gate: Called with the verified copy; needs `mode.new`.
@@ -134,7 +134,10 @@ def update(
     engine = engine.patient(options.patience)
     with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         live = update_plan.live_to_update(engine, source, name, options, mode)
-        given = {"weights": options.weights, "dense": options.dense}
+        named = {"weights", "dense"} if "model" in mode.given else set(mode.given)
+        given = {
+            output if output in named else f"{output}_otherwise": getattr(options, output) for output in ("weights", "dense")
+        }
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
         statistics = statistics_store.load(engine, live.index, live.lineage)

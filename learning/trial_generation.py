@@ -113,7 +113,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
     encoded = 0 if copied else len(learning.identities)
     models = sorted((part, str(each.folder)) for part, each in best.items())
     note = learning.folder / f"generation-{blake2b(repr(models).encode(), digest_size=4).hexdigest()}.txt"
-    server, name, given = learning.server, learning.task.name, learning.task.models or {}
+    server, name, known = learning.server, learning.task.name, learning.encoder.models
     if note.is_file():
         index = note.read_text(encoding="utf-8")
         if index in {each.index for each in generations.list_generations(server, name)}:
@@ -128,7 +128,8 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
 
     try:
         if copied:
-            now = BuildOptions(weights=given.get("weights"), dense=given.get("dense"), dense_query=query and str(query))
+            folders = {part: str(known[part].folder) for part in ("weights", "dense") if part in known}
+            now = BuildOptions(**folders, dense_query=query and str(query))
             index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
         else:
             options = option_compatibility.options_of(server, learning.live, _models(learning, best))

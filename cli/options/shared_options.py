@@ -164,8 +164,11 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[str, str | None]:
-    """The models that the user names for a search, else those of the settings: keywords of `search.Index.open`."""
-    return {**given, "weights": given["weights"] or settings.weights, "dense": given["dense"] or settings.dense}
+    """The models that the user names for a search, and those of the settings, which an index need not have been built with.
+
+    They are keywords of `search.Index.open`.
+    """
+    return {**given, "weights_otherwise": settings.weights, "dense_otherwise": settings.dense}
 
 
 #: Delete without a question; the function receives it as `yes`.

@@ -160,7 +160,7 @@ def command(
             show_plan(server, opened, name, queries_of(dataset, source), options, out)
         return
     found = generations.find_live(server, name)
-    gate = _gate(server, name, required, within, dataset or source, options, out)
+    gate = _gate(server, name, required, within, dataset or source, out)
     gate.check([*found.lineage.signals] if updating and found else _signals(options))
     run: Callable[..., Built | Updated]
     live = None if updating else found
@@ -186,7 +186,7 @@ def command(
 
 
 def _gate(
-    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, options: BuildOptions, out: Output
+    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, out: Output
 ) -> PublicationGate:
     """The requirements of the command. The data set with the judged queries is opened before the build begins."""
     from termweave import corpora
@@ -199,8 +199,7 @@ def _gate(
         judged = corpora.open_dataset(dataset) if required or within is not None else None
     except UsageError as error:
         raise UsageError(error.message, f"--on DATASET names the judged queries of the gate. {error.hint}") from None
-    models = {"weights": options.weights, "dense": options.dense}
-    return PublicationGate(server, name, models, judged, parsed, within, say=out.say)
+    return PublicationGate(server, name, judged, parsed, within, say=out.say)
 
 
 def _signals(options: BuildOptions) -> list[str]:

@@ -32,6 +32,7 @@ def encoder_of(
         lineage: The lineage.
         name: Name of the index, for messages.
         given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
+            "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
         new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
 
     Raises:
@@ -39,7 +40,7 @@ def encoder_of(
         ModelError: A model is not on this host, or has another hash.
     """
     from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
-    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - likewise
+    from termweave.encoders.model_lookup import NONE, resolve_local  # noqa: PLC0415 - likewise
 
     names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
     wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
@@ -48,11 +49,17 @@ def encoder_of(
     ):  # last: it may lie in the folder of "dense", whatever the order of the JSON
         wanted["dense_query"] = lineage.models["dense_query"]
     folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
+    otherwise = {
+        model.hash: folder
+        for output, model in wanted.items()
+        if (folder := given.get(f"{output}_otherwise")) and folder not in NONE
+    }
     missing: dict[str, ModelLineage] = {}
     for output, model in wanted.items():  # if one model has both outputs, one option is enough
         if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
             continue
-        folder = given.get(output) or folders.get(model.hash) or _remembered(model.hash) or resolve_local(model.name)
+        folder = given.get(output) or folders.get(model.hash) or _remembered(model.hash)
+        folder = folder or resolve_local(model.name) or otherwise.get(model.hash)
         if folder is None:
             missing[output] = model
         else:

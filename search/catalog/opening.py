@@ -48,7 +48,7 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
     Args:
         engine: The server.
         name: An alias, or the name of a generation.
-        models: "weights", "dense" and "dense_query" -> model folder or name; None: as the lineage names it.
+        models: Models that are given, as `encoder_of` takes them.
     """
     index = lineage.resolve(engine, name)
     made = lineage.read(engine, index)

@@ -9,6 +9,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.cli import run
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -71,6 +72,46 @@ def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_ano
     away.rename(own)
     with pytest.raises(ModelError, match="this host has no model of that name"):
         tw.connect(opensearch_engine.url).index(name)
+
+
+def test_models_of_the_settings_are_tried_only_where_the_stored_ones_are_not_found(
+    opensearch_engine, name, tmp_path, capsys, monkeypatch
+):
+    """Nobody named them for this index: "none" or another model must not make it unusable."""
+
+    def runs(*arguments):
+        status = run([*arguments, "--url", opensearch_engine.url])
+        return status, capsys.readouterr().err
+
+    judged, own = tmp_path / "judged", tmp_path / "own"
+    (judged / "qrels").mkdir(parents=True)
+    (judged / "corpus.jsonl").write_text('{"_id": "only", "text": "json text"}\n')
+    (judged / "queries.jsonl").write_text('{"_id": "q", "text": "json"}\n')
+    (judged / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tonly\t1\n")
+    source = corpora.open_source(judged)
+    update_it = ("index", str(judged), name, "--update")
+    build(opensearch_engine, source, name, BuildOptions())
+    for model in ("none", "bm25-german"):
+        monkeypatch.setenv("TERMWEAVE_WEIGHTS", model)
+        monkeypatch.setenv("TERMWEAVE_DENSE", "none")
+        for command in (
+            ("search", name, "json"),
+            ("explain", name, "json", "only"),
+            (*update_it, "--new", "--require", "nDCG@10>=1"),
+        ):
+            assert runs(*command)[0] == 0
+    assert "An update cannot change --dense" in runs(*update_it, "--dense", "none")[1]
+    with pytest.raises(UsageError, match="An update cannot change"):
+        tw.index([{"id": "a", "text": "b"}], name, connection=tw.connect(opensearch_engine.url), update=True, dense="none")
+    shutil.copytree(resolve("shipped"), own)
+    write_manifest(own, replace(read_folder(own).manifest, name="its-own-name", hash="0123456789abcdef"))
+    build(opensearch_engine, source, name, BuildOptions(weights=str(own), dense=str(own)))
+    own.rename(tmp_path / "away")
+    monkeypatch.setenv("TERMWEAVE_WEIGHTS", "none")
+    assert "this host has no model of that name" in runs("search", name, "json")[1]
+    monkeypatch.setenv("TERMWEAVE_WEIGHTS", str(tmp_path / "away"))
+    for command in (("search", name, "json"), update_it):
+        assert runs(*command)[0] == 0
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_a_deleted_index_does_not_come_back_from_its_training(opensearch_engine,
         book.import_qrels("file", [Query(text, text) for text in held_out], {text: {"json": 3} for text in held_out})
         judged = BookDataset(f"book:{name}", book, HELD_OUT)
         for first in (False, True):
-            gate = PublicationGate(opensearch_engine, name, {}, judged, within=0.01, first=first)
+            gate = PublicationGate(opensearch_engine, name, judged, within=0.01, first=first)
 
             def deleted_first(generation, gate=gate):
                 opensearch_engine.request("DELETE", f"/_all/_alias/{name}")
