@@ -50,6 +50,7 @@ def command(
     from termweave.search.retrieval.execution import check_needs
     from termweave.search.retrieval.filters import documents_passing
     from termweave.search.rewriting.configuration import NOTHING, parse
+    from termweave.search.rewriting.rewriter import check_fields
     from termweave.search.single_query import choose
     from termweave.support.messages import counted, few
 
@@ -66,6 +67,7 @@ def command(
         layout = application_fields.with_fields(server, index, record)
         check_needs(record.name, layout, reranking.needs if reranking else ())
         composed = profiles.composed(record, save, mode, reranking, parse(ranked.rewrite))
+        check_fields(record.name, layout, composed.rewriting or NOTHING)
         record = profiles.adopted(record, composed, use=save == record.profile)
         pinned = [document for pins in (composed.rewriting or NOTHING).of_queries.values() for document in pins.first]
         if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):

@@ -197,6 +197,15 @@ def rewriting(lineage: Lineage, mode: str | None, asked: Rewriting | None = None
     return stored if asked is None else asked.with_pins(stored.pins) if stored else asked
 
 
+def with_rewriting(lineage: Lineage, rewriting: Rewriting) -> str:
+    """The name of a profile that rewrites queries so; "" if there is none."""
+    for name in lineage.profiles:
+        with suppress(EngineError):
+            if (profile := find(lineage, name)) and profile.rewriting == rewriting:
+                return name
+    return ""
+
+
 def _names_a_known_model(ranker: Mapping[str, Any]) -> bool:
     """Whether a stored ranker is one that `termweave tune` stores: it opens only a model that this host has, and only with this hash.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
+from termweave.search.catalog import profiles
 from termweave.search.rewriting import operators, spelling
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
 from termweave.search.rewriting.pins import QueryPins
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.rewriting.configuration import Rewriting
     from termweave.search.rewriting.synonyms import Span
+    from termweave.signals import DocumentLayout
 
 
 #: Synonyms of a query: the model reads the query once for each.
@@ -57,12 +59,9 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
     Raises:
         UsageError: The index has no field in which words can be looked up.
     """
-    fields = word_fields(generation.layout)
-    if not fields and (rewriting.operators or rewriting.spelling):
-        raise UsageError(
-            f"The index {generation.lineage.name!r} has no field in which words can be looked up, as operators and spelling need it.",
-            "Leave them out of --rewrite, or index with the signal lexical.",
-        )
+    made, fields = generation.lineage, word_fields(generation.layout)
+    if not fields:
+        check_fields(made.name, generation.layout, rewriting, profile=profiles.with_rewriting(made, rewriting))
     read = [operators.parse(text) if rewriting.operators else Operators(text) for text in texts]
     queries = [_Text(typed, each, {}) for typed, each in zip(texts, read, strict=True)]
     if rewriting.spelling:
@@ -76,6 +75,28 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
         _finished(each, query, kept_to, generation, rewriting, fields)
         for each, query, kept_to in zip(queries, encoded, filters, strict=True)
     ]
+
+
+def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, profile: str = "") -> None:
+    """Refuse operators and spelling in an index that has no words.
+
+    Args:
+        name: Name of the index.
+        layout: Its layout.
+        rewriting: What is done.
+        profile: The stored profile that says so; "": the user does.
+
+    Raises:
+        UsageError: The index has no field in which words can be looked up.
+    """
+    if word_fields(layout) or not (rewriting.operators or rewriting.spelling):
+        return
+    advice = f"--rewrite none searches without them, 'termweave profiles {name} --drop {profile}' deletes the profile"
+    raise UsageError(
+        f"The index {name!r} has no field in which words can be looked up, as operators and spelling need it"
+        + (f", which the profile {profile!r} asks for." if profile else "."),
+        f"{advice if profile else 'Leave them out of --rewrite'}, or index with the signal lexical.",
+    )
 
 
 def _words(read: Operators) -> list[tuple[int, int, str]]:

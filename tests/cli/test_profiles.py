@@ -137,6 +137,22 @@ def test_a_signal_of_another_version_is_named(index, capsys):
     assert "stores parameters of the signal 'lexical' that the installed version does not have" in capsys.readouterr().err
 
 
+def test_rewriting_that_the_index_has_no_words_for_is_refused_and_a_stored_profile_named(opensearch_engine, name, folder, capsys):
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(signals=("weights",), dense="none"))
+    url = ["--url", opensearch_engine.url]
+    for rewriting in ("operators", "spelling"):
+        assert run(["profiles", name, "--save", "shop", "--rewrite", rewriting, "--use", "shop", *url]) == 2
+        assert "no field in which words can be looked up" in capsys.readouterr().err
+    opened = tw.connect(opensearch_engine.url).index(name)
+    opened.adopt(Profile("shop", {"weights": 1.0}, "adaptive", None, rewrite={"spelling": True}))
+    assert run(["search", name, "red house", *url]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "as operators and spelling need it, which the profile 'shop' asks for." in said
+    assert f"--rewrite none searches without them, 'termweave profiles {name} --drop shop' deletes the profile" in said
+    assert run(["search", name, "red house", "--rewrite", "operators", *url]) == 2
+    assert "Leave them out of --rewrite" in capsys.readouterr().err
+
+
 def test_a_profile_is_put_together(index, capsys, tmp_path):
     path = tmp_path / "synonyms.txt"
     path.write_text("crimson => red\n")
