@@ -145,7 +145,7 @@ def rewritten(
         where: Clauses that every hit must pass.
         depth: How many documents each signal returns.
     """
-    (prepared,) = execution.prepare(engine, generation, [query], Retrieval(signals, depth, where=where), None)
+    (prepared,) = execution.prepare(engine, generation, [query], Retrieval(signals, depth, where=where), None, joined=True)
     nothing: dict[str, Any] = {"match_none": {}}
     # One query for each weight of the pipeline: one that cannot match finds nothing.
     queries = [clause.query if (clause := prepared.clauses.get(name)) else nothing for name in signals]

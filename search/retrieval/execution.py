@@ -178,9 +178,23 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
 
 
 def prepare(
-    engine: Engine, generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval, reach: int | None
+    engine: Engine,
+    generation: OpenGeneration,
+    queries: Sequence[Encoding],
+    what: Retrieval,
+    reach: int | None,
+    *,
+    joined: bool = False,
 ) -> list[SignalRequests]:
     """Build the searches of each query.
+
+    Args:
+        engine: The server.
+        generation: The generation that the queries were encoded for.
+        queries: Encoded queries.
+        what: What to retrieve.
+        reach: How many passages k-NN looks for; None: documents are not cut into passages.
+        joined: Whether the caller joins the clauses of a query into one, which has one clause limit, as the server's fusion does.
 
     Raises:
         UsageError: A reranker needs vectors and the index has none, or the server cannot fuse as asked.
@@ -195,6 +209,7 @@ def prepare(
                 "Remove --server-fusion.",
             )
         server_fusion.check(capabilities, what.server_fusion)
+    if joined or what.server_fusion is not None:
         capabilities = server_fusion.share_clauses(capabilities, signals)
     prepared = []
     for query in queries:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import termweave as tw
 from termweave.errors import UsageError
-from termweave.search.retrieval.client_query import ClientQuery, read
+from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval.client_query import ClientQuery, read, rewritten
 
 WORDS = {"match": {"text": {"query": "parse json", "operator": "OR"}}}
 YEAR = {"term": {"year": 2020}}
@@ -125,3 +127,19 @@ def test_text_that_looks_like_a_query_is_text():
     assert read({"multi_match": {"query": "parse json", "type": "phrase", "fields": ["text"]}}) is None
     assert read({"term": {"title": "a match is found"}}) is None
     assert read({"nested": {"path": "x", "query": {"term": {"x.kind": "match"}}}}) is None
+
+
+def test_a_long_query_of_two_word_signals_keeps_to_the_clause_limit_of_their_one_query(opensearch_engine, name):
+    words = [f"number{count}" for count in range(opensearch_engine.capabilities.max_clause_count * 3 // 5)]
+    connection = tw.connect(opensearch_engine.url)
+    documents = [{"id": "all", "text": " ".join(words)}, {"id": "one", "text": words[0]}]
+    tw.index(documents, name, connection=connection, signals=("lexical", "weights"), weights="bm25-german", dense="none")
+    index = connection.index(name)
+    generation, signals = index._now, ["lexical", "weights"]
+    (query,) = index.encode([" ".join(words)])
+    body = {
+        "query": rewritten(opensearch_engine, generation, query, signals, (), 10),
+        "search_pipeline": {"phase_results_processors": [server_fusion.normalisation([0.5, 0.5])]},
+    }
+    answer = opensearch_engine.request("POST", f"/{index.generation}/_search", body=body)
+    assert next(hit["_id"] for hit in answer["hits"]["hits"]) == "all"
