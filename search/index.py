@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.errors import EngineError
+from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging, single_query
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
-from termweave.search.options import DEPTH, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
+from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
@@ -21,7 +21,7 @@ from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.signatures import with_options
 from termweave.signals import dialect_of
 from termweave.support import arguments
-from termweave.support.messages import readable
+from termweave.support.messages import few, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
 _TRIES = 4
+_DEFAULTS = SearchOptions()
 
 
 class Index:
@@ -273,8 +274,15 @@ class Index:
     def requests(self, query: str, options: SearchOptions) -> list[dict[str, Any]]:
         """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`.
 
-        The first request has "dropped" like `Answer` if the query has more terms than the server allows.
+        The first request has "dropped" like `Answer` if the query has more terms than the server allows, and "left_out" if the search
+        reranks or has pins, which termweave does with the answers.
+
+        Raises:
+            UsageError: An option asks for what termweave does itself: like, pin, facets, sort, collapse, min_score, explain, ...
         """
+        own = [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]
+        if own:
+            raise UsageError(f"The requests leave out {few(own)}: termweave does that itself.", "Use `search`, or leave it out.")
         generation = self._now
         prepared = single_query.prepare(self.engine, generation, self.name, check_query(query), options)
         depth = next((depth for depth in paging.depths(options.candidates) if depth >= options.last), paging.MAX_DEPTH)
@@ -287,9 +295,13 @@ class Index:
         operation, fetch = hits.reading(["<the ids of the best after fusion>"], generation.layout)
         read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(options.fields, generation).items())
         realtime = "&realtime=false" if operation == "_mget" else ""
+        pins = prepared.query.rewritten.pinned if prepared.query.rewritten else ()
+        left_out = [f"the reranker {prepared.reranking.name}"] if prepared.reranking else []
+        left_out += [f"the pinned documents {few(pins)}"] if pins else []
         dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
+        said = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}
         return [
-            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
+            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **said},
             {"method": "POST", "path": f"/{self.name}/{operation}?{read}{realtime}", "body": fetch},
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
@@ -467,6 +467,10 @@ class SearchOptions(RankingOptions):
     def last(self) -> int:
         """Rank of the last hit of the page."""
         return self.start + self.k
+
+
+#: The options that the requests of a search depend on; termweave itself does the rest, before or after them.
+SENT = frozenset({"k", "start", "highlight", "fields", "server_fusion", *(each.name for each in fields(RankingOptions))})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,7 @@ Search = TypedDict("Search", {
 Explain = TypedDict("Explain", {"schema": str, "query": str, "hit": HitAnswer})
 Request = TypedDict("Request", {
     "method": str, "path": str, "body": Sequence[Any] | Mapping[str, Any], "dropped": NotRequired[Mapping[str, Sequence[str]]],
+    "left_out": NotRequired[Sequence[str]],
 })
 Requests = TypedDict("Requests", {"schema": str, "requests": Sequence[Request]})
 Encoded = TypedDict("Encoded", {"text": str, "weights": Mapping[str, float] | None, "vector": Sequence[float] | None})

@@ -17,7 +17,7 @@ from termweave.cli.common.output_files import writable
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
-from termweave.search.options import RankingOptions, RunOptions, SearchOptions
+from termweave.search.options import SENT, RunOptions, SearchOptions
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def command(
     from termweave.search.results import json
 
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
-    sent = {"k", "start", "highlight", "fields", "server_fusion", *(each.name for each in fields(RankingOptions))}
-    not_sent = bool(given.keys() - sent or html)
+    not_sent = bool(given.keys() - SENT or html)
     log = given.get("log_features")
     named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
     check_together(
@@ -117,7 +116,8 @@ def command(
     index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
     if show_query:
         requests = index.requests(text, **vars(options))
-        _warn(requests[0].get("dropped", {}), out)
+        left_out = [f"The requests leave out {each}: termweave does that itself." for each in requests[0].get("left_out", ())]
+        _warn(requests[0].get("dropped", {}), out, left_out)
         out.emit(json.requests(requests), lambda: _as_console(requests))
         return
     _answer(index, text, options, html, out, others="fields" in given)

@@ -307,6 +307,23 @@ def test_requests_are_those_of_the_search_asked_for(index):
     assert fetch["path"].partition("?")[2] == f"_source_includes={fields}&realtime=false"
 
 
+def test_requests_refuse_and_name_what_termweave_does_itself(index, tmp_path):
+    for option in (
+        {"like": ["json-1"]},
+        {"pin": ["json-1"]},
+        {"min_score": 0.5},
+        {"facets": ["kind"]},
+        {"sort": "year"},
+        {"collapse": "kind"},
+    ):
+        with pytest.raises(UsageError, match=f"leave out {next(iter(option))}: termweave does that itself"):
+            index.requests("json", **option)
+    (tmp_path / "pins.csv").write_text("query,document,action\njson,first,pin\n")
+    search, fetch = index.requests("json", rerank="rnn", rewrite=f"pins@{tmp_path / 'pins.csv'}")
+    assert search["left_out"] == ["the reranker rnn", "the pinned documents first"]
+    assert "left_out" not in {*fetch, *index.requests("json", rerank="none", rewrite="none")[0]}
+
+
 def test_a_pattern_of_names_stands_for_fields_of_the_source(index):
     """And for no others: numbers of the signals come only if they are named."""
 
