@@ -82,7 +82,7 @@ class Workspace:
             return index
 
     def _open_index(self, name: str) -> Index | None:
-        """The index, if it is open, with the generation and the profiles that it has now."""
+        """The index, if it is open, with the generation, the profiles and the models that it has now."""
         from termweave.search.catalog import lineage  # noqa: PLC0415 - as in `index`
 
         with self._lock:
@@ -96,7 +96,8 @@ class Workspace:
         try:
             live = lineage.resolve(self.engine, name)
             now, known = lineage.read(self.engine, live), index.lineage
-            if (live, now.profile, now.profiles) == (index.generation, known.profile, known.profiles):
+            same = (now.profile, now.profiles, now.models) == (known.profile, known.profiles, known.models)
+            if live == index.generation and same:
                 return index
         except UsageError:  # it is gone: opening it again says so
             pass

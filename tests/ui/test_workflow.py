@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
+from dataclasses import replace
 from html import unescape
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,13 +14,16 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import write_manifest
+from termweave.encoders.model_lookup import resolve
 from termweave.evaluation import Experiment, Row, evaluate, index_comparison
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.report import table
 from termweave.evaluation.tuning.tune import TuningReport
-from termweave.indexer import BuildOptions, build
+from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import audit, generations
 from termweave.records import Query
 from termweave.search import Index
@@ -275,3 +280,18 @@ def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engi
     assert [*index.run({"q": "parse json"}).scores["q"]] == ["new"]
     gone = client.get("/api/encode", params={"q": "parse json", "index": older})
     assert (gone.status_code, f"no index named '{older}'" in gone.json()["error"]) == (400, True)
+
+
+def test_pages_take_the_encoder_of_queries_that_an_update_changed(opensearch_engine, name, tmp_path, monkeypatch):
+    path, other = tmp_path / "corpus.jsonl", tmp_path / "other"
+    path.write_text('{"_id": "only", "text": "parse json"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", signals=("dense",)))
+    workspace = client_of(opensearch_engine, index=name).app._app.state.workspace
+    workspace.index(name)
+    shutil.copytree(resolve("shipped"), other)
+    write_manifest(other, replace(read_folder(other).manifest, hash="0123456789abcdef"))
+    update(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense_query=str(other)))
+    monkeypatch.setattr(workspace_module, "_KEPT_FOR", 0.0)
+    opened = workspace.index(name)
+    assert opened.lineage.models["dense_query"].hash == "0123456789abcdef"
+    assert workspace.index(name) is opened
