@@ -276,9 +276,13 @@ def _print(findings: list[Finding], paths: list[dict[str, Any]]) -> None:
         click.echo(f"{mark} {finding['name']:<16} {printable(finding['text'], lines=True)}")
         if finding["advice"]:
             click.echo(f"     {'':<16} {printable(finding['advice'])}")
-    click.echo("\nFolders, all of which can be removed:")
+    again = [row["name"] for row in paths if row["name"] in {"cache", "servers", "JDKs"}]
+    click.echo(f"\nFolders. If removed, only {' and '.join(again)} can be made again:")
     for row in paths:
         click.echo(f"     {row['name']:<16} {row['path']}  {sized(row['bytes']) if row['exists'] else 'not there yet'}")
     elsewhere = any(row["name"] == "node" for row in paths)
     holders, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
-    click.echo(f"{holders} the terms and texts of your corpora: treat {them} as you treat the corpora.")
+    click.echo(
+        f"{holders} the indices of the embedded node, ledgers and what was learned, with the terms and texts of your corpora: treat {them} as "
+        "you treat the corpora. Config and models are your own."
+    )

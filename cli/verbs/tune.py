@@ -126,10 +126,10 @@ def command(
     proposed = report.better and not (adopted or dry_run or report.in_force == profile)
     if adopted or proposed:
         index.adopt(report.profile, use=adopted)
-        if adopted:
-            audit.write(index.engine, "profile", name, before=report.in_force, after=profile)
         if (live := lineage.resolve(index.engine, name)) != index.generation:
             out.warn(f"{name} points to {live} by now. The profile is stored with {index.generation}, which was tuned.")
+        elif adopted:
+            audit.write(index.engine, "profile", name, before=report.in_force, after=profile)
     data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted, "proposed": proposed}
     out.emit(data, lambda: _show(report, out, adopted=adopted))
     if not report.better and report.gain > 0:

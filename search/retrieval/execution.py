@@ -157,7 +157,7 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         if column is None or column.kind == "text" or not column.doc_values:
             raise UsageError(
                 f"The reranker reads the metadata entry {entry!r}, and the index {name!r} keeps no typed values of it.",
-                "Name an entry that it has, or train the ranker again on this index; --rerank none leaves it out.",
+                "In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
             )
 
 

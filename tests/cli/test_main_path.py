@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from termweave.cli.verbs import doctor
+
 from .conftest import DOCUMENTS, valid
 
 pytestmark = pytest.mark.engine
@@ -234,6 +236,14 @@ def test_names_with_wildcards_and_hits_out_of_reach_are_said(termweave, live):
     for extra in ([], ["--show-query"]):
         said = termweave("search", live, "x", "-k", "10000", "--from", "9999", *extra, status=2).stderr
         assert "cannot be reached" in said
+
+
+def test_doctor_says_which_folders_hold_what_cannot_be_made_again(capsys):
+    doctor._print([], doctor._places())
+    said = capsys.readouterr().out
+    assert "only cache" in said.partition(" can be made again:")[0]
+    assert "of the embedded node, ledgers and what was learned" in said
+    assert "Config and models are your own." in said
 
 
 @pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])

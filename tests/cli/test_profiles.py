@@ -16,6 +16,7 @@ from termweave.evaluation.experiment import runs_of
 from termweave.evaluation.systems import named, system_of
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations import audit
 from termweave.records import Query
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.profiles import Profile
@@ -111,6 +112,15 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     assert "old, in force" in said.out
     assert in_force(index) == "old"
 
+    def while_another_is_published(*_, **__):
+        build(index.engine, corpora.open_source(folder), index.name, BuildOptions(signals=("weights", "dense")))
+        return dataclasses.replace(chance, profile=report.profile)
+
+    monkeypatch.setattr(tuning, "tune", while_another_is_published)
+    assert run(["tune", index.name, str(folder), "--adopt"]) == 0
+    assert "by now. The profile is stored with" in capsys.readouterr().err
+    assert audit.read(index.engine, index.name, 1)[0].act != "profile"  # nothing came into force
+
 
 @pytest.mark.parametrize(
     "said", [{"bad": 1}, 7, {"weights": {"magic": 1.0}}, {"reranking": {"k": 5, "more": 2}}, {"reranking": 3}], ids=str
@@ -189,7 +199,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--save", "lexical"], "cannot be called"),
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
         (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nIt keeps rnn if it comes first, then rules"),
-        (["--save", "x", "--rerank", "boost@price"], "reads the metadata entry 'price'"),
+        (["--save", "x", "--rerank", "boost@price"], "In a rule, name an entry that it has; train a ranker again"),
         (["--save", "x", "--rerank", "match@price"], "reads the field 'price'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
     ):
