@@ -42,7 +42,7 @@ VERBS = {
     "tune": "Choose fusion and reranking by judged queries.",
     "profiles": "List, choose or delete tuned profiles.",
     "methods": "List the training methods with parameters and defaults.",
-    "train": "Train term weights or vectors on your own text.",
+    "train": "Train term weights, vectors or a ranker on your own text.",
     "models": "The models that commands take by name.",
     "backbone": "Pretrained encoders by name: fetch, import.",
     "export": "A model to ONNX, with parity figures.",

@@ -62,7 +62,10 @@ if TYPE_CHECKING:
         "--require", "required", multiple=True, metavar="GATE", help="Publish only if this holds: 'nDCG@10>=0.4'; repeatable."
     ),
     click.option(
-        "--on", "dataset", metavar="DATASET", help="The judged queries that --require is measured on.  [default: SOURCE]"
+        "--on",
+        "dataset",
+        metavar="DATASET",
+        help="The judged queries that --require and --within are measured on.  [default: SOURCE]",
     ),
     click.option(
         "--within",

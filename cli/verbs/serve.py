@@ -100,8 +100,8 @@ def command(
     """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, learn, promote. Ctrl-C ends it.
 
     INDEX is the index that pages show first. The pages are for this machine alone, unless --host or --name say otherwise. docs/serving.md
-    describes the pages, the API and what protects them. With --models or --model it is a model server with OpenAI's API instead
-    (docs/any-client.md).
+    describes the pages, docs/api.md the API, docs/protecting.md what protects them. With --models or --model it is a model server with
+    OpenAI's API instead (docs/any-client.md).
 
     \b
     Examples:
