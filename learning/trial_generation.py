@@ -129,7 +129,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
     try:
         if copied:
             folders = {part: str(known[part].folder) for part in ("weights", "dense") if part in known}
-            now = BuildOptions(**folders, dense_query=query and str(query))
+            now = BuildOptions(weights=folders.get("weights"), dense=folders.get("dense"), dense_query=query and str(query))
             index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
         else:
             options = option_compatibility.options_of(server, learning.live, _models(learning, best))
