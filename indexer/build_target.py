@@ -8,10 +8,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
-from termweave.corpora.sources import encodings_of, entry_of, origin
+from termweave.corpora.sources import encodings_of, entry_of, origin, underlying
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
+from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.preparation import kept_mapping, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
@@ -92,6 +93,7 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
         ledger.put("name", name)
         ledger.put("made_of", planned.made_of)
         ledger.put("entry", entry_of(source))
+        ledger.put("trial", value=isinstance(underlying(source), LiveDocuments))  # of `learn`: it must not block other builds
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
         layout = planned.layout(engine.capabilities, sample, corpus.statistics)
@@ -125,6 +127,9 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
         ledger.put("lineage", made.as_meta())
         ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
         ledger.put("state", "building")
+    except (EngineError, KeyboardInterrupt):
+        ledger.close()  # a snapshot of the source belongs to it; the next build takes that over and deletes this
+        raise
     except BaseException:
         ledger.close()
         with suppress(EngineError):  # no build could resume this; if deleting fails, the next build does it

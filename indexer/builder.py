@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from termweave.engine.index_source import spool
 from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import build_target
 from termweave.indexer.build_plan import plan
@@ -141,6 +142,7 @@ def build(
             )
             pass_gate(engine, gate, target, whole, live, built)
             lease.check()
+            spool.discard_all(name)  # those of builds from other indices, which were stopped
             left_behind = profile_transfer.write(engine, target.index, whole, live)
             publication.publish(engine, name, target.index, live.index if live else None, lease=lease)
             ledger.put("state", "complete")

@@ -26,6 +26,7 @@ from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
 from termweave.indexer.generations import generations
 from termweave.indexer.generations.live_documents import LiveDocuments
+from termweave.indexer.ledger import unfinished_builds
 from termweave.learning import questions
 from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, QuestionSplit
 from termweave.search import Index
@@ -228,12 +229,14 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
         reports: Where the run says how far it is.
 
     Raises:
-        UsageError: The index or the questions cannot be used, or the rules of the profile leave no place for another reranker.
+        UsageError: The index or the questions cannot be used, a build of it is unfinished, or the rules of the profile leave no place for
+            another reranker.
         InputError: There are too few questions, or they are in another language than the documents.
     """
     live = generations.find_live(server, task.name)
     if live is None:
         raise UsageError(f"{task.name!r} has no live generation.", f"Build it: 'termweave index SOURCE {task.name}'.")
+    unfinished_builds.refuse(server, task.name)  # before hours of training
     if former := profiles.find(live.lineage, None):
         former.leave_room(1, "learning")
     reports = reports or Reports()

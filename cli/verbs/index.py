@@ -130,6 +130,7 @@ def command(
     from termweave import engine, indexer
     from termweave.cli.common.build_report import report
     from termweave.indexer.generations import generations
+    from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
 
     check_together(
@@ -147,9 +148,10 @@ def command(
     )
     options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
     reading = for_build(reading, "" if only_plan or update else name, whole=options.keep_mapping)
-    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
+    fresh = options.fresh or (is_index(source) and not only_plan and not update and not unfinished(server, name))
+    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=fresh)
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)

@@ -22,9 +22,8 @@ from termweave.engine.client.server_errors import EngineResponseError, NotOpenSe
 from termweave.engine.index_source import entries
 from termweave.engine.index_source.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
 from termweave.engine.index_source.point_in_time import PointInTime, ShardView, open_views, uuid_of
-from termweave.engine.index_source.spool import Spool
+from termweave.engine.index_source.spool import Spool, snapshots
 from termweave.errors import EngineError, TermweaveError, UsageError
-from termweave.support import paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -239,7 +238,7 @@ class IndexSource(EntrySource):
             weakref.finalize(self, spool.discard)
             return spool
         key = orjson.dumps([build, self.engine.url, self.address.index, self.reading.index.query, self.excluded])
-        return Spool(paths.state() / "snapshots" / blake2b(key, digest_size=8).hexdigest())
+        return Spool(snapshots() / blake2b(key, digest_size=8).hexdigest())
 
     @cached_property
     def _state(self) -> dict[str, Any]:
@@ -254,6 +253,7 @@ class IndexSource(EntrySource):
         views = self._open()
         state = {
             "complete": False,
+            "build": self.reading.index.build,
             "begun": datetime.now(UTC).isoformat(timespec="seconds"),
             "views": [asdict(view) for view in views],
             "slices": [asdict(each) for each in slices_of(views)],

@@ -20,7 +20,7 @@ import orjson
 
 from termweave.engine.index_source.pages import Page
 from termweave.errors import InputError, TermweaveError
-from termweave.support import atomic_files, file_locks, private_files
+from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +109,19 @@ class Spool:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._lock.close()
             self._held = False
+
+
+def snapshots() -> Path:
+    """The folder with the snapshots of builds that can be resumed."""
+    return paths.state() / "snapshots"
+
+
+def discard_all(build: str) -> None:
+    """Delete the snapshots of a name that no process holds."""
+    for file in snapshots().glob("*/state.json"):
+        spool = Spool(file.parent)
+        if (spool.get() or {}).get("build") == build:
+            spool.discard()
 
 
 def _refuse(folder: Path) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.engine.client.server_errors import block_hint
+from termweave.engine.index_source import spool
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit, reindex_task
 from termweave.indexer.generations.generations import list_generations, live
@@ -61,7 +62,7 @@ def remove_generation(engine: Engine, index: str) -> None:
 
 
 def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> None:
-    """Delete generations of a name, with their statistics and ledgers.
+    """Delete all generations of a name, with their statistics and ledgers, and what stopped builds of it left on this host.
 
     Raises:
         TermweaveError: A build of the name is running.
@@ -73,6 +74,11 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
             for generation in generations:
                 remove_generation(engine, generation.index)
                 deleted.append(generation.index)
+            for index, ledger in storage.open_ledgers(engine, name):
+                ledger.close()
+                if not lineage.exists(engine, index):
+                    storage.forget(engine, index)
+            spool.discard_all(name)
         finally:  # those before an error are gone
             after = None if before in deleted else before
             audit.write(engine, "delete generations", name, before=before, after=after, deleted=deleted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.indexer.generations import deletion, publication
+from termweave.indexer.generations import deletion, generations, publication
 from termweave.indexer.ledger import storage
 from termweave.search.catalog.lineage import Lineage, exists
 from termweave.support.messages import clipped
@@ -55,8 +55,8 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
                 # The generation is complete and its gate refused it: the user decides about it with `promote` and `prune`.
                 ledger.close()
                 continue
-            if planned.options.fresh or (different and state == "rejected"):
-                # A rejected generation is kept only so that a corrected build of the same source can resume it.
+            if planned.options.fresh or (different and (state == "rejected" or ledger.get("trial"))):
+                # A rejected generation is kept only so that a corrected build of the same source can resume it, one of `learn` for `learn`.
                 ledger.close()
                 deletion.remove_generation(engine, index)
                 continue
@@ -70,6 +70,39 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
                 )
             return index, lineage, ledger
     return None
+
+
+def unfinished(engine: Engine, name: str) -> dict[str, str]:
+    """The builds of `name` that were begun on this host and neither ended nor deleted, without those of `learn`: generation -> state.
+
+    Raises:
+        UsageError: The name cannot be an alias.
+    """
+    generations.check_spelling(name)
+    live, found = generations.live(engine, name), {}
+    for index, ledger in storage.open_ledgers(engine, name):
+        with ledger:
+            state, trial = ledger.get("state"), ledger.get("trial")
+            begun = state == "surveying" or (
+                state == "building" and exists(engine, index) and not publication.was_published(engine, index, ledger, live)
+            )
+        if begun and not trial:
+            found[index] = state
+    return found
+
+
+def refuse(engine: Engine, name: str) -> None:
+    """Refuse to go on where a build of `name` is unfinished, which a later build would refuse, too.
+
+    Raises:
+        UnfinishedBuild: There is one.
+    """
+    for index, state in unfinished(engine, name).items():
+        if state == "building":
+            raise UnfinishedBuild(
+                f"{name!r} has an unfinished generation ({index}).",
+                f"Repeat the command that began it to finish it, or delete it: 'termweave prune {name} --unfinished'.",
+            )
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

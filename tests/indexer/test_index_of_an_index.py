@@ -10,6 +10,7 @@ from termweave.engine.index_source import changes, pages
 from termweave.engine.index_source.source import IndexSource
 from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.pipeline.bulk_sender import BulkSender
+from termweave.indexer.preparation import language_advice
 from termweave.search import Index
 from termweave.support import paths
 
@@ -113,6 +114,33 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensea
     assert "20 changed" in build("--update", "--delete-missing").out
 
 
+@pytest.mark.parametrize("ended", ["delete", "prune", "another source"])
+def test_the_snapshot_of_a_build_that_no_longer_exists_is_not_read_on(
+    build, shop, opensearch_engine, name, monkeypatch, capsys, tmp_path, ended
+):
+    with monkeypatch.context() as patch:
+
+        def stop(self, batches):
+            raise KeyboardInterrupt
+
+        patch.setattr(BulkSender, "send", stop)
+        build(status=130)
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"text": "another source"}\n')
+    words = {
+        "delete": ["delete", name, "--yes"],
+        "prune": ["prune", name, "--unfinished", "--yes"],
+        "another source": ["index", str(corpus), name, *NO_MODELS, "--fresh", "-q"],
+    }[ended]
+    assert run([*words, "--url", opensearch_engine.url]) == 0
+    assert bool(list((paths.state() / "snapshots").glob("*"))) == (ended == "prune")
+    capsys.readouterr()
+    shop(products(60, "second"))
+    assert "is read on" not in build().err
+    assert len(Index.open(opensearch_engine, name).search("second", mode="lexical", k=100)) == 60
+    assert not list((paths.state() / "snapshots").glob("*"))
+
+
 def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 5)
     read, said = IndexSource.pages, []
@@ -148,6 +176,7 @@ def test_a_build_that_was_stopped_does_not_go_on_with_other_fields(build, opense
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 5)
     monkeypatch.setattr(pages, "_MOST", 5)
+    monkeypatch.setattr(language_advice, "_SAMPLE", 1)  # the plan reads one page, then the build begins
     read = IndexSource.pages
 
     def stopped(self):

@@ -13,8 +13,10 @@ import pytest
 from termweave import corpora
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import BuildOptions, build, builder
-from termweave.indexer.generations.generations import live
+from termweave.indexer.generations.generations import find_live, list_generations, live
+from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import storage
+from termweave.learning.preparation import LearningTask, prepare
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, check, numbered
 
@@ -100,6 +102,31 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     fresh = build(opensearch_engine, other, name, BuildOptions(weights="none", dense="none", fresh=True))
     assert fresh.documents == 12
     assert len(opensearch_engine.request("GET", f"/{name}-*/_alias")) == 1  # the unfinished one is gone
+
+
+def test_a_trial_that_was_stopped_blocks_no_build(opensearch_engine, name, corpus, monkeypatch):
+    """`learn` builds from the live documents; whoever stops it has no command that would finish the trial generation."""
+    build(opensearch_engine, corpus(numbered(4)), name, LEXICAL)
+    trial = LiveDocuments(opensearch_engine, find_live(opensearch_engine, name))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(builder, "_finish_and_verify", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, trial, name, LEXICAL)
+    prepared = LearningTask(name, "no-such-questions", minutes=1)
+    with pytest.raises(UsageError, match="no-such-questions"):  # `learn` goes on with it
+        prepare(opensearch_engine, prepared)
+    assert build(opensearch_engine, corpus(numbered(5)), name, LEXICAL).documents == 5
+    assert len(list_generations(opensearch_engine, name)) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(builder, "_finish_and_verify", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, corpus(numbered(6)), name, LEXICAL)
+    with pytest.raises(UsageError, match="has an unfinished generation"):  # before anything is trained
+        prepare(opensearch_engine, prepared)
 
 
 def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensearch_engine, name, corpus, monkeypatch):
