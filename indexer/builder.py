@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from termweave.indexer.updater import Updated
     from termweave.search.catalog.lineage import Lineage
 
-#: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
-#: change still knows that the generation was changed.
-CHANGING = "changing"
 #: Seconds of waiting that are worth a note.
 _NOTICEABLE = 5.0
 
@@ -142,10 +139,10 @@ def build(
             )
             pass_gate(engine, gate, target, whole, live, built)
             lease.check()
-            spool.discard_all(name)  # those of builds from other indices, which were stopped
             left_behind = profile_transfer.write(engine, target.index, whole, live)
             publication.publish(engine, name, target.index, live.index if live else None, lease=lease)
             ledger.put("state", "complete")
+            spool.discard_all(name)  # those of builds from other indices, which were stopped
             return replace(built, seconds=time.monotonic() - started, warnings=(*built.warnings, *left_behind))
 
 
@@ -190,7 +187,9 @@ def pass_gate(
         NotPublished: The gate was missed.
     """
     # A generation that an update has changed has no fingerprint; until it is published, it is marked as being changed.
-    profile_transfer.write(engine, target.index, replace(whole, complete=False, fingerprint=whole.fingerprint or CHANGING), live)
+    profile_transfer.write(
+        engine, target.index, replace(whole, complete=False, fingerprint=whole.fingerprint or lineage.CHANGING), live
+    )
     try:
         gate(target.index)
     except GateNotMet as missed:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from termweave.indexer.builder import CHANGING
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff
 from termweave.indexer.verification import verify
+from termweave.search.catalog import lineage
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 
@@ -62,7 +62,7 @@ def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildPro
         difference.enter()
         counts = difference.counts
         if counts.new or counts.changed or (delete_missing and counts.gone):
-            profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=CHANGING), None)
+            profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=lineage.CHANGING), None)
         sent = pipeline.run(progress)
         if sent and target.lineage.neighbours:
             target.warnings.append(_WITHOUT_NEIGHBOURS)

@@ -17,7 +17,7 @@ from termweave.corpora.sources import entry_of, origin, refuse_encodings
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_changes, update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import CHANGING, noticeable_wait, pass_gate
+from termweave.indexer.builder import noticeable_wait, pass_gate
 from termweave.indexer.generations import (
     audit,
     generations,
@@ -33,7 +33,7 @@ from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage, statistics_store
-from termweave.search.catalog.lineage import ModelLineage
+from termweave.search.catalog.lineage import CHANGING, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
 from termweave.support import arguments
 from termweave.support.messages import few
@@ -148,7 +148,11 @@ def update(
         if mode.delete_missing:
             mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
         now = generations.creation_time(engine, name)
-        target = _copy(engine, live, lease, statistics, now, progress) if mode.new else _in_place(engine, live, lease, statistics)
+        target = (
+            _copy(engine, live, source.fingerprint, lease, statistics, now, progress)
+            if mode.new
+            else _in_place(engine, live, lease, statistics)
+        )
         with target.ledger as ledger:
             lease.check()
             index_setup.open_writer(engine, target.index, lease)
@@ -206,13 +210,14 @@ def _in_place(engine: Engine, live: LiveGeneration, lease: Lease, statistics: Co
 def _copy(
     engine: Engine,
     live: LiveGeneration,
+    source: str,
     lease: Lease,
     statistics: CorpusStatistics | None,
     now: str,
     progress: BuildProgress,
 ) -> BuildTarget:
     """A copy of the live generation, to be changed in its place."""
-    index, ledger = generation_copy.copy(engine, live, statistics, now, progress)
+    index, ledger = generation_copy.copy(engine, live, source, statistics, now, progress)
     with ledger.closed_on_error():
         begun = lineage.read(engine, index)  # an earlier command may have begun the copy, and begun to change it
         made = replace(live.lineage, created=begun.created, fingerprint=begun.fingerprint, complete=False)

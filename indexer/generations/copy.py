@@ -1,7 +1,7 @@
 """A copy of the live generation, made by the server: what `index --update --new` changes in its place.
 
 `_reindex` copies each `_source` with its digests, so nothing is encoded again; verification proves afterwards that everything arrived.
-If the copying is interrupted, the copy is kept, and the next update of the same live generation continues it.
+If the copying is interrupted, the copy is kept, and the next update of the same live generation from the same source continues it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 
 def copy(
-    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, progress: BuildProgress
+    engine: Engine,
+    live: LiveGeneration,
+    source: str,
+    statistics: CorpusStatistics | None,
+    created: str,
+    progress: BuildProgress,
 ) -> tuple[str, Ledger]:
-    """Copy the live generation. A copy that an earlier command began is finished.
+    """Copy the live generation. A copy that an earlier command began for the same source is finished.
 
     Args:
         engine: The server.
         live: The generation to copy.
+        source: Fingerprint of the source that changes the copy: what was sent of another one must not be published.
         statistics: The statistics of its weights, which the copy keeps.
         created: `Lineage.created` of a new copy.
         progress: Called with (stage, done, total).
@@ -42,7 +48,7 @@ def copy(
         EngineError: The server has no `_reindex`, or did not copy everything.
     """
     reindex_task.require(engine)
-    base = [live.index, live.lineage.updated]
+    base = [live.index, live.lineage.updated, source]
     index, ledger = _unfinished(engine, live.lineage.name, base) or _begin(engine, live, statistics, created, base)
     with ledger.closed_on_error():
         if not ledger.get("copied"):
@@ -69,7 +75,7 @@ def _begin(
 
 
 def _unfinished(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
-    """Find an unfinished copy of the present live generation, and delete copies of other or older generations."""
+    """Find an unfinished copy of the present live generation for the same source, and delete the others."""
     copy_to_finish = None
     with ExitStack() as on_error:
         for index, ledger in storage.open_ledgers(engine, name):

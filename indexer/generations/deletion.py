@@ -14,7 +14,7 @@ from termweave.engine.client.server_errors import block_hint
 from termweave.engine.index_source import spool
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit, reindex_task
-from termweave.indexer.generations.generations import list_generations, live
+from termweave.indexer.generations.generations import list_generations, live, one_generation
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
 from termweave.indexer.ledger import storage
 from termweave.indexer.stored_documents import stored_where
@@ -128,10 +128,13 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
     """Look up which of these documents the live generation of a name holds.
 
     Raises:
-        UsageError: There is no such name, or termweave did not make it.
+        UsageError: There is no such name, it is that of a generation, or termweave did not make it.
     """
     index = lineage.resolve(engine, name)
-    lineage.refuse_enriched(lineage.read(engine, index))  # `read` refuses what termweave did not make
+    made = lineage.read(engine, index)  # refuses what termweave did not make
+    lineage.refuse_enriched(made)
+    if made.name != name:  # the lock of another name would not keep an update of this generation away
+        raise one_generation(name, made)
     return _find(engine, index, ids)
 
 
@@ -170,7 +173,9 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
         after = _without(made, present) if present.documents else made
         if present.documents:
-            lineage.write(engine, index, replace(made, fingerprint=""))  # first: a call that is killed has changed it, too
+            lineage.write(
+                engine, index, replace(made, fingerprint=_changed(made))
+            )  # first: a call that is killed has changed it, too
             open_writer(engine, index, lease)
             remove(engine, index, lease, None, in_parts(present.passages, PAGE))
             close_writer(engine, index, lease)
@@ -190,7 +195,14 @@ def _without(made: Lineage, deleted: Deletion) -> Lineage:
     """The lineage of a generation without some of its documents."""
     passages = {**made.passages, "count": made.passages["count"] - len(deleted.passages)} if made.passages else {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return replace(made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint="", updated=now)
+    return replace(
+        made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint=_changed(made), updated=now
+    )
+
+
+def _changed(made: Lineage) -> str:
+    """The fingerprint of a generation that lost documents. If an update of it was stopped, the next one must still know that."""
+    return lineage.CHANGING if made.fingerprint == lineage.CHANGING else ""
 
 
 def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:

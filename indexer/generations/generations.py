@@ -213,6 +213,11 @@ def _no_generations(engine: Engine, name: str) -> UsageError:
     refuse_enriched(made)
     return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
 
+    return one_generation(name, made)
+
+
+def one_generation(name: str, made: Lineage) -> UsageError:
+    """The error for the name of a single generation."""
 
 def _generation(index: str, meta: dict[str, Any], size: int | None, documents: int | None, *, live: bool) -> Generation:
     """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 from termweave.engine.index_source import changes
 from termweave.engine.index_source.source import IndexSource
 from termweave.errors import UsageError
-from termweave.indexer.builder import CHANGING
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import readable_errors
 from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, read_corpus
@@ -59,15 +59,20 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
             f"{name!r} has no metadata entry {field!r} of times or numbers.",
             f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
         )
-    if made.fingerprint == CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
+    if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
     newest = engine.request(
         "POST", f"/{index}/_search", body={"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
     )["aggregations"]["newest"]
     if newest["value"] is None:
         return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
-    value = newest["value_as_string"] if kind == "date" else newest["value"]
+    value = newest["value_as_string"] if kind == "date" else _not_above(newest["value"])
     return changes.ChangedDocuments(source, changes.since_value(field, kind, value), {}), []
+
+
+def _not_above(newest: float) -> float:
+    """A number that is not above the newest value: the server gives a double, which rounds whole numbers from 2^53 on, perhaps up."""
+    return math.nextafter(newest, -math.inf) if abs(newest) >= 2**53 else newest
 
 
 def read_changes(

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _MOST_BYTES = 255
 #: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents.
 FORMATS = (1, 2)
+#: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
+#: change still knows that the generation was changed.
+CHANGING = "changing"
+#: `Lineage.missed` of a generation that `rollback` left.
+ROLLED_BACK = "rolled back"
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Lineage:
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
         documents: Number of documents of the source.
         complete: Whether the build is finished and verified.
-        missed: Why its gate refused to publish it; "" if it did not.
+        missed: Why its gate refused to publish it, or `ROLLED_BACK`; else "".
         profiles: Name of a tuned profile -> `search.catalog.profiles.Profile.as_meta`.
         profile: Name of the profile that searches use by default; "" for none.
         passages: "size" and "stride" in words, "count" of all passages, and "most" of one document; empty if documents are not cut

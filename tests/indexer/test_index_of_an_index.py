@@ -271,6 +271,17 @@ def dated(count):
     }
 
 
+def test_whole_numbers_beyond_the_precision_of_doubles_miss_no_change(build, shop, opensearch_engine, name):
+    newest = 1_861_234_567_890_123_408  # the server calls it ...456
+    stamped = {key: {**body, "price": newest - 59 + number} for number, (key, body) in enumerate(products(60).items())}
+    opensearch_engine.request("PUT", f"/{shop.index}/_mapping", body={"properties": {"number": {"type": "long"}}})
+    stamped = {key: {**body, "price": 1, "number": body["price"]} for key, body in stamped.items()}
+    shop(stamped)
+    build()
+    shop({"p3": {**stamped["p3"], "description": "second", "number": newest + 1}})
+    assert "0 new, 1 changed" in build("--update", "--since", "number").out
+
+
 def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name, monkeypatch):
     """The newest document may have been sent, and an older one that had changed, too, not yet."""
     shop(dated(60))

@@ -39,6 +39,14 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
     clean(opensearch_engine, name)
 
 
+def test_what_was_sent_of_another_source_is_not_published(opensearch_engine, name, corpus, monkeypatch):
+    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    leave_a_copy(opensearch_engine, corpus(numbered(12), name="other.jsonl"), name, monkeypatch)
+    updated = update(opensearch_engine, corpus(numbered(10)), name, LEXICAL, mode=UpdateMode(new=True))
+    assert (updated.documents, updated.sent) == (10, 0)
+    assert len(list_generations(opensearch_engine, name)) == 2  # the copy of the other source is gone
+
+
 def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_engine, name, corpus, monkeypatch):
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     source = corpus(numbered(12))

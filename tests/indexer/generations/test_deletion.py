@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from termweave.cli import run
+from termweave.errors import UsageError
 from termweave.indexer import build, up_to_date, update
 from termweave.indexer.generations import deletion
 from termweave.indexer.generations.deletion import find, remove_documents
 from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
+from termweave.search.catalog import lineage
 from termweave.support import paths
 from tests.indexer.builds import LEXICAL, check
 
@@ -74,6 +76,23 @@ def test_a_deletion_that_was_killed_and_repeated_leaves_no_generation_that_a_bui
     remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
     assert up_to_date(opensearch_engine, source, name, CUT) is None
     assert check(opensearch_engine, name).ok
+
+
+def test_an_update_that_was_stopped_is_remembered(opensearch_engine, name, corpus):
+    """`--update --since` must compare everything after it."""
+    index = build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT).index
+    lineage.write(opensearch_engine, index, replace(lineage.read(opensearch_engine, index), fingerprint=lineage.CHANGING))
+    remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
+    assert lineage.read(opensearch_engine, index).fingerprint == lineage.CHANGING
+    update(opensearch_engine, corpus(documents(b=3)), name, CUT)
+    assert lineage.read(opensearch_engine, index).fingerprint == ""
+
+
+def test_a_generation_is_not_a_name(opensearch_engine, name, corpus):
+    """The lock of the generation's name would not keep an update away."""
+    index = build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT).index
+    with pytest.raises(UsageError, match=f"'{index}' is one generation of '{name}'. Give the name it was built under: '{name}'"):
+        find(opensearch_engine, index, ["a"])
 
 
 def test_another_hosts_update_is_seen_still(opensearch_engine, name, corpus, monkeypatch, tmp_path, capsys):
