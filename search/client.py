@@ -83,7 +83,7 @@ class Connection:
         _generations("publication").promote(self.engine, name, generation)
 
     def rollback(self, name: str) -> str:
-        """Make the newest finished generation live that is older than the live one; returns it.
+        """Make the newest finished generation live that is older than the live one and no rollback has left; returns it.
 
         Raises:
             UsageError: There is none.

@@ -11,6 +11,7 @@ from termweave.cli.options.shared_options import verb
 if TYPE_CHECKING:
     from termweave import answers
     from termweave.cli.common.output import Output
+    from termweave.engine import Engine
     from termweave.settings import Settings
 
 
@@ -28,11 +29,18 @@ def command(*, name: str, generation: str, settings: Settings, out: Output) -> N
     from termweave import engine
     from termweave.indexer.generations import publication
 
-    before = publication.promote(engine.connect(settings), name, generation)
-    report(name, generation, before, out)
+    server = engine.connect(settings)
+    report(server, name, generation, publication.promote(server, name, generation), out)
 
 
-def report(name: str, generation: str, before: str | None, out: Output) -> None:
-    """Print which generation is live now, and which was before."""
+def report(server: Engine, name: str, generation: str, before: str | None, out: Output) -> None:
+    """Print which generation is live now, which was before, and whether searches use another profile now."""
+    from termweave.indexer.generations import publication
+
+    if change := publication.profile_change(server, before, generation):
+        out.warn(
+            f"The profile in use was {change[0]} and is {change[1]}: weights, rules, pinned and hidden documents may differ. "
+            f"'termweave profiles {name}' shows what this generation has."
+        )
     data: answers.Promote = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
     out.emit(data, f"{name}: {generation} is live{f'; before it was {before}' if before and before != generation else ''}.")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def command(*, name: str, settings: Settings, out: Output) -> None:
     """Make the previous generation live: the newest finished generation of NAME that is older than the live one.
 
+    A generation that its gate refused, or that an earlier rollback left, is passed over; 'termweave promote' can make it live.
+
     \b
     Examples:
       termweave rollback docs
@@ -28,4 +30,4 @@ def command(*, name: str, settings: Settings, out: Output) -> None:
 
     server = engine.connect(settings)
     generation = publication.previous(server, name)
-    report(name, generation, publication.promote(server, name, generation, "rollback"), out)
+    report(server, name, generation, publication.promote(server, name, generation, "rollback"), out)

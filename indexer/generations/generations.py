@@ -14,7 +14,7 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
-from termweave.search.catalog.lineage import Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
+from termweave.search.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ class Generation:
 
     @property
     def accepted(self) -> bool:
-        """Whether the generation is complete and no gate refused it."""
+        """Whether the generation is complete, no gate refused it, and `rollback` did not leave it."""
         return self.complete and not self.missed
 
 
@@ -197,6 +197,8 @@ def state_of(generation: Generation) -> str:
         return "live"
     if not generation.complete:
         return "unfinished"
+    if generation.missed == ROLLED_BACK:
+        return ROLLED_BACK
     return "refused by its gate" if generation.missed else ""
 
 
@@ -211,13 +213,13 @@ def _no_generations(engine: Engine, name: str) -> UsageError:
         return UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
     made = read(engine, resolve(engine, name))  # refuses what termweave did not make
     refuse_enriched(made)
-    return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
-
     return one_generation(name, made)
 
 
 def one_generation(name: str, made: Lineage) -> UsageError:
     """The error for the name of a single generation."""
+    return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
+
 
 def _generation(index: str, meta: dict[str, Any], size: int | None, documents: int | None, *, live: bool) -> Generation:
     """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed.

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.generations import audit
 from termweave.indexer.generations.generations import check_free, closed_error, list_generations, live
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
 from termweave.indexer.ledger import storage
-from termweave.search.catalog.lineage import read, write
+from termweave.search.catalog.lineage import ROLLED_BACK, read, write
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -112,11 +112,26 @@ def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -
         with suppress(UsageError), storage.existing(engine, index) as ledger:
             ledger.put("state", "complete")
     publish(engine, name, index, before, act)
+    if act == "rollback" and before not in {None, index}:
+        with suppress(TermweaveError):  # its lineage is damaged
+            write(engine, before, replace(read(engine, before), missed=ROLLED_BACK))
     return before
 
 
+def profile_change(engine: Engine, before: str | None, after: str) -> tuple[str, str] | None:
+    """The names of the profiles that searches use in two generations; None if both are the same, or one cannot be read."""
+    if before is None:
+        return None
+    with suppress(TermweaveError):
+        was, now = read(engine, before), read(engine, after)
+        if was.profiles.get(was.profile) != now.profiles.get(now.profile):
+            same = was.profile == now.profile
+            return was.profile or "none", f"another {now.profile}" if same else now.profile or "none"
+    return None
+
+
 def previous(engine: Engine, name: str) -> str:
-    """The generation to roll back to: the newest complete one that is older than the live one and that no gate refused.
+    """The generation to roll back to: the newest older than the live one that is complete, not refused and not rolled back from.
 
     Raises:
         UsageError: There is none.

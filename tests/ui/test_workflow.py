@@ -233,10 +233,12 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
         path.write_bytes(b"\n".join(orjson.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(documents)))
         build(opensearch_engine, corpora.open_source(path), name, options)
     newer, older = [each.index for each in generations.list_generations(opensearch_engine, name)]
+    Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "sum", None))
     client = client_of(opensearch_engine, index=name)
     page = client.get(f"/generations?index={name}&promote={older}").text
     assert "What changes" in page
     assert '<td data-label="Now">2</td><td data-label="Then">1</td>' in page
+    assert '<td data-label="Now">tuned</td><td data-label="Then">none</td>' in page
     assert generations.live(opensearch_engine, name) == newer
     stale = post(client, "/generations/promote", index=name, generation=older, live=older, act="rollback")
     assert stale.status_code == 400
@@ -245,6 +247,7 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert generations.live(opensearch_engine, name) == older
     opensearch_engine.request("POST", f"/{audit.INDEX}/_refresh")
     assert audit.read(opensearch_engine, name, 1)[0].act == "rollback"
+    assert "It was rolled back from." in client.get(f"/generations?index={name}&promote={newer}").text
     assert client.get(f"/generations?index={name}&promote=no-such-generation").status_code == 400
     assert client.get(f"/api/generations?index={name}").json()["generations"][1]["live"]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from termweave.engine import Engine
     from termweave.indexer.generations.audit import Act
     from termweave.indexer.generations.generations import Generation
 
@@ -53,7 +54,7 @@ def _show(request: Request) -> Response:
         "listed": listed,
         "live": live,
         "asked": asked,
-        "changes": _changes(live, asked) if asked else (),
+        "changes": _changes(workspace.engine, live, asked) if asked else (),
         "previous": previous,
         "state": generations.state_of,
         "sized": sized,
@@ -61,7 +62,7 @@ def _show(request: Request) -> Response:
     return page(request, "generations.html", context)
 
 
-def _changes(live: Generation | None, asked: Generation) -> list[tuple[str, str, str]]:
+def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list[tuple[str, str, str]]:
     """What differs between the live generation and another: name, value now, value then."""
     rows = []
     for name, read in (
@@ -76,6 +77,8 @@ def _changes(live: Generation | None, asked: Generation) -> list[tuple[str, str,
         now, then = read(live) if live else "", read(asked)
         if now != then:
             rows.append((name, now, then))
+    if live and (change := publication.profile_change(engine, live.index, asked.index)):
+        rows.append(("profile in use", *change))
     return rows
 
 

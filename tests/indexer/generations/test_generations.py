@@ -12,6 +12,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import deletion, generations, publication
 from termweave.indexer.ledger import storage
 from termweave.search import Index
+from termweave.search.catalog.profiles import Profile
 
 pytestmark = pytest.mark.engine
 
@@ -61,6 +62,37 @@ def test_promote_and_rollback_move_the_name(opensearch_engine, name, three):
     publication.promote(opensearch_engine, name, three[0])
     with pytest.raises(UsageError, match="no older generation"):
         publication.previous(opensearch_engine, name)
+
+
+def test_rollback_does_not_return_to_what_was_rolled_back_from(opensearch_engine, name, three, tmp_path, capsys):
+    rollback = ["rollback", name, "--url", opensearch_engine.url]
+    assert run(rollback) == 0
+    assert generations.live(opensearch_engine, name) == three[1]
+    assert [generations.state_of(each) for each in generations.list_generations(opensearch_engine, name)][:2] == [
+        "rolled back",
+        "live",
+    ]
+    path = tmp_path / "new.jsonl"
+    path.write_text('{"text": "new"}\n')
+    new = build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none")).index
+    assert [each.index for each in deletion.prunable(opensearch_engine, name, keep=2)] == [three[2], three[0]]
+    assert run(rollback) == 0
+    assert generations.live(opensearch_engine, name) == three[1]
+    publication.promote(opensearch_engine, name, three[2])  # by hand: it counts as good again
+    publication.promote(opensearch_engine, name, new)
+    assert publication.previous(opensearch_engine, name) == three[2]
+
+
+def test_another_profile_is_said(opensearch_engine, name, three, capsys):
+    Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "adaptive", None))
+    url = ["--url", opensearch_engine.url]
+    assert run(["rollback", name, *url]) == 0
+    assert "The profile in use was tuned and is none: weights, rules, pinned and hidden" in capsys.readouterr().err
+    assert run(["promote", name, three[0], *url]) == 0
+    assert "profile" not in capsys.readouterr().err
+    Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "rrf", None))
+    assert run(["promote", name, three[2], *url]) == 0
+    assert "The profile in use was tuned and is another tuned" in capsys.readouterr().err
 
 
 def test_a_closed_generation_is_called_so_and_neither_published_nor_copied(opensearch_engine, name, three, tmp_path, capsys):
