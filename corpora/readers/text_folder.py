@@ -183,10 +183,10 @@ class TextFolder(FileSource):
         return [*mapping, f"{remark} `{install('office')}` reads {few(sorted(unread))}." if unread else remark]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Read the files. The line of a document is the number of its file; the line of a bad entry is a line in the file."""
+        """Read the files. A document begins on line 1 of its file, so that it stays the same when files before it come and go."""
         done = 0
         with office.Extractor() as extractor:
-            for number, (path, id_) in enumerate(texts(self.path, self.reading), 1):
+            for path, id_ in texts(self.path, self.reading):
                 try:
                     title, text = _read(path, id_, extractor)
                 except BadLine as bad:
@@ -195,7 +195,7 @@ class TextFolder(FileSource):
                     bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
                     yield bad.line, bad
                 else:
-                    yield number, Document(id_, text, title, {}, number)
+                    yield 1, Document(id_, text, title, {}, 1)
                 done += _state(path)[0]
                 if progress:
                     progress(done)

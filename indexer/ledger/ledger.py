@@ -124,7 +124,8 @@ class Ledger:
                 of_document.setdefault(owner, []).append(place or 0)
         duplicates: dict[tuple[str, int | None], Duplicate] = {}
         for (document, line), parts in documents.items():
-            taken = [(part, stored[part.id]) for part in parts if stored[part.id][1] != line]
+            # In a folder of texts every document is on line 1 of its file.
+            taken = [(part, row) for part in parts if (row := stored[part.id])[1] != line or row[3] != document]
             earlier = [other for other in of_document.get(document, ()) if 0 < other < (line or 0)]
             if not (taken or earlier):
                 continue

@@ -13,11 +13,12 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import ModelError, RefusedDocuments, UsageError, VerificationFailed
+from termweave.errors import InputError, ModelError, RefusedDocuments, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations.generations import list_generations, live
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
+from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, clean, command
@@ -315,3 +316,33 @@ def test_another_model_and_a_name_that_is_not_there_are_refused(opensearch_engin
     build(opensearch_engine, source, name, BuildOptions(dense="none"))
     with pytest.raises(ModelError, match="needs its weights model"):
         update(opensearch_engine, source, name, LEXICAL)
+
+
+def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(opensearch_engine, name, tmp_path, monkeypatch):
+    """A folder is read twice; its documents are told apart by their ids, not by their places."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for each in "bcd":
+        (folder / f"{each}.txt").write_text(f"text of {each}")
+    run = Pipeline.run
+
+    def between(change):
+        def changed(self, progress):
+            change()
+            return run(self, progress)
+
+        monkeypatch.setattr(Pipeline, "run", changed)
+
+    between(lambda: (folder / "a.txt").write_text("came meanwhile"))
+    assert build(opensearch_engine, corpora.open_source(folder), name, LEXICAL).documents == 3
+    for each in "cd":
+        (folder / f"{each}.txt").write_text(f"changed text of {each}")
+    between((folder / "b.txt").unlink)
+    updated = update(opensearch_engine, corpora.open_source(folder), name, LEXICAL)
+    assert (updated.counts.new, updated.counts.changed, updated.sent) == (1, 2, 3)
+    clean(opensearch_engine, name)
+    (folder / "e.txt").write_text("word " * 300)
+    (folder / "e.txt#2").write_text("its id is that of a passage")
+    source = corpora.open_source(folder, include=("*",))
+    with pytest.raises(InputError, match=r"would both be stored as 'e\.txt#2'"):
+        build(opensearch_engine, source, name, replace(LEXICAL, passages=Window(100, 50)))
