@@ -13,7 +13,7 @@ from termweave.declared_settings import settings_of, written
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from termweave.declared_settings import DeclaredSetting
 
@@ -38,7 +38,7 @@ class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  #
 
 
 def click_options(
-    record: type[Any], argument: str, names: Collection[str] | None = None
+    record: type[Any], argument: str, names: Collection[str] | None = None, helps: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a command with an option for each setting of a record, under its heading.
 
@@ -46,11 +46,14 @@ def click_options(
         record: The dataclass that declares the settings.
         argument: The argument of the command that gets the options that were given: name of the setting -> value.
         names: The settings that become options; None: all.
+        helps: Setting -> another help than the declared one, with its default.
     """
     chosen = {name: setting for name, setting in settings_of(record).items() if names is None or name in names}
     headings: dict[str, list[Callable[..., Any]]] = {}
     for name, setting in chosen.items():
-        headings.setdefault(setting.heading or "Options", []).append(_click_option(f"{argument}_{name}", setting))
+        headings.setdefault(setting.heading or "Options", []).append(
+            _click_option(f"{argument}_{name}", setting, (helps or {}).get(name))
+        )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -68,7 +71,7 @@ def click_options(
     return decorate
 
 
-def _click_option(argument: str, declared: DeclaredSetting) -> Callable[..., Any]:
+def _click_option(argument: str, declared: DeclaredSetting, own_help: str | None) -> Callable[..., Any]:
     setting, switch = declared.setting, declared.type_name == "bool"
     flag = setting.flag or declared.flag
     if switch and declared.default:
@@ -76,7 +79,7 @@ def _click_option(argument: str, declared: DeclaredSetting) -> Callable[..., Any
     default = setting.default_text
     if default is None and not switch and declared.default not in (None, ()):
         default = written(declared.default)
-    text = f"{setting.help}  [default: {default}]" if default else setting.help
+    text = own_help or (f"{setting.help}  [default: {default}]" if default else setting.help)
     if switch:
         return click.option(flag, argument, is_flag=True, default=None, help=text)
     if setting.repeatable:

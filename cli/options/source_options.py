@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from termweave.corpora import OpenedSource
     from termweave.settings import Settings
 
-_READING = option_group(
-    "Reading the corpus",
-    click.option("--id-field", metavar="NAME", help="Key or column of the id.  [default: _id, id, docid, doc_id]"),
+_ID = click.option("--id-field", metavar="NAME", help="Key or column of the id.  [default: _id, id, docid, doc_id]")
+_READING = (
     click.option("--title-field", metavar="NAME", help="Key or column of the title.  [default: title]"),
     click.option(
         "--text-field",
@@ -72,12 +71,15 @@ _INDEX = option_group(
 )
 
 
-def source_options(*, folders: bool = False, index: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def source_options(
+    *, ids: bool = True, folders: bool = False, index: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a verb with the options that describe a corpus.
 
     The function receives `skip_bad`, and the rest as `reading`: keyword arguments of `corpora.open_source`.
 
     Args:
+        ids: Whether to add --id-field.
         folders: Whether to add those of a folder and of a table: --include, --follow-links and --list-separator.
         index: Whether to add those of an index: --source-query and --source-rate. The verb has `source` and `settings`.
     """
@@ -86,7 +88,7 @@ def source_options(*, folders: bool = False, index: bool = False) -> Callable[[C
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             names = (
-                "id_field",
+                *(("id_field",) if ids else ()),
                 "title_field",
                 "text_fields",
                 *(("include", "follow_links", "list_separator") if folders else ()),
@@ -99,7 +101,8 @@ def source_options(*, folders: bool = False, index: bool = False) -> Callable[[C
             return function(*args, reading=reading, **kwargs)
 
         decorated = _INDEX(wrapped) if index else wrapped
-        return _READING(_FOLDERS(decorated) if folders else decorated)
+        reading = option_group("Reading the corpus", *((_ID,) if ids else ()), *_READING)
+        return reading(_FOLDERS(decorated) if folders else decorated)
 
     return decorate
 

@@ -35,8 +35,13 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C.",
 )
-@click_options(BuildOptions, "build", ("model", "weights", "dense", "signals"))
-@source_options()
+@click_options(
+    BuildOptions,
+    "build",
+    ("model", "weights", "dense", "signals"),
+    {"signals": "Signals to write, of weights, dense, learned.  [default: the first two]"},
+)
+@source_options(ids=False)  # a document is called by its `_id` there
 def command(
     *,
     source: str,

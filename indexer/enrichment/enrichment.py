@@ -29,6 +29,7 @@ from termweave.indexer.generations import audit, generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
@@ -59,7 +60,7 @@ class Enriched:
 
     Attributes:
         index: The concrete index.
-        documents: Documents in it, at the end.
+        documents: Documents that have the fields, at the end.
         written: Documents that were written.
         conflicts: Writes that were given up because the application had changed the document; it was enriched in a later pass.
         signals: Names of the signals.
@@ -80,7 +81,7 @@ class EnrichmentPlan:
 
     Attributes:
         index: The concrete index.
-        documents: Documents in it.
+        documents: Documents in it that can be read.
         to_write: Documents whose fields are missing or do not agree with their content.
         signals: Names of the signals.
         models: Output -> name of the model.
@@ -139,7 +140,7 @@ def enrich(
             seen = watching.checkpoints(engine, index) if every is not None else {}
             counts = passes.run(stale_writes, progress)
             if before is not None and number == 0:
-                kept = f"{counts.documents - counts.stale:,} of {counted(counts.documents, 'document')}"
+                kept = f"{counts.kept:,} of {counted(counts.documents, 'document')}"
                 notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
             total.written, total.conflicts, total.documents = (
                 total.written + counts.written,
@@ -150,11 +151,12 @@ def enrich(
                 break
         else:
             raise _unfinished(index, counts, "differ")
+        notes += [each for each in unreadable(source) if each not in notes]
         lineage_after = replace(made, complete=True, documents=total.documents)
         enriched_mapping.write_lineage(engine, index, lineage_after)
         try:
             if every is not None:
-                _watch(passes, stale_writes, seen, every, total, lease, progress)
+                _watch(passes, stale_writes, seen, every, total, notes, lease, progress)
         finally:
             if total.written:
                 audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
@@ -163,19 +165,21 @@ def enrich(
 
 def _watch(
     passes: IndexPasses,
-    stale_writes: Callable[[Sequence[Hit]], Iterator[Write]],
+    stale_writes: Callable[[Sequence[Hit], PassCounts], Iterator[Write]],
     seen: Mapping[str, int],
     every: float,
     total: PassCounts,
+    notes: list[str],
     lease: Lease,
     progress: BuildProgress,
 ) -> None:
-    """Enrich what is written after the checkpoints `seen`, and count it in `total`, until a KeyboardInterrupt."""
+    """Enrich what is written after the checkpoints `seen`, count it in `total`, and note what cannot be read, until a KeyboardInterrupt."""
 
     def read(after: Mapping[str, int]) -> bool:
         lease.check()
         counts = passes.run(stale_writes, after=after)
         total.written, total.conflicts = total.written + counts.written, total.conflicts + counts.conflicts
+        notes.extend(each for each in unreadable(passes.source) if each not in notes)
         if counts.written:
             progress(WATCHING, total.written, None, f"last written {time.strftime('%H:%M:%S')}")
         return counts.conflicts == 0
@@ -183,7 +187,8 @@ def _watch(
     progress(WATCHING, total.written, None)
     with suppress(KeyboardInterrupt):
         watching.watch(passes.engine, passes.index, seen, every, read)
-    total.documents = passes.engine.request("GET", f"/{quote(passes.index)}/_count")["count"]
+    enriched = {"query": {"exists": {"field": "source_digest"}}}
+    total.documents = passes.engine.request("POST", f"/{quote(passes.index)}/_count", body=enriched)["count"]
 
 
 def plan_enrichment(
@@ -200,7 +205,8 @@ def plan_enrichment(
         _check_unchanged(source, before, options)
         counts = IndexPasses(engine, source, index).run(partial(index_passes.stale, source, before.layout), progress, write=False)
         models = {output: model.name for output, model in before.models.items()}
-        return EnrichmentPlan(index, counts.documents, counts.stale, tuple(before.signals), models)
+        to_write = counts.documents - counts.kept
+        return EnrichmentPlan(index, counts.documents, to_write, tuple(before.signals), models, notes=tuple(unreadable(source)))
     signals = options.signals or enriched_mapping.signals(options)
     options = replace(options, signals=signals)
     planned = plan(source, engine.capabilities, options)
@@ -304,7 +310,7 @@ def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) 
         first, flags = f"the signals {', '.join(made.signals)}", "--signals"
     elif stored != _fields(source):
         named = Fields(**orjson.loads(stored)).named()
-        first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--id-field, --title-field and --text-field"
+        first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--title-field and --text-field"
     else:
         return
     raise UsageError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora.formats.fields import BadLine, Mapper
+from termweave.corpora.sources import Skipped
 from termweave.engine.client.connection import quote
 from termweave.engine.index_source import entries
 from termweave.engine.index_source.point_in_time import PointInTime, open_views
@@ -34,13 +35,15 @@ class PassCounts:
     """What a pass, or all passes, came upon.
 
     Attributes:
-        documents: Documents that were read.
-        stale: Those that needed a write.
+        documents: Documents that can be read.
+        kept: Those whose fields agree with their content.
+        stale: Documents that needed a write: new or other fields, or none any more.
         written: Those that were written.
         conflicts: Writes that were given up because the application had changed the document.
     """
 
     documents: int = 0
+    kept: int = 0
     stale: int = 0
     written: int = 0
     conflicts: int = 0
@@ -62,7 +65,7 @@ class IndexPasses:
 
     def run(
         self,
-        writes_of: Callable[[Sequence[Hit]], Iterator[Any]],
+        writes_of: Callable[[Sequence[Hit], PassCounts], Iterator[Any]],
         progress: BuildProgress = lambda *_: None,
         *,
         write: bool = True,
@@ -74,13 +77,14 @@ class IndexPasses:
         """
         self.engine.request("POST", f"/{quote(self.index)}/_refresh")
         counts = PassCounts()
+        self.source.skipped.clear()
         views = open_views(self.engine, self.index, [self.index], self.source.query, after)
         point = PointInTime(self.engine, self.source.query, views)
         total = sum(view.documents for view in views)
         try:
             for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source()):
                 counts.documents += len(hits)
-                writes = list(writes_of(hits))
+                writes = list(writes_of(hits, counts))
                 counts.stale += len(writes)
                 if not write:
                     continue
@@ -90,37 +94,52 @@ class IndexPasses:
                 progress("Enriching", counts.documents, total, f"written {counts.written:,}")
         finally:
             point.close()
+        counts.documents -= self.source.skipped.count
         return counts
 
 
 def stale_writes(
-    source: IndexSource, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None, hits: Sequence[Hit]
+    source: IndexSource,
+    layout: DocumentLayout,
+    encoder: TextEncoder,
+    statistics: CorpusStatistics | None,
+    hits: Sequence[Hit],
+    counts: PassCounts,
 ) -> Iterator[Write]:
     """The writes of the documents whose fields are missing or do not agree with their content."""
-    needed = list(stale(source, layout, hits))
-    contents = [document.content for _, _, document, _ in needed]
-    encodings = encoder.encode(contents, kind="document", statistics=statistics) if needed else []
-    for (hit, own, document, stored), encoding in zip(needed, encodings, strict=True):
+    needed = list(stale(source, layout, hits, counts))
+    contents = [document.content for _, _, document, _ in needed if document is not None]
+    encodings = iter(encoder.encode(contents, kind="document", statistics=statistics) if contents else ())
+    for hit, own, document, stored in needed:
+        if document is None:
+            yield hit, {"index": own}
+            continue
+        encoding = next(encodings)
         body = enriched_mapping.body(layout, document, encoding, statistics)
         # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
         yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
 
 
 def stale(
-    source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit]
-) -> Iterator[tuple[Hit, dict[str, Any], Document, dict[str, Any]]]:
-    """The documents that need a write: the hit, the application's fields, title and text, and the fields of the signals."""
+    source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit], counts: PassCounts
+) -> Iterator[tuple[Hit, dict[str, Any], Document | None, dict[str, Any]]]:
+    """The documents that need a write: the hit, the application's fields, title and text, and the fields of the signals.
+
+    One that cannot be read any more has no title and text (None), and loses its fields: they are those of another text.
+    """
     ours = enriched_mapping.names(layout)
     for hit in hits:
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
         document = _document(source, hit["_id"], own)
-        if document is not None and not enriched_mapping.agrees(layout, document, stored):
+        if document is not None and enriched_mapping.agrees(layout, document, stored):
+            counts.kept += 1
+        elif document is not None or stored.keys() - {"id"}:
             yield hit, own, document, stored
 
 
 def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
-    """Title and text of a document; None for one that cannot be read and is left out with --skip-bad.
+    """Title and text of a document; None for one that cannot be read, which --skip-bad adds to `IndexSource.skipped`.
 
     Raises:
         InputError: It cannot be read.
@@ -129,12 +148,14 @@ def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Docume
         entry = entries.entry_of({"_id": identity, "_source": own}, source.reading)
         return replace(Mapper(source.reading.fields).document(entry, 1), id=identity, metadata={})
     except BadLine as bad:
-        if source.reading.skip_bad:
-            return None
-        raise bad.at(f"{source.name}, document {identity!r}", None) from None
+        place = f"{source.name}, document {identity!r}"
+        if not source.reading.skip_bad:
+            raise bad.at(place, None) from None
+        source.skipped.add(Skipped(None, str(bad), place))
+        return None
 
 
-def removing_writes(added: Collection[str], hits: Sequence[Hit]) -> Iterator[Write]:
+def removing_writes(added: Collection[str], hits: Sequence[Hit], _: PassCounts) -> Iterator[Write]:
     """The writes that take fields out of documents again."""
     for hit in hits:
         if hit["_source"].keys() & added:

@@ -437,6 +437,40 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
     assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
 
 
+def test_documents_that_cannot_be_read_are_named_and_keep_no_fields(shop, enrich, opensearch_engine):
+    index = shop({"about": {"type": "object", "enabled": False}})
+
+    def write(identity, about):
+        path = f"/{index}/_update/{identity}"
+        opensearch_engine.request("POST", path, params={"refresh": True}, body={"doc": {"about": about}})
+
+    for number in range(30):
+        write(f"p{number}", f"a chair {number}")
+    fields = ("--text-field", "about", "--signals", "weights", "--skip-bad")
+    write("p3", [{"of": "wood"}])
+    left_out = f"could not be read and left out (opensearch:{index}, document 'p3'"
+    done = enrich(index, fields=fields)
+    assert (done["documents"], done["written"]) == (29, 29)
+    assert sum(left_out in note for note in done["notes"]) == 1
+    write("p4", [{"of": "wood"}])
+    plan = enrich(index, "--plan", fields=fields)
+    assert (plan["documents"], plan["to_write"]) == (28, 0)
+    done = enrich(index, fields=fields)
+    assert (done["documents"], done["written"]) == (28, 1)
+    assert any(note.startswith("28 of 28 documents had the fields already") for note in done["notes"])
+    assert any("2 entries could not be read and left out" in note and "'p4'" in note for note in done["notes"])
+    assert not {"weights", "source_digest"} & sources(opensearch_engine, index)["p4"].keys()
+    assert "left out" in str(enrich(index, fields=fields)["notes"])
+    write("p4", "a chair of wood")
+    assert enrich(index, fields=fields)["written"] == 1
+
+
+def test_a_document_is_called_by_its_id_of_the_index(shop, enrich):
+    said = enrich(shop(), "--id-field", "stock", status=2)
+    assert "No such option" in said
+    assert "--id-field" in said
+
+
 def test_other_signals_or_fields_than_the_first_are_refused(shop, enrich, opensearch_engine):
     index = shop({"body": {"type": "text"}})
     opensearch_engine.request("POST", f"/{index}/_update/p1", params={"refresh": True}, body={"doc": {"body": "a bicycle"}})
