@@ -41,11 +41,11 @@ class PublicationGate:
     first: bool = True
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
-    def check(self, signals: Sequence[str]) -> None:
+    def check(self, signals: Sequence[str] | None) -> None:
         """Refuse before a build what could only be refused after it.
 
         Args:
-            signals: The signals that the generation may have.
+            signals: The signals that the generation may have; None: those of the live one.
 
         Raises:
             InputError: No query is judged, or the live generation, which is compared, holds none of the judged documents.
@@ -58,8 +58,11 @@ class PublicationGate:
         qrels = self.judged.qrels()
         gates.check_saved_runs(self.required, [query.id for query in judgements.judged_queries(self.judged)], qrels)
         live = self._live()
-        adopted = lineage.read(self.server, live).profile if live is not None else ""
-        table = [*(system.name for system in systems.untuned_systems(signals)), *([adopted] if adopted else [])]
+        made = lineage.read(self.server, live) if live is not None else None
+        if signals is None:
+            signals = list(made.signals) if made is not None else []
+        names = [system.name for system in systems.untuned_systems(signals)]
+        table = [*names, *([made.profile] if made and made.profile else [])]
         for gate in self.required:
             gates.system_of(gate, table, table[0])
         if self.within is not None and live is not None:

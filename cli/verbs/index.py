@@ -164,11 +164,10 @@ def command(
         else:
             show_plan(server, opened, name, queries_of(dataset, source), options, out)
         return
-    found = generations.find_live(server, name)
     gate = _gate(server, name, required, within, dataset or source, out)
-    gate.check([*found.lineage.signals] if updating and found else _signals(options))
+    gate.check(None if updating else _signals(options))
     run: Callable[..., Built | Updated]
-    live = None if updating else found
+    live = None if updating else generations.find_live(server, name)
     if updating:
         run = partial(
             indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None

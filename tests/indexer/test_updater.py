@@ -13,7 +13,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import InputError, ModelError, RefusedDocuments, UsageError, VerificationFailed
+from termweave.errors import InputError, RefusedDocuments, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations.generations import list_generations, live
 from termweave.indexer.ledger import storage
@@ -314,8 +314,9 @@ def test_another_model_and_a_name_that_is_not_there_are_refused(opensearch_engin
     with pytest.raises(UsageError, match="no index"):
         update(opensearch_engine, source, name, LEXICAL)
     build(opensearch_engine, source, name, BuildOptions(dense="none"))
-    with pytest.raises(ModelError, match="needs its weights model"):
-        update(opensearch_engine, source, name, LEXICAL)
+    with pytest.raises(UsageError, match="cannot change weights"):
+        update(opensearch_engine, source, name, LEXICAL, UpdateMode(given=("weights",)))
+    assert update(opensearch_engine, source, name, LEXICAL).counts.changed == 0  # a setting: the stored model is there
 
 
 def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(opensearch_engine, name, tmp_path, monkeypatch):
