@@ -173,9 +173,8 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
         after = _without(made, present) if present.documents else made
         if present.documents:
-            lineage.write(
-                engine, index, replace(made, fingerprint=_changed(made))
-            )  # first: a call that is killed has changed it, too
+            # First: a call that is killed has changed it, too.
+            lineage.write(engine, index, replace(made, fingerprint=after.fingerprint))
             open_writer(engine, index, lease)
             remove(engine, index, lease, None, in_parts(present.passages, PAGE))
             close_writer(engine, index, lease)
@@ -195,14 +194,11 @@ def _without(made: Lineage, deleted: Deletion) -> Lineage:
     """The lineage of a generation without some of its documents."""
     passages = {**made.passages, "count": made.passages["count"] - len(deleted.passages)} if made.passages else {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    # If an update of it was stopped, the next one must still know that.
+    fingerprint = lineage.CHANGING if made.fingerprint == lineage.CHANGING else ""
     return replace(
-        made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint=_changed(made), updated=now
+        made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint=fingerprint, updated=now
     )
-
-
-def _changed(made: Lineage) -> str:
-    """The fingerprint of a generation that lost documents. If an update of it was stopped, the next one must still know that."""
-    return lineage.CHANGING if made.fingerprint == lineage.CHANGING else ""
 
 
 def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
