@@ -166,8 +166,11 @@ def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator
                 for split, shares in table.splits.items() or [("", None)]:
                     folder = source if shares is None else fold(source, shares, work)
                     part = reduced(folder, *table.part, work) if name != "sir" else folder
+                    group = (backbone or _MINILM, trained, split, variant)
                     for label, own in table.rows.items():
-                        if given.rows and label not in given.rows:
+                        if label not in (given.rows or table.rows) or any(
+                            label not in table.only.get(each, table.rows) for each in group
+                        ):
                             continue
                         settings = {
                             **COMMON,
@@ -182,7 +185,6 @@ def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator
                         }
                         method = str(settings.pop("method", table.method))
                         size = key(table.questions, table.pool, beside, table.part, table.measures)
-                        group = (backbone or _MINILM, trained, split, variant)
                         file = work.joinpath(*filter(None, group), f"{label}-{seed}-{key(method, settings)}-{size}.json")
                         bm25 = work / "bm25" / f"{trained}{split}-{size}.json"
                         tested = (folder, *(given.data / each for each in beside))

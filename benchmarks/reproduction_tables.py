@@ -31,6 +31,7 @@ class PrintedTable:
         variants: Name -> settings: each row is trained with each.
         of_backbone: Backbone -> settings of its rows.
         of_set: Set -> settings of its rows.
+        only: Set, split or variant -> its rows, if not all: two processors have no time for every combination.
         splits: Name of a split by question -> shares of training, development and test questions; {}: the set's own splits.
         part: Documents and training questions of the part of a larger set that is trained on.
         beside: Other sets that the models are tested on.
@@ -50,6 +51,7 @@ class PrintedTable:
     variants: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: _AS_IT_CAME)
     of_backbone: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     of_set: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     splits: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     part: tuple[int, int] = (1500, 2000)
     beside: tuple[str, ...] = ()
@@ -100,6 +102,7 @@ TABLES = {
         against="in-batch",
         common={"towers": "two", "steps": 200, "every": 50, "dev": 300, "training_length": 48, "max_length": 48, "chunk": 0},
         variants={"as it came": {}, "top 3 anew": {"reinitialise": 3}},
+        only={"top 3 anew": ("in-batch", "random", "Algorithm 4.1")},
         questions=1000,
         seeds=3,
         note="200 steps of 32 questions, at most 48 word-pieces",
@@ -159,6 +162,10 @@ TABLES = {
             "farthest .5, top 2 anew": {"reinitialise": 2, "layers_rate": 1e-4},
             "printed loss, top 2 anew": {"reinitialise": 2, "layers_rate": 1e-4, "farthest": 1.0},
         },
+        only={
+            "printed loss, top 2 anew": ("LE-None", "LE-BS, alpha .2"),
+            "cold": ("LE-None", "LE-TFIDF", "LE-BS, alpha .2"),
+        },
         splits={"warm": (0.6, 0.2, 0.2), "cold": (0.2, 0.2, 0.6)},
         part=(3000, 3000),
         questions=600,
@@ -198,6 +205,7 @@ TABLES = {
             "max_length": 96,
             "chunk": 0,
         },
+        only={"wikiqa": ("random", "static", "V1 top", "V3 top")},
         questions=100,
         pool=0,
         note="150 steps of the final model in every row, blocks of 24, 12 and 6, two a batch, 96 word-pieces, BM25's best 20 reranked",
