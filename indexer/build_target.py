@@ -78,10 +78,16 @@ def open_target(
     Raises:
         UnfinishedBuild: The unfinished generation has another source, model or setting.
     """
-    unfinished = unfinished_builds.resume(engine, lease.name, planned, live.index if live else None)
+    before = live.index if live else None
+    unfinished = unfinished_builds.resume(engine, lease.name, planned, before, trial=_is_trial(source))
     if unfinished is None:
         return _begin(engine, source, lease, planned, progress)
     return _reopen(engine, planned.options, lease, *unfinished)
+
+
+def _is_trial(source: Source) -> bool:
+    """Whether `learn` builds."""
+    return isinstance(underlying(source), LiveDocuments)
 
 
 def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
@@ -93,7 +99,7 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
         ledger.put("name", name)
         ledger.put("made_of", planned.made_of)
         ledger.put("entry", entry_of(source))
-        ledger.put("trial", value=isinstance(underlying(source), LiveDocuments))  # of `learn`: it must not block other builds
+        ledger.put("trial", value=_is_trial(source))  # it must not block other builds
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
         layout = planned.layout(engine.capabilities, sample, corpus.statistics)

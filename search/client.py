@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
@@ -80,7 +81,7 @@ class Connection:
         Raises:
             UsageError: The index has no such generation, or it is not whole.
         """
-        _generations("publication").promote(self.engine, name, generation)
+        self._promote(name, generation, "promote")
 
     def rollback(self, name: str) -> str:
         """Make the newest finished generation live that is older than the live one and no rollback has left; returns it.
@@ -88,10 +89,15 @@ class Connection:
         Raises:
             UsageError: There is none.
         """
-        publication = _generations("publication")
-        generation: str = publication.previous(self.engine, name)
-        publication.promote(self.engine, name, generation, "rollback")
+        generation: str = _generations("publication").previous(self.engine, name)
+        self._promote(name, generation, "rollback")
         return generation
+
+    def _promote(self, name: str, generation: str, act: str) -> None:
+        publication = _generations("publication")
+        before = publication.promote(self.engine, name, generation, act)
+        if remark := publication.profile_remark(self.engine, name, before, generation):
+            logging.getLogger(__name__).warning("%s", remark)
 
     def delete(self, name: str) -> list[str]:
         """Delete an index: the alias, all generations, their statistics and ledgers. This cannot be undone.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from termweave.cli.common.output import Output
+    from termweave.engine import Engine
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.profiles import Profile
     from termweave.settings import Settings
@@ -46,13 +47,9 @@ def command(
 
     from termweave import engine
     from termweave.indexer.generations import audit
-    from termweave.search.catalog import application_fields, lineage, profiles
-    from termweave.search.retrieval.execution import check_needs
-    from termweave.search.retrieval.filters import documents_passing
-    from termweave.search.rewriting.configuration import NOTHING, parse
-    from termweave.search.rewriting.rewriter import check_fields
+    from termweave.search.catalog import lineage, profiles
+    from termweave.search.rewriting.configuration import parse
     from termweave.search.single_query import choose
-    from termweave.support.messages import counted, few
 
     check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(given) and save is None))
     server = engine.connect(settings)
@@ -64,18 +61,13 @@ def command(
     if save is not None:
         ranked = RankingOptions(**given)
         mode, reranking = choose(record, ranked.mode, ranked.rerank)
-        layout = application_fields.with_fields(server, index, record)
-        check_needs(record.name, layout, reranking.needs if reranking else ())
         composed = profiles.composed(record, save, mode, reranking, parse(ranked.rewrite))
-        check_fields(record.name, layout, composed.rewriting or NOTHING)
         record = profiles.adopted(record, composed, use=save == record.profile)
-        pinned = [document for pins in (composed.rewriting or NOTHING).of_queries.values() for document in pins.first]
-        if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):
-            out.warn(
-                f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
-            )
     if use is not None:
         record = profiles.using(record, None if use == "hybrid" else use)
+    for wanted in dict.fromkeys((save, use)):
+        if wanted and (profile := profiles.find(record, wanted)):
+            _check(server, index, record, profile, out, stored=wanted != save)
     if use is not None or save is not None or drop is not None:
         lineage.write(server, index, record)
     if record.profile != before:
@@ -95,6 +87,25 @@ def command(
             else f"{name} has no profiles. Make one: termweave tune {name} DATASET."
         ),
     )
+
+
+def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
+    """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
+    from termweave.search.catalog import application_fields
+    from termweave.search.retrieval.execution import check_needs
+    from termweave.search.retrieval.filters import documents_passing
+    from termweave.search.rewriting.configuration import NOTHING
+    from termweave.search.rewriting.rewriter import check_fields
+    from termweave.support.messages import counted, few
+
+    layout, rewriting = application_fields.with_fields(server, index, record), profile.rewriting or NOTHING
+    check_needs(record.name, layout, profile.rerank.needs if profile.rerank else ())
+    check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
+    pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
+    if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):
+        out.warn(
+            f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
+        )
 
 
 def _table(stored: list[Profile], record: Lineage, width: int) -> Table:

@@ -37,10 +37,7 @@ def report(server: Engine, name: str, generation: str, before: str | None, out: 
     """Print which generation is live now, which was before, and whether searches use another profile now."""
     from termweave.indexer.generations import publication
 
-    if change := publication.profile_change(server, before, generation):
-        out.warn(
-            f"The profile in use was {change[0]} and is {change[1]}: weights, rules, pinned and hidden documents may differ. "
-            f"'termweave profiles {name}' shows what this generation has."
-        )
+    if remark := publication.profile_remark(server, name, before, generation):
+        out.warn(remark)
     data: answers.Promote = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
     out.emit(data, f"{name}: {generation} is live{f'; before it was {before}' if before and before != generation else ''}.")

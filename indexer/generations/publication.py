@@ -130,6 +130,15 @@ def profile_change(engine: Engine, before: str | None, after: str) -> tuple[str,
     return None
 
 
+def profile_remark(engine: Engine, name: str, before: str | None, after: str) -> str | None:
+    """A sentence if searches use another profile in `after`; None: they do not."""
+    change = profile_change(engine, before, after)
+    return change and (
+        f"The profile in use was {change[0]} and is {change[1]}: weights, rules, pinned and hidden documents may differ. "
+        f"'termweave profiles {name}' shows what this generation has."
+    )
+
+
 def previous(engine: Engine, name: str) -> str:
     """The generation to roll back to: the newest older than the live one that is complete, not refused and not rolled back from.
 

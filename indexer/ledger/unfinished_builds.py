@@ -22,7 +22,7 @@ class UnfinishedBuild(UsageError):  # a class of its own, because `demo` catches
     """There is an unfinished generation with another source, model or setting."""
 
 
-def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> tuple[str, Lineage, Ledger] | None:
+def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None, *, trial: bool) -> tuple[str, Lineage, Ledger] | None:
     """Find the unfinished generation of `name` that this build can continue, and delete those that no build can continue.
 
     Args:
@@ -30,6 +30,7 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
         name: The alias.
         planned: What to build: source, models and settings.
         live: The index that the alias points at.
+        trial: Whether `learn` builds.
 
     Returns:
         The index, its lineage and its open ledger; None if there is nothing to continue.
@@ -51,12 +52,13 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
                 continue
             lineage = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
             different = lineage.fingerprint != planned.fingerprint
-            if state == "missed" and (planned.options.fresh or different):
-                # The generation is complete and its gate refused it: the user decides about it with `promote` and `prune`.
+            refused, of_learn = state == "missed" and (planned.options.fresh or different), bool(ledger.get("trial"))
+            if refused or (of_learn and not trial):
+                # The user decides with `promote` and `prune` about a complete generation that its gate refused; `learn` resumes its own.
                 ledger.close()
                 continue
-            if planned.options.fresh or (different and (state == "rejected" or ledger.get("trial"))):
-                # A rejected generation is kept only so that a corrected build of the same source can resume it, one of `learn` for `learn`.
+            if planned.options.fresh or (different and (state == "rejected" or of_learn)):
+                # A rejected generation is kept only so that a corrected build of the same source can resume it.
                 ledger.close()
                 deletion.remove_generation(engine, index)
                 continue

@@ -11,7 +11,7 @@ from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import deletion, generations, publication
 from termweave.indexer.ledger import storage
-from termweave.search import Index
+from termweave.search import Connection, Index
 from termweave.search.catalog.profiles import Profile
 
 pytestmark = pytest.mark.engine
@@ -83,7 +83,7 @@ def test_rollback_does_not_return_to_what_was_rolled_back_from(opensearch_engine
     assert publication.previous(opensearch_engine, name) == three[2]
 
 
-def test_another_profile_is_said(opensearch_engine, name, three, capsys):
+def test_another_profile_is_said(opensearch_engine, name, three, capsys, caplog):
     Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "adaptive", None))
     url = ["--url", opensearch_engine.url]
     assert run(["rollback", name, *url]) == 0
@@ -93,6 +93,8 @@ def test_another_profile_is_said(opensearch_engine, name, three, capsys):
     Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "rrf", None))
     assert run(["promote", name, three[2], *url]) == 0
     assert "The profile in use was tuned and is another tuned" in capsys.readouterr().err
+    Connection(opensearch_engine).rollback(name)
+    assert "The profile in use was tuned and is none" in caplog.text
 
 
 def test_a_closed_generation_is_called_so_and_neither_published_nor_copied(opensearch_engine, name, three, tmp_path, capsys):

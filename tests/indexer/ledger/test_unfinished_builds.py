@@ -119,8 +119,15 @@ def test_a_trial_that_was_stopped_blocks_no_build(opensearch_engine, name, corpu
     prepared = LearningTask(name, "no-such-questions", minutes=1)
     with pytest.raises(UsageError, match="no-such-questions"):  # `learn` goes on with it
         prepare(opensearch_engine, prepared)
-    assert build(opensearch_engine, corpus(numbered(5)), name, LEXICAL).documents == 5
-    assert len(list_generations(opensearch_engine, name)) == 2
+    (stopped,) = [each.index for each in list_generations(opensearch_engine, name) if not each.complete]
+    assert build(opensearch_engine, corpus(numbered(5)), name, replace(LEXICAL, fresh=True)).documents == 5
+    kept = [each.index for each in list_generations(opensearch_engine, name)]
+    assert (len(kept), stopped in kept) == (3, True)  # hours of `learn` are not deleted on the way
+    assert (
+        build(opensearch_engine, LiveDocuments(opensearch_engine, find_live(opensearch_engine, name)), name, LEXICAL).documents
+        == 5
+    )
+    assert stopped not in [each.index for each in list_generations(opensearch_engine, name)]  # it has other documents
     with monkeypatch.context() as patched:
         patched.setattr(builder, "_finish_and_verify", stop)
         with pytest.raises(KeyboardInterrupt):
