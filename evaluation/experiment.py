@@ -101,6 +101,8 @@ def evaluate(
     depth: int = 100,
     baseline: str | Run | None = None,
     required: Sequence[Gate] = (),
+    *,
+    is_ours: bool = False,
 ) -> Experiment:
     """Evaluate systems on an index.
 
@@ -112,6 +114,7 @@ def evaluate(
         depth: Number of candidates from each signal, and length of the runs.
         baseline: A system, a mode, a run or the path of a saved one that the others are compared with; None means BM25, else the first.
         required: Gates to check later; their systems and saved runs are checked before the first query.
+        is_ours: Whether a baseline that is a run was searched for these very queries: however poor, it is not one of another corpus.
 
     Raises:
         InputError: The split has no judged queries, or none of the judged documents is in the index.
@@ -140,7 +143,7 @@ def evaluate(
         *judgements.without_relevant(qrels, dataset.relevant_from),
         *judgements.without_text(queries),
         *judgements.profiles_fitted_on(index, {system.mode for system in chosen}, dataset),
-        *(note for run in saved.values() for note in judgements.absent_from_run(run, ids, qrels)),
+        *(note for run in saved.values() if not is_ours for note in judgements.absent_from_run(run, ids, qrels)),
     ]
     new_runs, shortened = runs_of(index, queries, chosen, progress, depth)
     all_runs = {**saved, **new_runs}

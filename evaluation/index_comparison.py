@@ -58,7 +58,8 @@ def evaluate_against(
     ]
     searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100)
     compared = Run(against, searched[system.name].scores)
-    made = evaluate(index, dataset, systems or [default_system(index)], progress=progress, baseline=compared, required=required)
+    asked = systems or [default_system(index)]
+    made = evaluate(index, dataset, asked, progress=progress, baseline=compared, required=required, is_ours=True)
     of_other = [f"{against}: {note}" for note in (*notes, *shortened)]
     return replace(made, notes=(*made.notes, *of_other, verdict(made, name)))
 

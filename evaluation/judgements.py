@@ -107,12 +107,20 @@ def without_text(asked: Sequence[Query]) -> list[str]:
 
 
 def profiles_fitted_on(index: Index, modes: Collection[str], dataset: Dataset) -> list[str]:
-    """Return a remark for each evaluated profile that was fitted on half of these queries: its gain here proves nothing."""
+    """Return a remark if the index learned from these queries, and for each evaluated profile that was fitted on half of them.
+
+    Their gain here proves nothing.
+    """
     of = f"{dataset.name}:{dataset.split}"
-    return [
+    learned = [
+        f"The index learned from these queries ({of}): the report of 'termweave learn' has the figures of those that it did not learn from."
+        for fitted in (profile.get("fitted", {}) for profile in index.lineage.profiles.values())
+        if fitted.get("learned") and f" and {of} and " in f" and {fitted.get('dataset')} and "
+    ]
+    return learned[:1] + [
         f"The profile {name!r} was fitted on half of these queries ({of}): 'termweave profiles' has its held-out figures."
         for name, profile in index.lineage.profiles.items()
-        if name in modes and profile.get("fitted", {}).get("dataset") == of
+        if name in modes and profile.get("fitted", {}).get("dataset") == of and not profile["fitted"].get("learned")
     ]
 
 

@@ -70,7 +70,12 @@ def no_feature_ranker(held_out: int) -> str:
 
 
 def choose(
-    index: Index, held_out: Dataset, progress: Callable[[int, int], None], folder: Path, former: Profile | None = None
+    index: Index,
+    held_out: Dataset,
+    progress: Callable[[int, int], None],
+    folder: Path,
+    former: Profile | None = None,
+    name: str | None = None,
 ) -> Choice:
     """Choose signals, their weights, the fusion and reranking for an index.
 
@@ -84,7 +89,9 @@ def choose(
         progress: Called with (questions done, total).
         folder: Folder of the feature ranker.
         former: The profile in use; its rewriting is in place, and its rules and its rewriting are kept.
+        name: What the questions are called; None: as the data set.
     """
+    name = name or f"{held_out.name}:{held_out.split}"
     qrels, queries = held_out.qrels(), held_out.queries()
     rewrite = former.rewriting if former else None
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
@@ -93,14 +100,14 @@ def choose(
     trials = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
     search = ParameterSearch(trials, index.signals, lambda *_: None)
     mode, reranking = search.choice(search.descend_from_best())
-    fitted = {"dataset": f"{held_out.name}:{held_out.split}", "measure": _MEASURE, "queries": len(queries)}
+    fitted = {"dataset": name, "measure": _MEASURE, "queries": len(queries), "learned": True}
     profile = Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
     profile = replace(profile, rules=former.rules, rewrite=former.rewrite) if former else profile
     if no_feature_ranker(len(queries)):
         return Choice(profile)
     before = trials.values(mode, reranking)
     try:
-        ranker = _feature_ranker(index, held_out, mode, before, folder, progress, rewrite)
+        ranker = _feature_ranker(index, held_out, mode, before, folder, progress, rewrite, name)
     except (InputError, UsageError) as error:  # the search works without it
         ranker = TrainedCandidate(Candidate("ltr", "ranker", 0.0, 0, {}), 0, 0.0, dropped=error.message)
     if ranker.folder is None:
@@ -117,6 +124,7 @@ def _feature_ranker(
     folder: Path,
     progress: Callable[[int, int], None],
     rewrite: Rewriting | None,
+    name: str,
 ) -> TrainedCandidate:
     """A feature ranker behind a mode, if it gains more than noise over the search without it.
 
@@ -128,6 +136,7 @@ def _feature_ranker(
         folder: Its folder.
         progress: Called with (questions done, total).
         rewrite: How questions are rewritten, as for `before`.
+        name: What the questions are called.
     """
     started = time.monotonic()
     settings = LTR.settings({})
@@ -140,9 +149,7 @@ def _feature_ranker(
         return result(time.monotonic() - started, dropped="it gains no more than chance over the search without it")
     figures = {"start": float(before.mean()), "dev": float(tried.values.mean())}
     trees = feature_ranker.fit(judged, settings, tried.trees)
-    feature_ranker.write(
-        folder, trees, judged, mode, {"index": index.name, "dataset": f"{held_out.name}:{held_out.split}"}, figures
-    )
+    feature_ranker.write(folder, trees, judged, mode, {"index": index.name, "dataset": name}, figures)
     return result(time.monotonic() - started, folder=folder, best=1)
 
 
@@ -202,7 +209,7 @@ def confirm(index: Index, test: Dataset, live_run: str, progress: Callable[[int,
         live_run: Path of the TREC run of the live search on them.
         progress: Called with (questions done, total).
     """
-    experiment = evaluate(index, test, None, progress, _DEPTH, baseline=live_run)
+    experiment = evaluate(index, test, None, progress, _DEPTH, baseline=live_run, is_ours=True)
     new = systems.default_system(index).name
     before, after = (experiment.values[name][_MEASURE] for name in (experiment.baseline, new))
     difference = after - before

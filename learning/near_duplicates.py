@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from math import log
+from math import fsum, log
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.book.reader import folded
@@ -39,7 +39,7 @@ def groups(questions: Sequence[str]) -> list[int]:
     sets = [_words(question) for question in questions]
     frequency = Counter(word for words in sets for word in words)
     weight = {word: log(1 + len(sets) / count) for word, count in frequency.items()}
-    total = [sum(map(weight.__getitem__, words)) for words in sets]
+    total = [fsum(map(weight.__getitem__, words)) for words in sets]  # the same in whatever order a set has its words
     group = _Groups(len(sets))
     same: dict[frozenset[str], int] = {}
     holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -49,7 +49,7 @@ def groups(questions: Sequence[str]) -> list[int]:
             continue
         prefix = _prefix(words, weight, (1 - ALIKE) * total[place])
         for other in {each for word in prefix for each in holders[word]}:
-            shared = sum(map(weight.__getitem__, words & sets[other]))
+            shared = fsum(map(weight.__getitem__, words & sets[other]))
             if shared >= ALIKE * (total[place] + total[other] - shared):
                 group.join(place, other)
         for word in prefix:

@@ -40,8 +40,8 @@ class LearningPlan:
         encoding_minutes: About how long it takes to encode all documents.
         documents_stay: Whether that is too long, so that documents stay as they are encoded, and only what reads queries is trained.
         minutes: The budget.
-        memory_bytes: Memory that training takes at most, about.
-        disk_bytes: Free disk space that a generation and the runs take, about.
+        memory_bytes: Memory that training takes at most with a small encoder, about.
+        disk_bytes: Free disk space that a generation and the runs take with a small encoder, about.
         notes: What a user should know.
     """
 
@@ -133,7 +133,7 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
             if plan.documents_stay
             else f"all documents, where another model needs it ({plan.encoding_minutes:.1f} minutes)",
         ),
-        ("time", f"at most {plan.minutes:g} minutes"),
+        ("time", f"about {plan.minutes:g} minutes"),
         ("memory", f"about {sized(plan.memory_bytes)}"),
         ("disk", f"about {sized(plan.disk_bytes)}"),
     ]

@@ -1,7 +1,7 @@
 """Prepare a `termweave learn`: read the documents and the questions, and split the questions. Nothing is written.
 
-The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions, of the generation and of its
-profile, so that the same command goes on with what was stopped or killed:
+The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions, their parts, the generation, its
+profile and its models, so that the same command goes on with what was stopped or killed:
 
 ``budget.json``      the largest budget of its commands, and how long encoding all documents takes
 ``data/``            the questions in three parts, and the documents that training looks at
@@ -17,10 +17,13 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.encoders.manifest import MANIFEST
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
@@ -28,7 +31,7 @@ from termweave.indexer.generations import generations
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import unfinished_builds
 from termweave.learning import questions
-from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, QuestionSplit
+from termweave.learning.questions import PARTS, TRAIN, JudgedQuestions, QuestionSplit
 from termweave.search import Index
 from termweave.search.catalog import profiles
 from termweave.search.catalog.models import encoder_of
@@ -36,8 +39,7 @@ from termweave.support import atomic_files, paths
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 #: Connections to the server: a build sends over four, renews its lease and asks for other things.
 CONNECTIONS = 6
 DATA, RESULT, _BUDGET = "data", "result.json", "budget.json"
+#: Folder of the runs of all indices, in the state folder; folder of the encoder of queries in that of a model with two encoders.
+LEARNED, QUERY = "learned", "query"
 #: Most new questions that are searched to see whether questions have changed.
 _DRIFTED = 300
 #: Texts whose language is guessed, and those that are encoded to see how long all documents would take.
@@ -173,10 +177,13 @@ class Learning:
     def notes(self) -> tuple[str, ...]:
         """What a user should know of the questions, and of the way that is taken."""
         notes = [*self.questions.notes, self.drift()]
+        if out := len(self.questions.queries) - sum(map(len, self.split.parts.values())):
+            notes.append(
+                f"{counted(out, 'question')} left out: the live models were trained on them, or they are like those of several parts."
+            )
         if not self.split.parts[TRAIN]:
             notes.append(
-                f"{len(self.questions.queries)} judged questions are too few to train on: questions made of the documents train, the judged "
-                "ones choose and confirm."
+                "Too few judged questions can train: questions made of the documents train, the judged ones choose and confirm."
             )
         if self.documents_stay:
             notes.append(
@@ -249,11 +256,10 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
         identities.append(document.id)
         if len(texts) < _TEXTS:
             texts.append(document.content)
-    home = paths.state() / "learned" / task.name
     asked = questions.read_any(server, task.name, task.spec, set(identities))
-    measured, before = _run_of(home, live.index) or (None, {})
+    measured, before = _learned_from(live)
     # Without an update, too, the questions stay in their parts: a live model stays where no new one is better.
-    parts = {query.text: part for part, kept in before.items() for query in kept.queries}
+    parts = {query.text: part for part, kept in reversed(before) for query in kept.queries}
     new, figure = frozenset[str](), None
     if task.update:
         if measured is None:
@@ -263,10 +269,12 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
             )
         figure = measured
         new = frozenset(query.text for query in asked.queries if query.text not in parts)
-        asked = questions.joined((asked, *before.values()))
+        asked = questions.joined((asked, *(kept for _, kept in before)))
     split = questions.split(asked, parts)
     _refuse_foreign(task.name, encoder, asked)
-    folder = home / blake2b(f"{asked.hash} {state} {task.update}".encode(), digest_size=8).hexdigest()
+    models = {output: model.hash for output, model in encoder.models.items()}
+    key = orjson.dumps([asked.hash, state, task.update, split.parts, models], option=orjson.OPT_SORT_KEYS)
+    folder = paths.state() / LEARNED / task.name / blake2b(key, digest_size=8).hexdigest()
     return Learning(
         server, task, reports, live, source, state, encoder, asked, split, folder, tuple(identities), tuple(texts), new, figure
     )
@@ -292,11 +300,26 @@ def live_documents(server: Engine, live: LiveGeneration) -> tuple[LiveDocuments,
     return source, blake2b(f"{live.index} {source.fingerprint} {search}".encode(), digest_size=8).hexdigest()
 
 
-def _run_of(home: Path, generation: str) -> tuple[float, dict[str, JudgedQuestions]] | None:
-    """What the run that made a generation measured on its test questions, and its questions by their part; None: not on this host."""
-    for result in sorted(home.glob(f"*/{RESULT}")):
+def _learned_from(live: LiveGeneration) -> tuple[float | None, list[tuple[str, JudgedQuestions]]]:
+    """The questions that the live search has learned from: those of the runs that made its generation, a model or its profile.
+
+    Returns:
+        nDCG@10 of the test questions, as the newest of these runs measured it, and parts with their questions; those that trained come
+        first. (None, []): no such run is on this host.
+    """
+    models, profile = {model.hash for model in live.lineage.models.values()}, live.lineage.profiles.get(live.lineage.profile)
+    made: list[tuple[tuple[bool, float], Path, Mapping[str, Any]]] = []
+    for result in (paths.state() / LEARNED).glob(f"*/*/{RESULT}"):
         written = orjson.loads(result.read_bytes())
-        if written.get("generation") == generation:
-            data = result.parent / DATA
-            return written["after"], {part: questions.stored(data, part) for part in (TRAIN, HELD_OUT, TEST)}
-    return None
+        of_it = written.get("generation") == live.index
+        if of_it or (profile and written.get("profile") == profile) or models & _hashes(written.get("used", {}).values()):
+            made.append(((of_it, result.stat().st_mtime), result.parent / DATA, written))
+    made.sort(key=itemgetter(0), reverse=True)
+    kept = [(part, questions.stored(data, part, written["questions"])) for part in PARTS for _, data, written in made]
+    return (made[0][2]["after"] if made else None), kept
+
+
+def _hashes(folders: Iterable[str]) -> set[str]:
+    """The hashes of models that were trained, and of the encoders of queries in them."""
+    files = (Path(folder) / part / MANIFEST for folder in folders for part in ("", QUERY))
+    return {orjson.loads(file.read_bytes())["hash"] for file in files if file.is_file()}

@@ -34,11 +34,13 @@ FEWEST, FEWEST_TO_PROVE = 40, 20
 _HELD_OUT, _TEST = (0.15, 300), (0.25, 500)
 #: Share that chooses where the corpus trains; the others confirm.
 _ONLY_HELD_OUT = 0.4
-#: Fewest questions that choose, and that confirm: a spread needs two.
-_FEWEST_OF_A_PART = 2
+#: Fewest questions that train: with fewer, questions made of the documents do.
+_FEWEST_TO_TRAIN = 10
 _ENOUGH = f"From {FEWEST_TO_PROVE} on they prove what the corpus teaches, from {FEWEST} on they train as well."
 #: The parts of a split.
-TRAIN, HELD_OUT, TEST = "train", "dev", "test"
+PARTS = TRAIN, HELD_OUT, TEST = "train", "dev", "test"
+#: Fewest questions that choose: a spread needs two. Fewest that confirm: p of a two-sided randomisation test is at least 2 / 2^n.
+_FEWEST_OF_A_PART = {HELD_OUT: 2, TEST: 6}
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,11 @@ class JudgedQuestions:
 
     @property
     def hash(self) -> str:
-        """Hexadecimal hash of questions and judgements."""
+        """Hexadecimal hash of questions and judgements; their order does not count."""
         lines = sorted(
-            f"{query.text}\t{document}\t{grade}" for query in self.queries for document, grade in self.qrels[query.id].items()
+            f"{query.id}\t{query.text}\t{document}\t{grade}"
+            for query in self.queries
+            for document, grade in self.qrels[query.id].items()
         )
         return blake2b("\n".join(lines).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -83,24 +87,26 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
     """Read questions.
 
     Args:
-        spec: A data set ("FOLDER", "FOLDER:SPLIT", "book:NAME", "ubi:..."), whose split "train" is read where none is named and there
-            is one; or a click log.
+        spec: A data set ("FOLDER", "FOLDER:SPLIT", "book:NAME", "ubi:..."), or a click log. Where no split is named, "train" is read, of
+            a book or a log of user behaviour everything, and of an ``ir:`` collection without "train" the judgements that it has itself.
         documents: Ids of the documents in the index.
 
     Raises:
-        UsageError: There is no such data set or file.
+        UsageError: There is no such data set, split or file.
         InputError: No question has an answer in the index.
     """
     opened = _dataset(spec)
-    if opened is None:
-        return _answered(spec, *_clicked(Path(spec)), documents, [])
+    return _answered(spec, *_clicked(Path(spec)), documents, []) if opened is None else _of_dataset(opened, documents)
+
+
+def _of_dataset(opened: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
     return _answered(f"{opened.name}:{opened.split}", opened.queries(), opened.qrels(), documents, opened.notes)
 
 
-def stored(data: Path, part: str) -> JudgedQuestions:
-    """The questions of one part of a run's folder."""
+def stored(data: Path, part: str, name: str) -> JudgedQuestions:
+    """The questions of one part of a run's folder, under the name that they had."""
     opened = corpora.open_dataset(f"{data}:{part}")
-    return JudgedQuestions(f"earlier {part}", tuple(opened.queries()), opened.qrels())
+    return JudgedQuestions(name, tuple(opened.queries()), opened.qrels())
 
 
 def read_any(server: Engine, name: str, spec: str | None, documents: Collection[str]) -> JudgedQuestions:
@@ -121,9 +127,8 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
     parts: list[JudgedQuestions] = []
     unanswered: InputError | None = None
     if (book := JudgementBook(server, name)).qrels():
-        opened = BookDataset(f"book:{name}", book)
         try:
-            parts.append(_answered(opened.name, opened.queries(), opened.qrels(), documents, []))
+            parts.append(_of_dataset(BookDataset(f"book:{name}", book), documents))
         except InputError as error:  # the log may have answers
             unanswered = error
     if all(lineage.exists(server, index) for index in (ubi.QUERIES, ubi.EVENTS)):
@@ -139,18 +144,20 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
 
 
 def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
-    """All questions; of a question that several parts have, the judgements of the first one. An id that is taken gets a number."""
+    """All questions; of a question that several parts have, the judgements of the first one. An id that is taken gets numbers."""
     queries: dict[str, Query] = {}
     qrels: Qrels = {}
     for number, part in enumerate(parts):
         for query in part.queries:
             if query.text in queries:
                 continue
-            identity = f"{query.id}~{number}" if query.id in qrels else query.id
+            identity = query.id
+            while identity in qrels:
+                identity = f"{identity}~{number}"
             queries[query.text] = Query(identity, query.text)
             qrels[identity] = part.qrels[query.id]
     return JudgedQuestions(
-        " and ".join(part.name for part in parts),
+        " and ".join(dict.fromkeys(name for part in parts for name in part.name.split(" and "))),
         tuple(queries.values()),
         qrels,
         tuple(note for part in parts for note in part.notes),
@@ -158,16 +165,30 @@ def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
 
 
 def _dataset(spec: str) -> corpora.Dataset | None:
-    """The data set; None for a click log."""
+    """The data set; None for a click log.
+
+    Raises:
+        UsageError: There is none, or it has no split "train": a split "test" is learned from only where it is named.
+    """
     base, split = path_and_split(spec)
-    if split is None and Path(base).is_file() and not base.startswith(("book:", "ubi:", "ir:")):
+    if split is not None or base.startswith(("book:", "ubi:")):  # those are split by learning alone
+        return corpora.open_dataset(spec)
+    if Path(base).is_file() and not base.startswith("ir:"):
         return None
-    if split is None:
-        try:
-            return corpora.open_dataset(f"{base}:train")
-        except UsageError:
-            pass  # a book, a log, or a folder with other splits
-    return corpora.open_dataset(spec)
+    try:
+        return corpora.open_dataset(f"{base}:{TRAIN}")
+    except UsageError:
+        whole = None
+        with suppress(UsageError):
+            whole = corpora.open_dataset(base)
+        if whole is None:
+            raise
+    if whole.split in whole.splits():
+        raise UsageError(
+            f"{base} has no split {TRAIN!r}, and learning from {whole.split!r} would leave it nothing to measure.",
+            f"Put judgements to learn from beside it (qrels/{TRAIN}.tsv), or name it to learn from it all the same: {base}:{whole.split}",
+        )
+    return whole
 
 
 def _clicked(path: Path) -> tuple[list[Query], Qrels]:
@@ -187,26 +208,39 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
     Raises:
         InputError: There is none.
     """
-    kept, judged, absent = [], {}, 0
+    kept, judged, absent, unwritable = [], {}, 0, 0
     for query in queries:
         grades = {document: grade for document, grade in qrels[query.id].items() if document in documents}
-        if query.text.strip() and any(grade > 0 for grade in grades.values()):
+        if not all(map(_is_writable, (query.id, *grades))):
+            unwritable += 1
+        elif query.text.strip() and any(grade > 0 for grade in grades.values()):
             kept.append(query)
             judged[query.id] = grades
         else:
             absent += 1
+    remarks = list(notes)
+    if unwritable:
+        remarks.append(
+            f"{counted(unwritable, 'question')} left out: the id, or that of a judged document, holds a tab or a line end, or begins or "
+            "ends with a blank."
+        )
     if not kept:
         raise InputError(
-            f"Not one of the {counted(len(queries), 'question')} of {name} has an answer in the index.",
+            f"Not one of the {counted(len(queries), 'question')} of {name} has an answer in the index."
+            f"{''.join(f' {remark}' for remark in remarks)}",
             "Name the questions that were judged on the documents of this index; the ids of the documents must be the same.",
         )
     contradicted = _contradicted(kept, judged)
-    remarks = list(notes)
     if contradicted:
         remarks.append(f"{counted(len(contradicted), 'question')} left out: judged several times, and differently.")
     if absent:
         remarks.append(f"{counted(absent, 'question')} left out: without text, or without an answer in the index.")
     return JudgedQuestions(name, tuple(query for query in kept if query.text not in contradicted), judged, tuple(remarks))
+
+
+def _is_writable(identity: str) -> bool:
+    """Whether a file of judgements gives an id back as it is."""
+    return identity == identity.strip() and not set("\t\n\r") & set(identity)
 
 
 def _contradicted(queries: list[Query], qrels: Qrels) -> set[str]:
@@ -222,9 +256,9 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
     """Split questions into three parts. Near duplicates are in the same part. Fewer than `FEWEST` questions do not train.
 
     Args:
-        questions: The questions.
+        questions: The questions, in any order: the parts are the same.
         earlier: Text -> part of a question that models have learned from before: it stays in its part, and new ones that are alike join
-            it. A new question that is alike to several parts is left out.
+            it. A new question that is alike to several parts is left out, and so are the trained ones where no judged questions train.
         seed: Seed of the draw.
 
     Raises:
@@ -238,9 +272,10 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
             f"Judge more questions ('termweave serve', page Judge), or collect clicks. {_ENOUGH}",
         )
     members: defaultdict[int, list[str]] = defaultdict(list)
-    for query, group in zip(questions.queries, groups([query.text for query in questions.queries]), strict=True):
+    queries = sorted(questions.queries, key=lambda query: (query.text, query.id))
+    for query, group in zip(queries, groups([query.text for query in queries]), strict=True):
         members[group].append(query.id)
-    text = {query.id: query.text for query in questions.queries}
+    text = {query.id: query.text for query in queries}
     shuffled: list[list[str]] = []
     parts: dict[str, list[str]] = {TRAIN: [], HELD_OUT: [], TEST: []}
     for alike in members.values():
@@ -254,24 +289,38 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
                 if earlier and text[identity] in earlier:
                     parts[earlier[text[identity]]].append(identity)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
-    sizes = {TEST: min(_TEST[1], round(_TEST[0] * count)), HELD_OUT: min(_HELD_OUT[1], round(_HELD_OUT[0] * count))}
-    rest = TRAIN
-    if count < FEWEST:
-        sizes, rest = {HELD_OUT: round(_ONLY_HELD_OUT * count)}, TEST
-    for alike in shuffled:
-        part = next((part for part, size in sizes.items() if len(parts[part]) + len(alike) <= size), rest)
-        parts[part] += alike
+    _fill(parts, shuffled, count)
     _refuse_one_sided(questions, parts, learned=bool(earlier))
     return QuestionSplit(
         {part: tuple(ids) for part, ids in parts.items()}, sum(len(alike) for alike in members.values() if len(alike) > 1)
     )
 
 
+def _fill(parts: dict[str, list[str]], groups: Sequence[list[str]], count: int) -> None:
+    """Put groups of questions into the parts, of `count` questions in all; what trains is emptied where it has too few."""
+    sizes = {TEST: min(_TEST[1], round(_TEST[0] * count)), HELD_OUT: min(_HELD_OUT[1], round(_HELD_OUT[0] * count))}
+    rest = TRAIN
+    if count < FEWEST:
+        sizes, rest = {HELD_OUT: round(_ONLY_HELD_OUT * (count - len(parts[TRAIN])))}, TEST
+    for alike in groups:
+        part = next((part for part, size in sizes.items() if len(parts[part]) + len(alike) <= size), rest)
+        parts[part] += alike
+    if count < FEWEST or len(parts[TRAIN]) < _FEWEST_TO_TRAIN:
+        parts[TRAIN] = []
+
+
+def more_to_confirm(needed: int, parts: Mapping[str, int]) -> int:
+    """About how many more judged questions it takes until so many confirm; 0: the part that confirms never has so many."""
+    share, most = _TEST
+    return 0 if max(needed, parts[TEST] + 1) > most else max(1, round(needed / share) - sum(parts.values()))
+
+
 def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[str]], *, learned: bool) -> None:
     """Refuse parts that are too small to choose and to confirm."""
-    if min(len(parts[HELD_OUT]), len(parts[TEST])) < _FEWEST_OF_A_PART:
+    if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
+        needed = " and ".join(map(str, _FEWEST_OF_A_PART.values()))
         raise InputError(
             f"Of {counted(len(questions.queries), 'question')} of {questions.name} {len(parts[HELD_OUT])} can choose and {len(parts[TEST])} can "
-            f"confirm: the others are alike{', or the live models were trained on them' if learned else ''}.",
+            f"confirm, and {needed} are needed: the others are alike{', or the live models were trained on them' if learned else ''}.",
             f"Name other questions{', or go on with those of that time: --update' if learned else ''}.",
         )

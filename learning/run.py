@@ -20,7 +20,7 @@ from termweave.indexer.generations import generations, publication
 from termweave.learning import choice, report, training_folder
 from termweave.learning.candidates import PARTS, LiveHeads, candidates
 from termweave.learning.learned import Learned
-from termweave.learning.preparation import DATA, RESULT, Learning, LearningTask, Reports, live_documents, prepare
+from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.training_rounds import TrainingRounds
 from termweave.learning.trial_generation import TrialGeneration, build_trial
@@ -101,7 +101,7 @@ def tried_on(learning: Learning) -> list[Candidate]:
 
     Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
     """
-    learned = paths.state() / "learned"
+    learned = paths.state() / LEARNED
     folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
     weights, dense = folders.get("weights"), folders.get("dense")
     start = weights if weights and (weights / HEADS).is_file() else None
@@ -116,8 +116,8 @@ def tried_on(learning: Learning) -> list[Candidate]:
 
 def _begun_with(learned: Path) -> Path:
     """The model that a learned one began with; the shipped one where it is not on this host any more."""
-    begun = Path(_made_with(learned, "start"))
-    return begun if (begun / HEADS).is_file() else model_lookup.resolve("shipped")
+    begun = _made_with(learned, "start")
+    return Path(begun) if begun and (Path(begun) / HEADS).is_file() else model_lookup.resolve("shipped")
 
 
 def _backbone(folder: Path | None) -> str:
@@ -195,7 +195,7 @@ def _choice(learning: Learning, index: Index) -> Choice:
     """Choose how an index is searched."""
     progress = _counter(learning, "Choosing on the held-out questions")
     judged, folder = _judged(learning, HELD_OUT), learning.folder / f"ltr-{index.generation}"
-    return choice.choose(index, judged, progress, folder, learning.former)
+    return choice.choose(index, judged, progress, folder, learning.former, learning.questions.name)
 
 
 def _as_now(live: Index, profile: Profile) -> bool:

@@ -21,6 +21,7 @@ from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
 from termweave.indexer import BuildOptions, NotPublished, UpdateMode, build, update
 from termweave.indexer.generations import generations, option_compatibility
+from termweave.learning.preparation import QUERY
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
 from termweave.support import atomic_files
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from termweave.learning.candidates import Part, TrainedCandidate
     from termweave.learning.preparation import Learning
 
-#: Folder of the encoder of queries in the folder of a model with two encoders.
-_QUERY = "query"
 #: Least mean cosine of the vectors of documents by two graphs of one encoder; int8 costs .007.
 _SAME = 0.97
 #: A loss of nDCG@10 by int8 in training's check of 50 questions from which on both graphs are measured through the index. From
@@ -93,7 +92,7 @@ def fp32_copy(folder: Path) -> Path:
 def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Path | None:
     """The trained encoder of queries, if nothing else was trained and the live generation has the vectors that it was trained with."""
     dense = best.get("dense")
-    if dense is None or "weights" in best or dense.folder is None or not (dense.folder / _QUERY).is_dir():
+    if dense is None or "weights" in best or dense.folder is None or not (dense.folder / QUERY).is_dir():
         return None
     if "dense" not in learning.encoder.models:
         return None
@@ -103,7 +102,7 @@ def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) ->
         for encoder in (learning.encoder.only({"dense"}), encoders.load("none", dense.folder))
     )
     same = live.shape == trained.shape and float((live * trained).sum(axis=1).mean()) >= _SAME
-    return dense.folder / _QUERY if same else None
+    return dense.folder / QUERY if same else None
 
 
 def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGeneration:

@@ -166,6 +166,9 @@ def _encoded(learned: Learned) -> str:
 
 def _missed(learned: Learned) -> tuple[str, str]:
     """The message and the hint where no gain was confirmed."""
+    from termweave.learning.questions import more_to_confirm
+    from termweave.support.messages import counted
+
     if max(learned.before, learned.after) < _NOTHING:
         return f"The live search finds next to none of the answers (nDCG@10 {learned.before:.4f}), and nothing was changed.", (
             "Look at some of the questions: the ids may be those of another corpus, or the clicks may be chance."
@@ -179,8 +182,9 @@ def _missed(learned: Learned) -> tuple[str, str]:
             f"The new search is not better on the test questions ({_gain(learned)}); nothing was changed.",
             "Judge more questions.",
         )
-    more = max(1, round((learned.needed - learned.parts["test"]) / learned.parts["test"] * sum(learned.parts.values())))
+    more = more_to_confirm(learned.needed, learned.parts)
+    advice = f"About {counted(more, 'more judged question')} would show whether it is real."
     return f"The gain may be chance ({_gain(learned)}); nothing was changed.", (
-        f"About {more:,} more judged questions would show whether it is real. "
+        f"{advice if more else 'It is too small for this test, which never has enough questions to show it.'} "
         f"'termweave promote {learned.name} {learned.generation}' makes it live anyway."
     )

@@ -1,8 +1,8 @@
 """Read ``book:NAME``: the judged queries of a book as a data set, for `evaluate`, `tune`, gates and training.
 
-``book:NAME:train`` and ``book:NAME:held-out`` are its two halves: a model learns from one and is measured on the other. The words of a
-query decide its half, in whatever spelling, so that a query never changes sides, however the book grows: what a model was trained on earlier can never be
-what a later model is measured on.
+``book:NAME:train`` and ``book:NAME:held-out`` are its two halves, to learn from one and measure on the other. The words of a query decide
+its half, in whatever spelling, so that it never changes sides, however the book grows. `learn` reads the whole book where no half is
+named, and splits it itself.
 """
 
 from __future__ import annotations

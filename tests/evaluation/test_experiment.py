@@ -267,6 +267,8 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
     (tmp_path / "queries.jsonl").write_bytes(b"\n".join([queries[-1], queries[-1], wordless, *queries[1:-1]]))
     dataset = corpora.open_dataset(tmp_path)
     index.adopt(Profile("mine", {"weights": 0.5, "dense": 0.5}, "rrf", None, {"dataset": f"{dataset.name}:test"}))
+    learned = {"dataset": f"clicks.tsv and {dataset.name}:test", "learned": True}
+    index.adopt(Profile("trained", {"weights": 0.5, "dense": 0.5}, "rrf", None, learned))
     try:
         notes = evaluate(index, dataset, systems.grid(["mine", "dense"], ["none"], index)).notes
     finally:
@@ -275,6 +277,7 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
     assert "1 query without text, counted as 0: 'q-timer'." in notes
     assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it is in the file twice
     assert any(note.startswith("The profile 'mine' was fitted on half of these queries") for note in notes)
+    assert any(note.startswith(f"The index learned from these queries ({dataset.name}:test)") for note in notes)
 
 
 def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):

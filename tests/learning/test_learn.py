@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from termweave import corpora
+from termweave.encoders import TextEncoder, model_lookup
+from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
@@ -28,6 +30,7 @@ from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, Reports, prepare
 from termweave.learning.run import learn, promote
 from termweave.learning.training_rounds import TrainingRounds
+from termweave.records import Run
 from termweave.search import Index
 from termweave.search.catalog.profiles import Profile
 
@@ -249,7 +252,8 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     assert any(part["name"].startswith("ltr@") for part in best.explanation["parts"])
 
 
-def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opensearch_engine, built, folder, tmp_path):
+@pytest.mark.parametrize("how", ["generation", "model", "profile"])
+def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opensearch_engine, built, folder, tmp_path, how):
     """Also without --update: a part of the search for which nothing new is trained keeps the live model."""
     log = tmp_path / "clicks.tsv"
     asked = {form.format(word): word for word in PAIRS for form in MORE_FORMS}
@@ -260,13 +264,22 @@ def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opense
 
     first = prepare(opensearch_engine, clicked(list(asked)[::2]))
     training_folder.write(first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS))
-    result = {"generation": first.live.index, "after": 0.5}
-    (first.folder / preparation.RESULT).write_text(json.dumps(result))  # as if this run had made the live generation
+    # As if this run had made the live generation, the one before it, of which one model is live, or its profile.
+    models = {"dense": str(first.encoder.models["dense"].folder)}
+    own = Profile("trained", {"weights": 0.5, "dense": 0.5}, "adaptive", None)
+    made = {"generation": first.live.index} if how == "generation" else {"generation": "gone"}
+    made |= {"used": models} if how == "model" else {"profile": own.as_meta()}
+    (first.folder / preparation.RESULT).write_text(json.dumps({"after": 0.5, "questions": "log.tsv", **made}))
+    if how == "profile":
+        Index.open(opensearch_engine, built).adopt(own)
     part_of = {query.text: part for part in first.split.parts for query in first.queries(part)}
     later = prepare(opensearch_engine, clicked(asked))
     assert {query.text: part for part in later.split.parts for query in later.queries(part) if query.text in part_of} == part_of
     assert {query.text for query in later.questions.queries} == set(asked)
     assert later.figure is None
+    updated = prepare(opensearch_engine, replace(clicked(list(asked)[1::2]), update=True))
+    assert (updated.figure, {query.text for query in updated.questions.queries}) == (0.5, set(asked))
+    assert updated.questions.name == f"{log} and log.tsv"
     learned = [text for text, part in part_of.items() if part == "train"]
     with pytest.raises(InputError, match="the live models were trained on them") as refused:
         prepare(opensearch_engine, clicked(learned))
@@ -287,6 +300,33 @@ def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without
     assert chosen.ranker is not None
     assert chosen.ranker.folder is None
     assert "has 96 entries that could be features" in chosen.ranker.dropped
+
+
+def test_a_live_search_that_finds_no_answer_is_beaten_and_not_taken_for_one_of_another_corpus(
+    opensearch_engine, built, folder, tmp_path
+):
+    index, test, live = Index.open(opensearch_engine, built), corpora.open_dataset(str(folder)), tmp_path / "live-test.trec"
+    for scores in ({query.id: {"nothing judged": 1.0} for query in test.queries()}, {}):
+        runs.write(Run("hybrid", scores), live)
+        confirmation = choice.confirm(index, test, str(live), lambda *_: None)
+        assert confirmation.before == 0
+        assert confirmation.after > 0
+
+
+def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine, built, folder, monkeypatch):
+    task = LearningTask(built, str(folder))
+    whole = prepare(opensearch_engine, task)
+    models = whole.encoder.models
+    models["dense_query"] = replace(models["dense"], hash="0" * 16)
+    monkeypatch.setattr(TextEncoder, "models", property(lambda _: models))
+    assert prepare(opensearch_engine, task).folder != whole.folder
+
+
+def test_a_learned_model_that_began_with_nothing_does_not_go_on_from_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / HEADS).touch()
+    shipped = model_lookup.resolve("shipped")
+    assert run._begun_with(shipped) == shipped
 
 
 SCRIPT = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,38 @@ def test_a_folder_gives_its_split_train_and_another_where_it_is_named(folder):
     assert {query.id for query in questions.read(f"{folder}:test", documents()).queries} == {f"q{n}" for n in range(60, 80)}
 
 
+def test_a_folder_without_a_split_to_train_is_learned_from_only_where_its_split_is_named(folder):
+    (folder / "qrels" / "train.tsv").unlink()
+    with pytest.raises(UsageError, match="has no split 'train'") as refused:
+        questions.read(str(folder), documents())
+    assert f"{folder}:test" in refused.value.hint
+    assert len(questions.read(f"{folder}:test", documents()).queries) == 20
+
+
+def test_a_book_is_read_whole_whether_it_is_named_or_not(opensearch_engine, name, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")  # of the server's log nothing
+    asked = [Query(f"q{number}", f"question about thing{number}") for number in range(12)]
+    JudgementBook(opensearch_engine, name).import_qrels("file", asked, {query.id: {"d1": 1} for query in asked})
+    try:
+        named, own = questions.read(f"book:{name}", documents()), questions.read_any(opensearch_engine, name, None, documents())
+    finally:
+        body = {"query": {"term": {"book": name}}}
+        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+    assert len(named.queries) == len(asked)
+    assert (named.name, named.hash) == (own.name, own.hash)
+
+
+def test_questions_with_ids_that_judgements_cannot_hold_are_left_out_and_named(tmp_path):
+    log, odd = tmp_path / "clicks.jsonl", ("d 1", "d\t2", "d\n3")
+    log.write_text("".join(f"{json.dumps({'query': f'open {each!r}', 'document': each})}\n" for each in odd))
+    read = questions.read(str(log), set(odd))
+    assert [list(grades) for grades in read.qrels.values()] == [["d 1"]]  # a blank inside does no harm
+    assert "2 questions left out: the id, or that of a judged document, holds a tab or a line end" in " ".join(read.notes)
+    with pytest.raises(InputError, match=r"3 questions of .* has an answer in the index\. 2 questions left out: the id"):
+        questions.read(str(log), set(odd[1:]))
+
+
 def test_a_click_log_gives_the_clicked_documents(tmp_path):
     log = tmp_path / "clicks.tsv"
     log.write_text("query\tdocument\tcount\nhow to pay\td1\t3\nhow to pay\td2\t1\nwhere is it\td9\t0\nopen hours\tgone\t5\n")
@@ -65,7 +98,7 @@ def test_a_book_without_a_good_grade_does_not_hide_the_log(opensearch_engine, na
     monkeypatch.setattr(ubi, "EVENTS", f"{name}-events")
     JudgementBook(opensearch_engine, name).import_qrels("file", [Query("q", "not answered")], {"q": {"d1": 0}})
     try:
-        with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name} has an answer"):
+        with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name}:test has an answer"):
             questions.read_any(opensearch_engine, name, None, documents())
         search = {"query_id": "s", "user_query": "how to pay", "query_response_hit_ids": ["d1", "d2"]}
         click = {"query_id": "s", "action_name": "click", "event_attributes": {"object": {"object_id": "d2"}}}
@@ -86,6 +119,31 @@ def judged(texts, grades=None):
 def test_few_questions_choose_and_confirm_and_do_not_train():
     parts = questions.split(judged([f"question about thing{number}" for number in range(questions.FEWEST - 1)])).parts
     assert {part: len(ids) for part, ids in parts.items()} == {TRAIN: 0, HELD_OUT: 16, TEST: 23}
+
+
+def test_few_questions_do_not_train_where_a_model_has_learned_from_some_of_them():
+    texts = [f"question about thing{number}" for number in range(30)]
+    parts = questions.split(judged(texts), dict.fromkeys(texts[:5], TRAIN)).parts
+    assert {part: len(ids) for part, ids in parts.items()} == {TRAIN: 0, HELD_OUT: 10, TEST: 15}
+    assert not {f"q{number}" for number in range(5)} & {query for ids in parts.values() for query in ids}
+
+
+@pytest.mark.parametrize("confirm", [5, 6])
+def test_so_few_that_no_gain_could_be_proved_are_refused(confirm):
+    texts = [f"question about thing{number}" for number in range(60)]
+    earlier = {text: TEST if number < confirm else HELD_OUT if number < 30 else TRAIN for number, text in enumerate(texts)}
+    if confirm == 6:
+        assert len(questions.split(judged(texts), earlier).parts[TEST]) == 6
+        return
+    with pytest.raises(InputError, match="25 can choose and 5 can confirm, and 2 and 6 are needed"):
+        questions.split(judged(texts), earlier)
+
+
+def test_a_gain_that_the_largest_test_part_cannot_show_needs_no_more_questions():
+    assert questions.more_to_confirm(100, {TRAIN: 120, HELD_OUT: 30, TEST: 50}) == 200
+    assert questions.more_to_confirm(40, {TRAIN: 0, HELD_OUT: 16, TEST: 23}) == 121  # from 40 on a quarter confirms
+    assert questions.more_to_confirm(501, {TRAIN: 120, HELD_OUT: 30, TEST: 50}) == 0
+    assert questions.more_to_confirm(400, {TRAIN: 1300, HELD_OUT: 300, TEST: 500}) == 0
 
 
 def test_contradictory_judgements_are_left_out_and_named(folder):
@@ -123,6 +181,12 @@ def test_the_split_is_the_same_every_time_and_another_with_other_questions():
     asked = judged([f"question about thing{number}" for number in range(100)])
     assert questions.split(asked).parts == questions.split(asked).parts
     assert asked.hash != judged([f"question about thing{number}" for number in range(101)]).hash
+    turned = replace(asked, queries=asked.queries[::-1], qrels=dict(reversed(asked.qrels.items())))
+    assert (turned.hash, questions.split(turned)) == (asked.hash, questions.split(asked))
+    renamed = replace(
+        asked, queries=(Query("other", asked.queries[0].text), *asked.queries[1:]), qrels={**asked.qrels, "other": {"d": 1}}
+    )
+    assert renamed.hash != asked.hash
 
 
 def test_parts_have_limits_so_that_most_questions_train():
@@ -166,3 +230,9 @@ def test_joined_questions_have_the_judgements_of_the_first_and_ids_of_their_own(
     assert [query.text for query in both.queries] == ["same question", "only here", "another with the same id"]
     assert len({query.id for query in both.queries}) == 3
     assert set(both.qrels) == {query.id for query in both.queries}
+    numbered = JudgedQuestions(
+        "some", (Query("q0~1", "numbered"), Query("q0", "not numbered")), {"q0~1": {"d": 1}, "q0": {"d": 2}}
+    )
+    every = questions.joined((judged(["first"]), numbered))
+    assert {query.text: every.qrels[query.id]["d"] for query in every.queries} == {"first": 1, "numbered": 1, "not numbered": 2}
+    assert every.name == "some"
