@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import QueryParams
     from starlette.responses import Response
+
+#: A path on this server, in ASCII as browsers send it, that fits into another address. After "//" and "/\\" browsers read the name of a host.
+_LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}")
 
 
 class PageAddress:
@@ -56,6 +60,11 @@ class PageAddress:
 def page_address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
     """A path with a query string."""
     return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def local_path(text: str) -> str:
+    """A text that is a path on this server, perhaps with a query string; "" for another one, which may lead elsewhere."""
+    return text if _LOCAL.fullmatch(text) else ""
 
 
 def see_other(path: str, **given: object) -> Response:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -31,7 +32,7 @@ from termweave.ui.pages import (
 )
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
-from termweave.ui.rendering import FOLDER, page, problem, status_of
+from termweave.ui.rendering import CLIENT_GONE, FOLDER, page, problem, status_of
 from termweave.ui.workspace import NoIndexYet, Workspace
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
             Route("/static/shades.css", _shades),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],
-        exception_handlers={TermweaveError: _failed, HTTPException: _refused, Exception: _fault},
+        exception_handlers={
+            TermweaveError: _failed,
+            HTTPException: _refused,
+            ClientDisconnect: lambda *_: Response(status_code=CLIENT_GONE),
+            Exception: _fault,
+        },
     )
     app.router.redirect_slashes = False  # such a redirect would name the host that the request named
     app.state.workspace = Workspace(engine, options)
@@ -103,7 +109,7 @@ def _refused(request: Request, error: Exception) -> Response:
     hint = "'/api/openapi.json' lists the addresses." if path.startswith("/api/") else "The search is at /search."
     if error.status_code == HTTPStatus.NOT_FOUND:
         return problem(request, error.status_code, f"There is nothing at {path}.", hint)
-    answer = problem(request, error.status_code, f"{error.detail}.")
+    answer = problem(request, error.status_code, f"{error.detail.removesuffix('.')}.")
     answer.headers.update(error.headers or {})
     return answer
 

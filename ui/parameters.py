@@ -51,12 +51,7 @@ class Parameter:
             UsageError: It cannot be read.
         """
         if self.kind == "texts":
-            texts = tuple(text for text in given.getlist(self.name) if text.strip())
-            if len(texts) > MOST_TEXTS:
-                raise UsageError(
-                    f"The parameter {self.name!r} is given {len(texts):,} times.", f"Give it at most {MOST_TEXTS} times."
-                )
-            return texts
+            return tuple(text for text in _not_too_many(self.name, given.getlist(self.name)) if text.strip())
         text = given.get(self.name, "")
         if not text.strip():
             if self.required:
@@ -204,11 +199,18 @@ def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
     for name, value in given.items():
         if (kind := kinds.get(name)) is None:
             raise UsageError(f"There is no parameter {name!r}.", f"Known: {', '.join(kinds)}.")
-        values = value if isinstance(value, list) else [value]
+        values = _not_too_many(name, value) if isinstance(value, list) else [value]
         if type(value) not in _JSON[kind] or (kind == "texts" and not all(isinstance(each, str) for each in values)):
             raise UsageError(f"The parameter {name!r} is not {_JSON_NAMES[kind]}.", _BODY)
         pairs += [(name, str(int(each)) if isinstance(each, bool) else str(each)) for each in values]
     return QueryParams(pairs)
+
+
+def _not_too_many(name: str, values: list[Any]) -> list[Any]:
+    """The values of a parameter, if it is not repeated too often: blank ones count, too."""
+    if len(values) > MOST_TEXTS:
+        raise UsageError(f"The parameter {name!r} is given {len(values):,} times.", f"Give it at most {MOST_TEXTS} times.")
+    return values
 
 
 def read(given: QueryParams, known: Iterable[Parameter]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 FOLDER = Path(__file__).parent
+#: The status of an answer that nobody waits for, as nginx has it.
+CLIENT_GONE = 499
 #: The kinds of errors, the special ones first, and the status of an answer.
 _STATUS = (
     (UsageError, HTTPStatus.BAD_REQUEST),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from termweave.ui import parameters
 from termweave.ui.api.endpoints import ENDPOINTS
 from tests.ui.conftest import ATTACKS, client_of, requests_of_every_kind
 
@@ -60,6 +62,15 @@ def test_a_parameter_is_repeated_at_most_100_times(unreachable, address):
     answer = client_of(unreachable, index="x").get(f"/api/{address}{f'&{last}' * 100}")
     assert answer.status_code == 400
     assert "is given 101 times" in answer.json()["error"]
+
+
+def test_blank_values_of_a_body_are_counted_in_a_thread(unreachable, monkeypatch):
+    """16 MiB of them would keep all other requests waiting, and take 1 GB."""
+    read, threads = parameters.of_json, []
+    monkeypatch.setattr(parameters, "of_json", lambda *given: threads.append(threading.current_thread()) or read(*given))
+    answer = client_of(unreachable, index="x").post("/api/search", json={"q": "json", "filter": [""] * 101})
+    assert (answer.status_code, "is given 101 times" in answer.json()["error"]) == (400, True)
+    assert threads[0].name.startswith("AnyIO worker")
 
 
 @pytest.mark.engine

@@ -242,6 +242,8 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert generations.live(opensearch_engine, name) == newer
     stale = post(client, "/generations/promote", index=name, generation=older, live=older, act="rollback")
     assert stale.status_code == 400
+    pattern = post(client, "/generations/promote", index="*", generation=older, live=newer)
+    assert (pattern.status_code, "is not the name of an index" in pattern.text) == (400, True)
     done = post(client, "/generations/promote", index=name, generation=older, live=newer, act="rollback")
     assert done.headers["location"] == f"/generations?index={name}"
     assert generations.live(opensearch_engine, name) == older

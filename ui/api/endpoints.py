@@ -21,7 +21,6 @@ from termweave.ui.workspace import check_query, workspace_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from starlette.datastructures import QueryParams
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -168,16 +167,14 @@ def takes_body(endpoint: Endpoint) -> bool:
 
 
 def _route(name: str, endpoint: Endpoint) -> Route:
-    def answer(request: Request, given: QueryParams) -> Response:
+    def answer(request: Request, body: bytes | None) -> Response:
+        given = request.query_params if body is None else parameters.of_json(body, endpoint.parameters)
         values = endpoint.values(request, parameters.read(given, endpoint.parameters))
         return data({"schema": f"termweave.{endpoint.schema or name}/1", **values})
 
     async def answer_request(request: Request) -> Response:
-        given = request.query_params
-        if request.method == "POST":
-            if given:
-                raise UsageError("The parameters are in the address and in the body.", "Send all of them in the body.")
-            given = parameters.of_json(await request.body(), endpoint.parameters)
-        return await run_in_threadpool(answer, request, given)
+        if request.method == "POST" and request.query_params:
+            raise UsageError("The parameters are in the address and in the body.", "Send all of them in the body.")
+        return await run_in_threadpool(answer, request, await request.body() if request.method == "POST" else None)
 
     return Route(f"/api/{name}", answer_request, methods=["GET", "POST"] if takes_body(endpoint) else ["GET"])

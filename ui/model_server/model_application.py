@@ -26,7 +26,7 @@ from termweave.ui.model_server.model_outputs import KINDS
 from termweave.ui.model_server.served_models import ServedModels, UnknownModel
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
-from termweave.ui.rendering import data, status_of
+from termweave.ui.rendering import CLIENT_GONE, data, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,8 +46,6 @@ PUBLIC = frozenset({"/health", "/ready"})
 _LATER = "1"
 #: Bytes of a body that is read in a thread, because it would keep other requests waiting.
 _LARGE = 1 << 18
-#: The status of an answer that nobody waits for, as nginx has it.
-_CLIENT_GONE = 499
 #: Status of an error -> type and code in OpenAI's form.
 _ERRORS = {
     HTTPStatus.BAD_REQUEST: ("invalid_request_error", "invalid_request"),
@@ -134,7 +132,7 @@ async def _answer(
         response, texts = await make(request, name, asked)
         status = response.status_code
     except ClientDisconnect:
-        status = _CLIENT_GONE
+        status = CLIENT_GONE
         response = Response(status_code=status)
     except TermweaveError as error:
         response = _failed(request, error)

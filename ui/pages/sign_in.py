@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from termweave.ui.addresses import see_other
+from termweave.ui.addresses import local_path, see_other
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.protection.rate_limits import TRIES, TRIES_EACH_SECOND, RateLimit
 from termweave.ui.rendering import page
@@ -30,10 +30,21 @@ def routes() -> list[Route]:
         if not tries.allows(request):
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries: wait a minute", {"retry-after": "60"})
         if not sessions.is_token(text_of(form, "token").strip()):
-            return page(request, "login.html", {"bare": True, "error": "The token is wrong."}, HTTPStatus.UNAUTHORIZED)
-        answer = see_other("/")
+            return _page(request, text_of(form, "next"), "The token is wrong.", HTTPStatus.UNAUTHORIZED)
+        answer = see_other(local_path(text_of(form, "next")) or "/")
         sessions.begin(request, answer)
         return answer
 
-    shown = Route("/login", lambda request: page(request, "login.html", {"bare": True, "error": ""}), methods=["GET"])
-    return [shown, form_route("/login", sign_in, changes=False)]
+    return [Route("/login", _show, methods=["GET"]), form_route("/login", sign_in, changes=False)]
+
+
+def _show(request: Request) -> Response:
+    given = request.query_params
+    return _page(
+        request, given.get("next", ""), "What you sent was not stored: sign in and send it again." if given.get("lost") else ""
+    )
+
+
+def _page(request: Request, after: str, error: str, status: int = HTTPStatus.OK) -> Response:
+    """The page. `after` is where the browser goes afterwards."""
+    return page(request, "login.html", {"bare": True, "next": local_path(after), "error": error}, status)

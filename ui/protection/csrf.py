@@ -2,7 +2,8 @@
 
 A browser says which page sent a request, and no script can change what it says. `Sec-Fetch-Site` comes with every request to https and to
 this machine (Chrome 76, Edge 79, Firefox 90, Safari 16.4), `Origin` with every form to any address (Chrome and Safari for ten years,
-Firefox 70). Forms carry no token, as in datasette 1.0 and in Go 1.25 (`http.CrossOriginProtection`; https://words.filippo.io/csrf). Unlike
+Firefox 70). `Sec-Fetch-Site` decides where it is there, and else `Origin`, which is compared with `Host`: a proxy may pass another one on.
+Forms carry no token, as in datasette 1.0 and in Go 1.25 (`http.CrossOriginProtection`; https://words.filippo.io/csrf). Unlike
 those, a form without either header is refused: an older browser may have sent it. A body of JSON needs neither: no form sends one, and a script
 of another site must ask first, which is not answered.
 """
@@ -27,10 +28,11 @@ def forgery(request: Request) -> tuple[str, str]:
     site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "").lower()
     link = safe and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
     foreign = site not in {None, "same-origin", "none"} and not link
-    if not safe and origin is not None:
-        foreign = foreign or origin.lower() not in {f"http://{host}", f"https://{host}"}
+    if not safe and site is None and origin is not None:
+        foreign = origin.lower() not in {f"http://{host}", f"https://{host}"}
     if foreign:
-        return "The request came from a page of another site.", "Open the page on this server."
+        hint = "Open the page on this server. A proxy before it must pass the header Host on."
+        return "The request came from a page of another site.", hint
     json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
     if not safe and site is None and origin is None and not json:
         hint = "Use a newer browser; a program sends the header Origin, or JSON with 'Content-Type: application/json'."

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
-from termweave.ui.addresses import see_other
-from termweave.ui.protection.csrf import forgery
+from termweave.ui.addresses import local_path, page_address, see_other
+from termweave.ui.protection.csrf import SAFE, forgery
 from termweave.ui.protection.rate_limits import BURST, EACH_SECOND, TRIES, TRIES_EACH_SECOND, RateLimit
 from termweave.ui.protection.time_limits import answer_in_time, arriving_in_time
 from termweave.ui.rendering import problem
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
     from starlette.datastructures import State
-    from starlette.responses import Response
     from starlette.types import Message, Receive, Scope, Send
 
     from termweave.ui.protection.sessions import Sessions
@@ -127,12 +128,23 @@ class RequestFilter:
         if "/login" not in self._public or path.startswith("/api/"):  # programs cannot give the token on a page
             hint = "Send the header 'Authorization: Bearer TOKEN'."
             return self._problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
-        return see_other("/login")
+        return _to_sign_in(request)
 
     def _too_many(self, request: Request, message: str, hint: str, seconds: int) -> Response:
         answer = self._problem(request, HTTPStatus.TOO_MANY_REQUESTS, message, hint)
         answer.headers["retry-after"] = str(seconds)
         return answer
+
+
+def _to_sign_in(request: Request) -> Response:
+    """Send a browser to `/login`, which leads back to the page that was asked for, or whose form was sent in vain."""
+    if "hx-request" in request.headers:  # of the script of a page: the page is loaded again, and asks for the token itself
+        return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-refresh": "true"})
+    lost = {} if request.method in SAFE else {"lost": "1"}
+    referer = request.headers.get("referer", "").partition("://")[2].partition("/")[2]
+    asked = page_address(quote(request.scope["path"]), parse_qsl(request.scope["query_string"].decode("latin-1")))
+    place = local_path(f"/{referer}" if lost else asked)
+    return see_other("/login", **({"next": place} if place else {}), **lost)
 
 
 def _name(host: str) -> str:

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-COOKIE = "termweave-session"
 #: Seconds that a session lives: a working day.
 LIFE = 12 * 3600
-_BEARER = "Bearer "
 
 
 class Sessions:
@@ -35,10 +33,10 @@ class Sessions:
         """Whether the client has given the token: in this request, or before with the form."""
         if self._token is None:
             return True
-        header = request.headers.get("authorization", "")
-        if header.startswith(_BEARER):
-            return self.is_token(header.removeprefix(_BEARER).strip())
-        began, _, signature = request.cookies.get(COOKIE, "").partition(".")
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self.is_token(token.strip())
+        began, _, signature = request.cookies.get(_cookie(request), "").partition(".")
         signed = hmac.compare_digest(signature.encode(), self._signature(began).encode())
         return signed and time.time() - int(began) < LIFE
 
@@ -49,8 +47,14 @@ class Sessions:
     def begin(self, request: Request, answer: Response) -> None:
         """Give the client of a request a session, with the answer."""
         began, secure = str(int(time.time())), request.scope["scheme"] == "https"
-        cookie = f"{began}.{self._signature(began)}"
-        answer.set_cookie(COOKIE, cookie, max_age=LIFE, httponly=True, samesite="strict", secure=secure)
+        value = f"{began}.{self._signature(began)}"
+        # Not "strict": a browser would then not send it with a link of another site. Forms are guarded by `csrf`, and a GET changes nothing.
+        answer.set_cookie(_cookie(request), value, max_age=LIFE, httponly=True, samesite="lax", secure=secure)
 
     def _signature(self, began: str) -> str:
         return hmac.digest(self._key, began.encode(), "sha256").hex()
+
+
+def _cookie(request: Request) -> str:
+    """The name of the cookie. It has the port, because a browser sends the cookies of a host to all of its ports."""
+    return f"termweave-session-{request.scope['server'][1]}"

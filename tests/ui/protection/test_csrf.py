@@ -34,7 +34,6 @@ def sign_in(connection, headers):
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"},
         {"sec-fetch-site": "same-site", "origin": URL},
-        {"sec-fetch-site": "same-origin", "origin": "http://evil.example"},
         {"sec-fetch-site": ""},
         {"sec-fetch-site": "anything"},
     ],
@@ -45,12 +44,19 @@ def test_a_form_from_another_site_is_refused(unreachable, headers):
     assert "another site" in answer.text
 
 
+def test_another_name_is_refused_whatever_a_browser_says_of_the_page(unreachable):
+    """To a browser, a page whose name was pointed at this machine (DNS rebinding) sends its requests to its own site."""
+    headers = {"sec-fetch-site": "same-origin", "origin": "http://evil.example", "host": "evil.example"}
+    assert sign_in(unreachable, headers).status_code == 400
+
+
 @pytest.mark.parametrize(
     "headers",
     [
         {"sec-fetch-site": "same-origin", "origin": URL},  # today's browsers
         {"sec-fetch-site": "none", "origin": URL},  # a form that is sent again by its reader
         {"sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "same-origin", "origin": "https://pages.example"},  # through a proxy that passes its own Host on
         {"origin": URL},  # browsers before 2023, and others over plain http
         {"origin": URL.upper()},
         {"origin": "https://127.0.0.1:8321"},  # a proxy with TLS

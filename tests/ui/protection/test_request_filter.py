@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from starlette.requests import Request
@@ -69,7 +71,7 @@ def test_only_the_path_decides_who_needs_no_token(unreachable):
         "/search?x=/login",
         "/search#/login",
     ):
-        assert client.get(path).headers["location"] == "/login", path
+        assert client.get(path).headers["location"].partition("?")[0] == "/login", path
     for file in FOLDER.rglob("*.py"):
         assert not re.search(r"request\.(url|base_url)\b|url_for", file.read_text(encoding="utf-8")), file
 
@@ -122,23 +124,72 @@ def test_a_form_in_another_encoding_is_a_sentence(unreachable, charset):
 
 def test_only_the_token_opens_a_server_that_has_one(unreachable):
     client = client_of(unreachable, token=TOKEN)
-    assert client.get("/search").headers["location"] == "/login"
+    assert client.get("/search").headers["location"] == "/login?next=%2Fsearch"
     assert client.get("/api/indices").status_code == 401
     for wrong in ("Bearer wrong", f"bearer {TOKEN}x", TOKEN, "Bearer "):
         assert client.get("/api/indices", headers={"authorization": wrong}).status_code == 401
-    assert client.get("/api/indices", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 503  # on to the server
+    for scheme in ("Bearer", "bearer"):
+        answer = client.get("/api/indices", headers={"authorization": f"{scheme} {TOKEN}"})
+        assert answer.status_code == 503  # on to the server
     assert client.post("/login", data={"token": "wrong"}).status_code == 401
-    assert "termweave-session" not in client.cookies
+    assert not client.cookies
     signed_in = client.post("/login", data={"token": TOKEN})
     cookie = signed_in.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "samesite=strict" in cookie.lower()
+    assert "samesite=lax" in cookie.lower()  # a link of another site opens the page
     assert client.get("/api/indices").status_code == 503
+
+
+def test_servers_on_two_ports_of_a_host_do_not_sign_each_other_out(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    other = TestClient(client.app, base_url="http://127.0.0.1:9000", headers={"origin": "http://127.0.0.1:9000"})
+    answers = [each.post("/login", data={"token": TOKEN}, follow_redirects=False) for each in (client, other)]
+    assert [each.headers["set-cookie"].partition("=")[0] for each in answers] == [
+        "termweave-session-8321",
+        "termweave-session-9000",
+    ]
+
+
+def test_who_signs_in_gets_the_page_that_was_asked_for(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    address = "/search?q=%E5%87%BD+a%26b&index=docs"
+    sent = client.get(address).headers["location"]
+    page = client.get(sent).text
+    assert "not stored" not in page
+    place = unescape(re.search(r'name="next" value="([^"]*)"', page)[1])
+    assert place == address
+    wrong = client.post("/login", data={"token": "wrong", "next": place}).text
+    assert unescape(re.search(r'name="next" value="([^"]*)"', wrong)[1]) == address
+    assert client.post("/login", data={"token": TOKEN, "next": place}).headers["location"] == address
+
+
+def test_a_form_of_a_session_that_has_ended_is_not_lost_without_a_word(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    sent = client.post("/judge/grade", data={"grade": "3"}, headers={"referer": f"{URL}/judge?index=docs&judge=ann"})
+    assert "What you sent was not stored" in client.get(sent.headers["location"]).text
+    page = client.get(sent.headers["location"]).text
+    assert 'name="next" value="/judge?index=docs&amp;judge=ann"' in page
+    polled = client.get("/progress?job=x", headers={"hx-request": "true"})
+    assert (polled.status_code, polled.headers["hx-refresh"]) == (401, "true")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "/\t/evil.example", "/x" * 4_002, "javascript:x"],
+)
+def test_signing_in_leads_to_no_other_site(unreachable, place):
+    client = client_of(unreachable, token=TOKEN)
+    assert 'name="next"' not in client.get("/login", params={"next": place}).text
+    assert client.post("/login", data={"token": TOKEN, "next": place}).headers["location"] == "/"
+    lost = client_of(unreachable, token=TOKEN).post("/judge/undo", headers={"referer": f"http://x{place}"}).headers["location"]
+    assert parse_qs(urlsplit(lost).query).get("next", ["/"]) == ["/"]
 
 
 @pytest.mark.parametrize("cookie", ["0.0", ".", "9999999999.x", "1", "", "\u00e9.\u00e9", f"9999999999.{64 * '0'}"])
 def test_a_cookie_that_this_process_did_not_sign_opens_nothing(unreachable, cookie):
-    answer = client_of(unreachable, token=TOKEN).get("/api/indices", headers={"cookie": f"termweave-session={cookie}".encode()})
+    answer = client_of(unreachable, token=TOKEN).get(
+        "/api/indices", headers={"cookie": f"termweave-session-8321={cookie}".encode()}
+    )
     assert answer.status_code == 401
 
 
@@ -223,28 +274,35 @@ def test_a_large_body_is_refused_whatever_it_says_of_its_length(unreachable, mon
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(unreachable, monkeypatch):
     monkeypatch.setattr(time_limits, "BODY_WITHIN", 0.2)
-    app, sent = application.create(unreachable, ServeOptions(token=TOKEN)), []
-
-    async def ask():
-        begun = [{"type": "http.request", "body": b"token=", "more_body": True}]
-
-        async def receive():
-            return begun.pop() if begun else await asyncio.Event().wait()
-
-        async def send(message):
-            sent.append(message)
-
-        kind = (b"content-type", b"application/x-www-form-urlencoded")
-        scope = {"type": "http", "method": "POST", "path": "/login", "query_string": b"", "scheme": "http", "root_path": ""}
-        await app(
-            scope | {"headers": [(b"host", b"127.0.0.1"), (b"origin", b"http://127.0.0.1"), kind], "client": ("127.0.0.1", 9)},
-            receive,
-            send,
-        )
-
-    asyncio.run(asyncio.wait_for(ask(), 30))
+    sent = answer_to(unreachable, "/login")
     assert sent[0]["status"] == 408
     assert b"took too long" in sent[1]["body"]
+
+
+@pytest.mark.parametrize("path", ["/login", "/api/search"])
+def test_a_client_that_goes_away_is_not_a_fault(unreachable, path):
+    sent = answer_to(unreachable, path, {"type": "http.disconnect"})
+    assert (sent[0]["status"], sent[1]["body"]) == (499, b"")
+
+
+def answer_to(connection, path, *following):
+    """What is sent to a client that has begun to send a body: nothing more of it follows."""
+    app, sent = application.create(connection, ServeOptions(token=TOKEN)), []
+    messages = iter([{"type": "http.request", "body": b"token=", "more_body": True}, *following])
+
+    async def receive():
+        return next(messages, None) or await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    headers = {"host": "127.0.0.1", "origin": "http://127.0.0.1", "authorization": f"Bearer {TOKEN}"}
+    headers |= {"content-type": "application/x-www-form-urlencoded"}
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "scheme": "http", "root_path": ""}
+    scope |= {"client": ("127.0.0.1", 9), "server": ("127.0.0.1", 8321)}
+    scope |= {"headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 30))
+    return sent
 
 
 def test_a_request_has_a_time_limit(unreachable, monkeypatch):
@@ -319,3 +377,5 @@ def test_errors_are_two_sentences_as_a_page_and_as_json(unreachable):
     assert client.get("/api/search?q=x&nothing=1").status_code == 400
     assert client.post("/search").status_code == 405
     assert client.get("/nothing").status_code == 404
+    many = client.post("/judge/undo", data={f"field{number}": "" for number in range(1_001)})
+    assert (many.status_code, "Maximum number of fields is 1000. <" in many.text) == (400, True)
