@@ -65,6 +65,13 @@ class Parameter:
             return self._number(text)
         return self._count(text) if self.kind == "count" else text
 
+    def readable(self, given: QueryParams) -> Any:
+        """The value in a request, or the default if it cannot be read."""
+        try:
+            return self.read(given)
+        except UsageError:
+            return self.default
+
     def _number(self, text: str) -> float:
         try:
             number = float(text)

@@ -143,6 +143,19 @@ def test_two_lists_show_how_far_each_hit_moved(client, attacked):
     assert moved in page.partition('aria-label="Right"')[2].partition("</h3>")[0]
 
 
+def test_hits_below_the_compared_ranks_are_not_said_to_be_missing(client, attacked, monkeypatch):
+    for module in (searching, search_page):
+        monkeypatch.setattr(module, "DEPTH", 3)
+    asked = {"q": "run a function later", "mode": "lexical", "mode2": "lexical", "compare": "1", "judge": "ann", "id": "csv"}
+    _, page = show(client, **asked)
+    assert page.count('class="hit"') > 10
+    assert page.count('class="move same"') == 6
+    assert "only here" not in page
+    ids = re.findall(r'\sid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert {f"hit-{rank}" for rank in re.findall(r'name="rank" value="([1-9][0-9]*)"', page)} <= set(ids)
+
+
 @pytest.mark.parametrize("selection", [{"collapse": "kind"}, {"min_score": "dense:0.3"}, {"sort": "year:desc"}])
 def test_what_selects_hits_holds_for_lists_and_comparison(client, attacked, selection):
     index = client.app._app.state.workspace.index(attacked)
@@ -190,6 +203,10 @@ def test_a_mistake_keeps_what_was_typed(client, attacked):
         assert status == 400, given
         assert said in unescape(page)
         assert f'value="{given["q"]}"' in page
+    _, page = show(client, q="function", filter=["year>=2000", "NOT kind=a"], facet="kind", from_="9500", k="7", compare="1")
+    for name, value in (("filter", "year>=2000"), ("filter", "NOT kind=a"), ("facet", "kind"), ("mode2", ""), ("index2", "")):
+        assert f'name="{name}" value="{value}"' in unescape(page)
+    assert 'min="1" max="100" value="7"' in page
 
 
 def test_another_index_of_the_server_that_termweave_did_not_make_is_not_shown(client, opensearch_engine, attacked):

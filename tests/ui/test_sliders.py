@@ -51,6 +51,23 @@ def test_lambda_is_the_weight_of_the_reranker(client, attacked):
     assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, k=20)]
 
 
+def test_the_link_of_a_search_has_its_reranker_and_says_what_it_leaves_out(client, attacked):
+    def linked(**given):
+        page = client.get("/search", params={"q": QUERY, **given}).text
+        link, without = re.search(
+            r'href="(/sliders[^"]*)">Move the weights</a>(?: <span class="dim">([^<]*)</span>)?', page
+        ).groups()
+        return scores_of(page), scores_of(client.get(unescape(link)).text), without
+
+    def scores_of(page):
+        return list(zip(hits_of(page), re.findall(r'<span class="score">([^<]+)</span>', page), strict=True))
+
+    searched, moved, without = linked(k=20, rerank="rnn")
+    assert (moved, without) == (searched, None)
+    assert moved != linked(k=20, rerank="none")[1]
+    assert linked(rerank="rnn@dense", rewrite="spelling", sort="year")[2] == "(without rerank, rewrite, sort)"
+
+
 def test_filters_and_rewriting_stay_in_the_linked_search_and_what_does_not_is_named(
     client, attacked, termweave, opensearch_engine, monkeypatch, tmp_path
 ):

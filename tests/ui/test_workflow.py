@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import time
@@ -100,6 +101,8 @@ def test_two_indices_are_compared_with_the_figures_of_the_command(client, opense
 
 
 def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(client, attacked, judged):
+    client.app._app.state.workspace.index(attacked)
+    opened = sum(isinstance(each, Index) for each in gc.get_objects())
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
     assert started.status_code == 303
     page = ended(client, started.headers["location"])
@@ -121,6 +124,8 @@ def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(
     assert shown.status_code == 200
     assert "of the best are the same" in shown.text
     assert client.get(f"/evaluate?index={attacked}&job=unknown").status_code == 400
+    gc.collect()
+    assert sum(isinstance(each, Index) for each in gc.get_objects()) == opened  # a result holds none, whose models take memory
 
 
 def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engine, name, tmp_path):
@@ -135,7 +140,7 @@ def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engi
     values = {each: {"nDCG@10": np.full(1, value)} for each, (_, _, value) in systems.items()}
     experiment = Experiment("d", ("q",), "BM25", rows, {}, {"q": "parse json"}, values)
     client = client_of(opensearch_engine, index=name)
-    job = BackgroundJob("evaluate", "Evaluation on d", {"index": name, "generation": index, "against": ""})
+    job = BackgroundJob("evaluate", "Evaluation on d", {"index": name, "lineage": index.lineage, "against": ""})
     client.app._app.state.jobs.start(job, lambda _: GatedExperiment(experiment, ()))
     page = unescape(ended(client, f"/evaluate?index={name}&job={job.id}"))
     links = [parse_qs(urlsplit(link).query) for link in re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)]
@@ -187,7 +192,7 @@ def test_a_profile_is_adopted_only_into_the_generation_that_is_live(opensearch_e
     client, index = client_of(opensearch_engine, index=name), Index.pinned(opensearch_engine, name)
     tuned = Profile("tuned", {"lexical": 1.0}, "sum", None)
     report = TuningReport("d", "nDCG@10", 5, 5, 1, tuned, "", {"tuned": 0.6, "default": 0.5}, 0.1, 0.05, 0.15, 0.01)
-    job = BackgroundJob("tune", "Tuning on d", {"index": name, "generation": index})
+    job = BackgroundJob("tune", "Tuning on d", {"index": name, "generation": index.generation})
     client.app._app.state.jobs.start(job, lambda _: report)
     ended(client, f"/tune?index={name}&job={job.id}")
     Index.open(opensearch_engine, name).adopt(Profile("other", {"lexical": 1.0}, "sum", None))
@@ -206,9 +211,16 @@ def test_a_profile_is_adopted_only_into_the_generation_that_is_live(opensearch_e
 @pytest.mark.parametrize("kind", ["evaluate", "tune"])
 def test_a_book_without_grades_is_a_sentence(client, attacked, opensearch_engine, kind):
     assert "holds no grade yet" in client.get(f"/{kind}?index={attacked}").text
-    started = post(client, f"/{kind}/start", index=attacked, dataset=f"book:{attacked}")
+    started = post(client, f"/{kind}/start", index=attacked, dataset=f"book:{attacked}", measure="MRR@10", gates="MRR@10>=0.5")
     assert started.status_code == 400
     assert f"book:{attacked} holds no grade." in started.text
+    assert (">MRR@10&gt;=0.5</textarea>" if kind == "evaluate" else "<option selected>MRR@10</option>") in started.text
+
+
+def test_a_page_that_waits_for_a_job_of_an_earlier_server_is_loaded_again(unreachable):
+    answer = client_of(unreachable).get("/progress?job=gone")
+    assert (answer.status_code, answer.headers["hx-refresh"]) == (400, "true")
+    assert "This result is not kept any more." in answer.text
 
 
 def test_what_a_job_cannot_do_is_a_sentence(client, attacked, opensearch_engine):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from termweave.errors import TermweaveError, UsageError
+from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.ui import parameters
 from termweave.ui.addresses import page_address, see_other
 from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.pages.judge_page import book_of
 from termweave.ui.parameters import INDEX, Parameter
-from termweave.ui.rendering import page, status_of
+from termweave.ui.rendering import page, problem, status_of
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
     def configuration(system: str, second: str) -> list[tuple[str, str]]:
         """The parameters of one list. The reranking of a profile comes with its name: another request may not name its ranker."""
         row = rows[system]
-        profile = profiles.find(job.about["generation"].lineage, row.mode)
+        profile = profiles.find(job.about["lineage"], row.mode)
         own = profile is not None and profile.rerank is not None and profile.rerank.name == row.reranker
         return [(f"mode{second}", row.mode), *([] if own else [(f"rerank{second}", row.reranker)])]
 
@@ -129,10 +129,15 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
 def _progress(request: Request) -> Response:
     """The part of the page that shows how far a job is; it asks for itself again until the job has ended."""
     values = parameters.read(request.query_params, (Parameter("job", "The job.", required=True),))
-    job = request.app.state.jobs.find(values["job"])
-    answer = page(request, "progress.html", {"job": job})
-    if not job.running:
-        answer.headers["hx-refresh"] = "true"
+    try:
+        job = request.app.state.jobs.find(values["job"])
+    except UsageError as error:  # the server was started anew
+        answer = problem(request, status_of(error), error.message, error.hint)
+    else:
+        answer = page(request, "progress.html", {"job": job})
+        if job.running:
+            return answer
+    answer.headers["hx-refresh"] = "true"
     return answer
 
 
@@ -141,7 +146,7 @@ def _begun(request: Request, form: FormData, kind: str) -> Response:
     name = workspace_of(request).alias(text_of(form, "index"))
     try:
         return {"evaluate": _evaluate, "tune": _tune}[kind](request, form)
-    except UsageError as error:
+    except (UsageError, InputError) as error:
         return _page(request, kind, name, form=form, error=error)
 
 
@@ -212,7 +217,9 @@ def _start(
     dataset = _dataset(request, name, spec, workspace.options.datasets)
     verb = {"evaluate": "Evaluation", "tune": "Tuning"}[kind]
     title = f"{verb} on {spec}" + (f" against {about['against']}" if about.get("against") else "")
-    job = BackgroundJob(kind, title, {"index": name, "dataset": spec, "generation": index, **about})
+    job = BackgroundJob(
+        kind, title, {"index": name, "dataset": spec, "generation": index.generation, "lineage": index.lineage, **about}
+    )
     request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
     return see_other(f"/{kind}", index=name, job=job.id)
 
@@ -238,19 +245,17 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
     from termweave.indexer.generations import audit  # noqa: PLC0415 - imports wait until a page needs them
-    from termweave.search.catalog import lineage  # noqa: PLC0415 - likewise
+    from termweave.search.catalog import lineage, profiles  # noqa: PLC0415 - likewise
 
     job = request.app.state.jobs.find(text_of(form, "job"))
     if job.kind != "tune" or job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
-    index: Index = job.about["generation"]
-    if (live := lineage.resolve(index.engine, job.about["index"])) != index.generation:
-        raise UsageError(
-            f"{job.about['index']} points to {live} by now; the profile was tuned on {index.generation}.", "Tune again."
-        )
-    before = lineage.read(index.engine, index.generation).profile  # another process may have adopted one
-    index.adopt(job.result.profile)
-    audit.write(index.engine, "profile", index.lineage.name, before=before, after=job.result.profile.name)
+    workspace, tuned = workspace_of(request), job.about["generation"]
+    if (live := lineage.resolve(workspace.engine, job.about["index"])) != tuned:
+        raise UsageError(f"{job.about['index']} points to {live} by now; the profile was tuned on {tuned}.", "Tune again.")
+    before = lineage.read(workspace.engine, tuned)  # another process may have adopted a profile
+    lineage.write(workspace.engine, tuned, profiles.adopted(before, job.result.profile, use=True))
+    audit.write(workspace.engine, "profile", before.name, before=before.profile, after=job.result.profile.name)
     job.about["adopted"] = True
-    workspace_of(request).forget(job.about["index"])
+    workspace.forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)

@@ -9,11 +9,13 @@ from urllib.parse import quote, urlencode
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
 from termweave.search.ranking.fusion import METHODS
+from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.render import pictures
 from termweave.search.results import explanation
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import PageAddress
+from termweave.ui.addresses import PageAddress, page_address
+from termweave.ui.comparison import DEPTH
 from termweave.ui.pages import judge_page, score_bars
 from termweave.ui.rendering import page, status_of
 from termweave.ui.workspace import NoIndexYet, workspace_of
@@ -43,6 +45,8 @@ _FACTS, _VALUE = 6, 60
 _RANKS = 10
 _API = frozenset(each.name for each in parameters.SEARCH)
 _SLIDERS = frozenset(each.name for each in parameters.CANDIDATES_PAGE)
+#: Parameters of a search that the sliders do not know.
+_UNMOVED = ("rerank", "candidates", "rewrite", "sort", "collapse", "min_score")
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class HitCard:
         passage: The rest of its text, likewise: what the title says is not said again.
         bars: The parts of its score.
         place: Its rank in words.
-        moved: Its rank in the other list: a number, None where it is not in that list, "" where there is no other list.
+        moved: Its rank in the other list: a number, None where it is not in that list, "" where there is no other list, or where the hit
+            is below the ranks that are compared.
         metadata: Its first other fields, as names and texts, long ones cut.
         cut: All of its other fields, where some were left out or cut.
         neighbours: Titles of its neighbours, with their ids.
@@ -128,11 +133,11 @@ def show(request: Request) -> Response:
         "wanted": None,
         "error": None,
         "json": address.at("/api/search", _API),
-        "sliders": address.at("/sliders", _SLIDERS),
         "typing": _Suggestions(workspace),
         "index": "",
         "more": False,
         "empty": False,
+        **_sliders(address),
     }
     status = 200
     try:
@@ -146,8 +151,19 @@ def show(request: Request) -> Response:
         raise
     except TermweaveError as error:
         context["error"], status = error, status_of(error)
-    context.setdefault("values", {each.name: each.default for each in parameters.PAGE})
+    context.setdefault("values", {each.name: each.readable(request.query_params) for each in parameters.PAGE})
     return page(request, "search.html", context, status)
+
+
+def _sliders(address: PageAddress) -> dict[str, Any]:
+    """The address of the sliders for a search, with lambda for its reranker; and what they leave out of the search."""
+    given, usual = dict(address.pairs), ReciprocalNeighbours().weight
+    weight = {"none": 1.0, "rnn": usual, "rnn@fused": usual}.get(given.get("rerank", ""))
+    pairs = [pair for pair in address.pairs if pair[0] in _SLIDERS]
+    if weight is not None:
+        pairs.append(("rnn", f"{weight:g}"))
+        del given["rerank"]
+    return {"sliders": page_address("/sliders", pairs), "unmoved": [name for name in _UNMOVED if name in given]}
 
 
 def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
@@ -232,7 +248,7 @@ def _cards(index: Index, hits: Sequence[Hit], best: float, width: int, other: Ma
                 passage=passage,
                 bars=bars[place],
                 place=explanation.place(hit),
-                moved="" if other is None else other.get(hit.id),
+                moved="" if other is None else other.get(hit.id, None if hit.rank <= DEPTH else ""),
                 metadata=short,
                 cut=metadata if metadata != short else (),
                 neighbours=[(document, named.get(document, document)) for document in near[place]],
