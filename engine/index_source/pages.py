@@ -101,18 +101,27 @@ def slices_of(views: Sequence[ShardView]) -> list[Slice]:
 class PageReader:
     """Reads the rest of all slices in threads of its own. Iterate it once.
 
+    With several threads the order of the documents is another one each time.
+
     Args:
         point: The point in time.
         slices: Its slices.
         starts: Slice -> sequence number at which to go on; slices that are not in it begin at their first number.
         excludes: Fields that are not read.
         pace: The limit of documents per second.
+        readers: Number of threads.
     """
 
     def __init__(
-        self, point: PointInTime, slices: Sequence[Slice], starts: Mapping[int, int], excludes: Sequence[str], pace: Pace
+        self,
+        point: PointInTime,
+        slices: Sequence[Slice],
+        starts: Mapping[int, int],
+        excludes: Sequence[str],
+        pace: Pace,
+        readers: int = READERS,
     ) -> None:
-        self._point, self._slices, self._pace = point, slices, pace
+        self._point, self._slices, self._pace, self._readers = point, slices, pace, readers
         self._stop = threading.Event()
         self._body = _body(excludes)
         self._waiting: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
@@ -123,7 +132,7 @@ class PageReader:
 
     def __iter__(self) -> Iterator[Page]:
         try:
-            yield from ahead([self._slice_by_slice() for _ in range(READERS)], "source", self._stop, depth=_WAITING)
+            yield from ahead([self._slice_by_slice() for _ in range(self._readers)], "source", self._stop, depth=_WAITING)
         finally:
             self._stop.set()
 

@@ -150,13 +150,13 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
-    """The records of an index, alias or data stream, from a point in time."""
+    """The records of an index, alias or data stream, from a point in time, in the same order each time: clicks are summed in it."""
     at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
     point = PointInTime(engine, None, open_views(engine, at.index, indices, None))
     try:
-        for page in PageReader(point, slices_of(point.views), {}, (), Pace(None)):
+        for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):
             yield from (hit["_source"] for hit in page.hits if hit["_source"])
     finally:
         point.close()

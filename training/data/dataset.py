@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source, path_and_split
+from termweave.engine.index_source.source import IndexSource
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 from termweave.training.data import click_log, pseudo_queries
 from termweave.training.data.pairs import Pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from termweave.records import Document
@@ -85,7 +86,10 @@ def documents_of(spec: str, reading: Mapping[str, Any]) -> tuple[list[Document],
     source = open_source(spec, **reading)
     by_id: dict[str, Document] = {}
     again = 0
-    for document in source.documents():
+    documents: Iterable[Document] = source.documents()
+    if isinstance(source, IndexSource):  # it is read in another order each time, and questions are drawn by their places
+        documents = sorted(documents, key=lambda each: (each.id, each.title, each.text))
+    for document in documents:
         first = by_id.setdefault(document.id, document)
         if first is document:
             continue

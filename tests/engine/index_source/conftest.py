@@ -1,9 +1,13 @@
-"""An index of another application, to be read: `products`."""
+"""An index of another application, to be read: `products`; and a server that answers in another order: `slowly`."""
 
 from __future__ import annotations
 
+import time
+
 import orjson
 import pytest
+
+from termweave.engine.index_source.pages import PageReader
 
 
 @pytest.fixture
@@ -21,6 +25,22 @@ def products(opensearch_engine, name):
         return index
 
     return make
+
+
+@pytest.fixture
+def slowly(monkeypatch):
+    """A function after which pages of the slice with this number come late."""
+    read = PageReader._read
+
+    def late(slow):
+        def waits(self, number, start):
+            if number == slow:
+                time.sleep(0.5)
+            return read(self, number, start)
+
+        monkeypatch.setattr(PageReader, "_read", waits)
+
+    return late
 
 
 def write(engine, index, documents):

@@ -16,6 +16,7 @@ from termweave.engine.index_source import changes, pages, source
 from termweave.engine.index_source.point_in_time import open_views
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.settings import load
+from termweave.training.data import dataset
 
 from .conftest import write
 
@@ -62,6 +63,19 @@ def test_every_document_once_with_all_fields(products, opened, opensearch_engine
     assert seen == sorted(seen)
     assert abs(seen[-1] / corpus.size - 1) < 0.1
     assert f"opensearch:{index}: id = '_id'; title = 'name'; text = 'description'; metadata = 'price'." in corpus.remarks
+
+
+def test_training_reads_it_in_the_same_order_each_time(products, opensearch_engine, monkeypatch, slowly):
+    """A seed draws questions by their places."""
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    index = products(numbered(60))
+    read = []
+    for slow in (0, 1):
+        slowly(slow)
+        documents, _ = dataset.documents_of(f"opensearch:{index}", {"text_fields": ("description",)})
+        read.append([each.id for each in documents])
+    assert read[0] == read[1]
+    assert len(read[0]) == 60
 
 
 def test_what_is_written_meanwhile_is_not_in_the_snapshot(products, opened, opensearch_engine):

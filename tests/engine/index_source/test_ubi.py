@@ -75,7 +75,7 @@ def test_one_file_of_bulk_requests_holds_both_logs(tmp_path):
     assert texts == {"one"}  # a file of one log is preferred; the other log has the events of all searches
 
 
-def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products):
+def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products, slowly):
     monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")
     monkeypatch.setattr(ubi, "EVENTS", f"{name}-events")
     for suffix, records in zip(("queries", "events"), logs(), strict=True):
@@ -84,6 +84,10 @@ def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products):
     dataset = open_dataset(f"ubi:{host}")
     assert "secret" not in dataset.name
     assert len(dataset.queries()) == 4
+    for slow in (0, 1):  # a seed draws halves and held-out questions from this order
+        slowly(slow)
+        again = open_dataset(f"ubi:{host}")
+        assert (again.queries(), again.behaviour.pairs) == (dataset.queries(), dataset.behaviour.pairs)
     assert open_dataset(f"ubi:{host}:raw").split == "raw"
     alias = {
         "index": f"{name}-queries",
