@@ -67,7 +67,8 @@ def read(spec: str, settings: TrainingParameters) -> Examples:
     examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
-            f"{spec} gives {len(examples.train)} training questions and {len(examples.dev)} held-out questions ({origin}); that is too few.",
+            f"{spec} gives {len(examples.train)} training questions and {len(examples.dev)} held-out questions ({origin}); that is too few."
+            + "".join(f" {line[:1].upper()}{line[1:].rstrip('.')}." for line in examples.remark.splitlines()),
             "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
         )
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
@@ -147,10 +148,14 @@ def _judged_split(spec: str) -> tuple[str, str]:
 def _judged(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
     """Read a split of a BEIR folder. Held-out questions come from its split "dev", else from the split itself."""
     place = {document.id: index for index, document in enumerate(documents)}
+    remarks: list[str] = []
 
     def pairs(name: str) -> tuple[list[str], Pairs]:
         opened = open_dataset(f"{base}:{name}")
         qrels = opened.qrels()
+        judged = {document for grades in qrels.values() for document, grade in grades.items() if grade > 0}
+        if lost := len(judged - place.keys()):
+            remarks.append(f"the corpus lacks {lost:,} of the {counted(len(judged), 'relevant document')} of {name!r}")
         questions = [
             (
                 query.id,
@@ -174,7 +179,7 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Trai
     else:
         queries |= zip(dev_names, dev.questions, strict=True)
         dev = dev.part(_drawn(len(dev), settings.dev, settings.seed + 1))
-    return Examples("qrels", ids, texts, texts, train, dev, queries)
+    return Examples("qrels", ids, texts, texts, train, dev, queries, "\n".join(remarks))
 
 
 def _clicked(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:

@@ -53,6 +53,19 @@ def test_a_dev_split_judges(folder):
     assert len(found.train) == 40
 
 
+def test_judged_documents_that_the_corpus_lacks_are_counted(folder):
+    lines = (folder / "corpus.jsonl").read_text().splitlines()
+    (folder / "corpus.jsonl").write_text("\n".join(lines[:39]))
+    assert dataset.read(str(folder), settings()).remark == ""  # d39 is judged with grade 0 alone
+    (folder / "corpus.jsonl").write_text("\n".join(lines[2:]))
+    found = dataset.read(str(folder), settings())
+    assert found.remark == "the corpus lacks 2 of the 33 relevant documents of 'train'"
+    assert len(found.train) + len(found.dev) == 37
+    (folder / "corpus.jsonl").write_text('{"_id": "other", "text": "An old dump."}\n')
+    with pytest.raises(InputError, match=r"too few\. The corpus lacks 33 of the 33 relevant documents of 'train'\."):
+        dataset.read(str(folder), settings())
+
+
 @pytest.mark.parametrize(
     ("judged", "spec"),
     [
