@@ -175,15 +175,29 @@ def written(spec: str, setup: RunSetup) -> Written | None:
     path = Path(spec)
     if not path.is_file():
         raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
-    position = setup.positions
+    scores = by_question(path, setup.examples.queries, setup.positions)
+    known: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
+    if not any(known):
+        raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")
+    return Written(known)
+
+
+def by_question(path: Path, queries: Mapping[str, str], documents: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """Question -> index of a document -> score, from a file as `scored` reads it.
+
+    Args:
+        path: The file. Its queries are ids or texts; rows about two ids of one text are of one question.
+        queries: Id -> text.
+        documents: Id -> index; others are passed over.
+
+    Raises:
+        InputError: As `scored`.
+    """
     scores: dict[str, dict[int, float]] = {}
     for query, document, score in scored(path):
-        if document in position:
-            scores.setdefault(setup.examples.queries.get(query, query), {})[position[document]] = score
-    by_question: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
-    if not any(by_question):
-        raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")
-    return Written(by_question)
+        if document in documents:
+            scores.setdefault(queries.get(query, query), {})[documents[document]] = score
+    return scores
 
 
 def scored(path: Path) -> Iterator[tuple[str, str, float]]:

@@ -53,7 +53,8 @@ def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
         return _by_index(context, index, depth)
-    return candidate_lists.from_run(Path(ranking), _question_ids(context), context.setup.positions, depth)
+    setup = context.setup
+    return candidate_lists.from_run(Path(ranking), setup.train.questions, setup.examples.queries, setup.positions, depth)
 
 
 def _by_model(context: TargetContext, depth: int) -> RankedLists:
@@ -80,11 +81,6 @@ def _by_index(context: TargetContext, index: Index, depth: int) -> RankedLists:
             "Name an index of the same documents, by their ids.",
         )
     return candidate_lists.filled(lists, depth)
-
-
-def _question_ids(context: TargetContext) -> list[str]:
-    ids = {question: name for name, question in context.setup.examples.queries.items()}
-    return [ids.get(question, question) for question in context.setup.train.questions]
 
 
 def _cached(context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists]) -> RankedLists:

@@ -27,7 +27,7 @@ from termweave.statistics import StatisticsCounter
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.teacher_scores import scored
+from termweave.training.data.teacher_scores import by_question
 from termweave.training.ranker.inputs import NOTHING, CandidateLists
 
 if TYPE_CHECKING:
@@ -246,11 +246,8 @@ class RunFileStage:
         Raises:
             InputError: The file ranks no document of any question.
         """
-        setup, position = self.setup, self.setup.positions
-        known: dict[str, dict[int, float]] = {}
-        for query, document, score in scored(self.file):
-            if document in position:
-                known.setdefault(setup.examples.queries.get(query, query), {})[position[document]] = score
+        setup = self.setup
+        known = by_question(self.file, setup.examples.queries, setup.positions)
         fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
         missing = [place for place, question in enumerate(questions) if question not in known]
         if known.keys().isdisjoint(setup.examples.queries.values()):

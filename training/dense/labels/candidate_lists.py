@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import InputError
-from termweave.training.data.teacher_scores import scored
+from termweave.training.data.teacher_scores import by_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,22 +106,22 @@ def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) ->
     return filled([index.search(question, depth)[0].tolist() for question in questions], depth)
 
 
-def from_run(file: Path, questions: Sequence[str], documents: Mapping[str, int], depth: int) -> RankedLists:
+def from_run(
+    file: Path, questions: Sequence[str], queries: Mapping[str, str], documents: Mapping[str, int], depth: int
+) -> RankedLists:
     """The best documents of a TREC run, or of lines of query, document and score.
 
     Args:
         file: The run.
-        questions: Ids of the training questions.
+        questions: Texts of the training questions.
+        queries: Id of each question -> its text; the file names them by either.
         documents: Id of each document -> its index.
         depth: Length of a list.
 
     Raises:
         InputError: The file cannot be read as a run, or names no training question with a document of the collection.
     """
-    scores: dict[str, dict[int, float]] = {}
-    for question, document, score in scored(file):
-        if document in documents:
-            scores.setdefault(question, {})[documents[document]] = score
+    scores = by_question(file, queries, documents)
     if not any(question in scores for question in questions):
         raise InputError(
             f"The run {file} names no training question with a document of this collection.",

@@ -54,9 +54,10 @@ def test_bm25_lists_hold_documents_that_share_a_word():
 
 def test_a_run_file_gives_the_lists(tmp_path):
     run = tmp_path / "run"
-    run.write_text("q1 Q0 d2 1 9.0 x\nq1 Q0 d0 2 8.5 x\nq1 Q0 unknown 3 8 x\nq2 Q0 d1 1 1.0 x\n")
+    run.write_text("q1 Q0 d2 1 9.0 x\nq1 Q0 d0 2 8.5 x\nq1 Q0 unknown 3 8 x\nq2 Q0 d1 1 1.0 x\nby-text Q0 d0 1 1.0 x\n")
+    queries = {"q1": "one", "q2": "two", "q3": "one", "q4": "by-text", "q5": "five"}  # q1 and q3 have one text
     documents = {"d0": 0, "d1": 1, "d2": 2}
-    found = from_run(run, ["q2", "q1", "q3"], documents, 2)
-    assert found.documents.tolist() == [[1, NOTHING], [2, 0], [NOTHING, NOTHING]]
+    found = from_run(run, ["two", "one", "by-text", "five"], queries, documents, 2)
+    assert found.documents.tolist() == [[1, NOTHING], [2, 0], [0, NOTHING], [NOTHING, NOTHING]]
     with pytest.raises(InputError, match="names no training question"):
-        from_run(run, ["other"], documents, 2)
+        from_run(run, ["other"], queries, documents, 2)
