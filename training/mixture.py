@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import TOKENIZER, digest
+from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError, UsageError
 from termweave.support import atomic_files
 from termweave.training import families
@@ -17,7 +23,6 @@ from termweave.training.setup import RunSetup, apart, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -25,8 +30,9 @@ if TYPE_CHECKING:
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
-#: Files beside the checkpoints: the development measure of each question before the first step, float64; a digest of the data.
-_START, _DATA = "start.f64", "data.hash"
+#: Files beside the checkpoints: the development measure of each question before the first step, float64; a digest of the data; setting ->
+#: digest of the models and files that it names.
+_START, _DATA, _NAMED = "start.f64", "data.hash", "named.json"
 #: Settings that apply to DATASET alone, and their values for the additional data sets.
 _OF_ONE: dict[str, Any] = {"pairs": "auto", "clicks": "", "beside": ()}
 
@@ -134,6 +140,32 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
     atomic_files.write(file, now.encode())
 
 
+def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -> None:
+    """Refuse models and files that have changed behind their names since the run began. A new run stores their digests.
+
+    A run that an earlier version began has stored none: those of now are taken for the first ones.
+
+    Raises:
+        InputError: They have changed.
+    """
+    now = {"backbone or start": f"{loading.fingerprint(model)}{digest(setup.backbone / TOKENIZER)}"}
+    for name in ("teacher", "candidates_from", "scorer"):
+        value = str(getattr(settings, name, ""))
+        with suppress(UsageError):  # most values name no model
+            if Path(value).is_file():
+                now[name] = digest(Path(value))
+            elif name == "scorer" or value.startswith(teacher_scores.RANKER):
+                now[name] = read_folder(resolve(value.removeprefix(teacher_scores.RANKER))).manifest.hash
+    file = home / _NAMED
+    then = orjson.loads(file.read_bytes()) if file.is_file() else now
+    if changed := [name for name in now if then.get(name) != now[name]]:
+        raise InputError(
+            f"What the run reads has changed since it began, under the same name: {', '.join(changed)}.",
+            "Restore it, or start a new run in another folder with --out.",
+        )
+    atomic_files.write(file, orjson.dumps(now))
+
+
 def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
     return lambda line: say(f"{name}: {line}")
 
@@ -158,7 +190,7 @@ def learn(
         progress: Called with ``(done, total, stage)``.
 
     Raises:
-        InputError: The run was begun with other data.
+        InputError: The run was begun with other data, models or files.
         KeyboardInterrupt: The user pressed Ctrl-C; a checkpoint was written first.
     """
     _check_same_data(data, home)
@@ -169,6 +201,7 @@ def learn(
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     family = families.get(method.family)
     model = family.build_model(settings, data[0].setup.backbone)
+    _check_same_models(model, data[0].setup, settings, home)
     settings = loading.settled(model.backbone, settings, say)
     inputs, developments = [], []
     for part in data:

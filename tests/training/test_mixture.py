@@ -38,7 +38,7 @@ def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypa
     assert np.abs((weight - between).numpy()).max() > 0
     assert whole.history.steps == [0, 10, 20]
     assert whole.history.values[0] > 0.5  # begins with what the first fit learned
-    assert {path.name for path in (tmp_path / "whole").iterdir()} == {"first", "second", "start.f64", "data.hash"}
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == {"first", "second", "start.f64", "data.hash", "named.json"}
     assert whole.start.mean() < 0.5  # of the first fit
 
     draw, stopped = BatchSampler.draw, []

@@ -95,6 +95,37 @@ def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monk
     assert train(capsys, data, base, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
 
 
+def test_a_run_is_not_resumed_with_other_weights_or_files_behind_the_same_names(capsys, folder, base, tmp_path, monkeypatch):
+    model, scores, out = shutil.copytree(base, tmp_path / "model"), tmp_path / "scores.tsv", tmp_path / "out"
+    weights, changed = model / "model.safetensors", shutil.copytree(base, tmp_path / "changed") / "model.safetensors"
+    tensors = load_file(weights)
+    save_file({**tensors, "embeddings.LayerNorm.bias": tensors["embeddings.LayerNorm.bias"] + 0.01}, changed, {"format": "pt"})
+    query, document, _ = (folder / "qrels" / "train.tsv").read_text().splitlines()[1].split("\t")
+    rows = f"{query}\t{document}\t0.5\n"
+    scores.write_text(rows)
+    sets = (*SMALL, "steps=4", "every=2", f"teacher={scores}")
+    draw = BatchSampler.draw
+
+    def dies(self, step):
+        if step == 3:
+            raise RuntimeError("the machine went away")
+        return draw(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchSampler, "draw", dies)
+        train(capsys, folder, model, out, settings=sets, status=1)
+    scores.write_text(rows.replace("0.5", "0.9"))
+    whole = shutil.copyfile(weights, tmp_path / "whole")
+    shutil.copyfile(changed, weights)
+    said = train(capsys, folder, model, out, "--resume", settings=sets, status=1)
+    assert "has changed since it began, under the same name: backbone or start, teacher." in said
+    shutil.copyfile(whole, weights)
+    assert "under the same name: teacher." in train(capsys, folder, model, out, "--resume", settings=sets, status=1)
+    scores.write_text(rows)
+    (out / "checkpoints" / "named.json").unlink()  # as a version that stored none left it
+    assert train(capsys, folder, model, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
+
+
 def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(capsys, folder, base, tmp_path, monkeypatch):
     """As on a full disk, but with the system's limit for the size of files."""
     save, limits = transformers.Trainer._save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
