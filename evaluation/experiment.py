@@ -10,7 +10,7 @@ from termweave.evaluation import gates, judgements
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
 from termweave.evaluation.significance import ALPHA, holm, randomisation_test
-from termweave.evaluation.systems import default_of, default_systems, with_baseline
+from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
 from termweave.records import Run
 from termweave.search.catalog import profiles
 from termweave.search.ranking.order import order
@@ -123,7 +123,8 @@ def evaluate(
     arguments.check(index=index, dataset=dataset)
     asked = systems or default_systems(index)
     chosen, compared = with_baseline(asked, baseline, index)
-    judgements.check_clicks((stage for system in chosen if system.reranking for stage in system.reranking.stages), dataset)
+    stages = [stage for system in chosen if system.reranking for stage in system.reranking.stages]
+    judgements.check_clicks(stages, dataset)
     described = {system.name: (system.mode, system.reranker) for system in chosen}
     saved: dict[str, Run] = {}
     against = compared if isinstance(compared, str) else compared.name
@@ -143,6 +144,7 @@ def evaluate(
         *judgements.without_relevant(qrels, dataset.relevant_from),
         *judgements.without_text(queries),
         *judgements.profiles_fitted_on(index, {system.mode for system in chosen}, dataset),
+        *trained_on(stages, dataset),
         *(note for run in saved.values() if not is_ours for note in judgements.absent_from_run(run, ids, qrels)),
     ]
     new_runs, shortened = runs_of(index, queries, chosen, progress, depth)

@@ -9,7 +9,7 @@ from termweave.evaluation import judgements
 from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import LEADING
 from termweave.evaluation.significance import ALPHA
-from termweave.evaluation.systems import default_system
+from termweave.evaluation.systems import default_system, trained_on
 from termweave.records import Run
 from termweave.support.messages import counted
 
@@ -51,10 +51,12 @@ def evaluate_against(
         UsageError: As `experiment.evaluate`.
     """
     system = default_system(other)
-    judgements.check_clicks(system.reranking.stages if system.reranking else (), dataset)
+    stages = system.reranking.stages if system.reranking else ()
+    judgements.check_clicks(stages, dataset)
     notes = [
         *judgements.absent_from_index(other, dataset.name, dataset.qrels()),
         *judgements.profiles_fitted_on(other, {system.mode}, dataset),
+        *trained_on(stages, dataset),
     ]
     searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100)
     compared = Run(against, searched[system.name].scores)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from termweave.errors import UsageError
+from termweave.corpora import path_and_split
+from termweave.encoders.manifest import MANIFEST, ModelFolder
+from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import runs
 from termweave.evaluation.report.wording import BM25, label
 from termweave.records import Run
 from termweave.search.catalog import profiles
+from termweave.search.catalog.models import ranker_folder
 from termweave.search.ranking import modes, rerankers
+from termweave.search.ranking.feature_ranker import FeatureReranker
+from termweave.search.ranking.ranker import CrossEncoderReranker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from termweave.corpora import Dataset
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import Reranking
+    from termweave.search.ranking.rerankers import Reranker, Reranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,28 @@ def named(mode: str, reranking: Reranking | None) -> System:
         return System(label(mode), mode)
     name = rerankers.CHAIN.join(_short(stage.name) for stage in reranking.stages)
     return System(f"{label(mode)}+{name}", mode, reranking)
+
+
+def trained_on(rerankers: Iterable[Reranker], dataset: Dataset) -> list[str]:
+    """Return a remark for each reranker whose model was trained on these judgements, as far as its folder says."""
+    of = (dataset.name, dataset.split)
+    names = dict.fromkeys(each.name for each in rerankers if of in _judgements_of(each))
+    return [f"{name} was trained on these judgements ({of[0]}:{of[1]}): its gain here proves nothing." for name in names]
+
+
+def _judgements_of(reranker: Reranker) -> list[tuple[str, str]]:
+    """Name and split of the judgements that a reranker's model was trained on."""
+    if not isinstance(reranker, FeatureReranker | CrossEncoderReranker):
+        return []
+    training: Mapping[str, Any] = {}
+    with suppress(TermweaveError):  # whoever opens the model says what is wrong with it
+        folder = ranker_folder(reranker.model, reranker.hash)
+        training = ModelFolder.read(folder, check=False).manifest.training if (folder / MANIFEST).is_file() else {}
+    sets = (each for each in (training, *training.get("beside", ())) if each.get("origin", "qrels") == "qrels")
+    named = (
+        path_and_split(name) for each in sets for name in str(each.get("dataset", "")).split(" and ")
+    )  # as `learn` joins them
+    return [(base if ":" in base else Path(base).name, split or "train") for base, split in named]
 
 
 def _short(reranker: str) -> str:

@@ -139,7 +139,11 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     atomic_files.write(out / TREES, content.encode())
     gain = f"{MEASURE}: {figures['start']:.4f} before, {figures['dev']:.4f} after, of {len(judged.questions):,} questions"
-    card = [f"# {out.resolve().name}", "", f"A feature ranker for `--rerank ltr@FOLDER`. {gain}. Its features:", ""]
+    card = [f"# {out.resolve().name}", "", f"A feature ranker for `--rerank ltr@FOLDER`. {gain}.", ""]
+    if (tried := len(figures["history"]["steps"]) - 1) > 1:
+        chosen = f"These questions chose the best of {tried} numbers of trees, so their figure is a little too good"
+        card += [f"{chosen}; a test split says more: `termweave evaluate`.", ""]
+    card += ["Its features:", ""]
     atomic_files.write(out / "README.md", "\n".join([*card, *(f"* `{name}`" for name in judged.features), ""]).encode())
     table = b"" if judged.behaviour is None else orjson.dumps(rates(judged.behaviour))
     if table:

@@ -148,7 +148,8 @@ def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -
     Raises:
         InputError: They have changed.
     """
-    now = {"backbone or start": f"{loading.fingerprint(model)}{digest(setup.backbone / TOKENIZER)}"}
+    files = [digest(setup.backbone / name) for name in (TOKENIZER, "config.json")]
+    now = {"backbone or start": "".join([loading.fingerprint(model), *files])}
     for name in ("teacher", "candidates_from", "scorer"):
         value = str(getattr(settings, name, ""))
         with suppress(UsageError):  # most values name no model

@@ -129,7 +129,7 @@ def tune(
         progress: Called with (stage, done, total).
 
     Raises:
-        InputError: There are too few judged queries, or none of the judged documents is in the index.
+        InputError: There are too few judged queries, none of the judged documents is in the index, or the ranker was trained on them.
         UsageError: The index has nothing to fuse and no vectors to rerank with, or the rules leave no place for another reranker.
     """
     arguments.check(index=index, dataset=dataset)
@@ -148,9 +148,11 @@ def tune(
         former.leave_room(
             ("dense" in index.signals and features is None) + (ranker is not None or features is not None), "tuning"
         )
-    judgements.check_clicks(
-        [*([features] if features else []), *(current.rerank.stages if current and current.rerank else [])], dataset
-    )
+    in_use = current.rerank.stages if current and current.rerank else ()
+    judgements.check_clicks([*([features] if features else []), *in_use], dataset)
+    source = f"{dataset.name}:{dataset.split}"
+    if known := systems.trained_on([each for each in (features, ranker) if each], dataset):
+        raise InputError(known[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
     for each in (features, former.rerank if former else None, ranker):
         needs += each.needs if each else ()
     rewriting = former.rewriting if former else None
@@ -187,7 +189,6 @@ def tune(
     in_force = {"in force": _in_force(current, held_out_half)} if current else {}
     figures = {system: float(values.mean()) for system, values in {**untuned, **in_force, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
-    source = f"{dataset.name}:{dataset.split}"
     fitted = {
         "dataset": source,
         "measure": measure,
@@ -222,6 +223,7 @@ def tune(
             *fetcher.notes(),
             *_inherited(former),
             *unused,
+            *systems.trained_on(in_use, dataset),
             *_remarks(others, default, tuned, former.inherited if former else ""),
         ),
     )

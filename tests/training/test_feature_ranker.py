@@ -21,6 +21,7 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import ModelError, UsageError
+from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
 from termweave.rerank import decision_trees
 from termweave.search import Index
@@ -108,6 +109,7 @@ def test_metadata_decide_and_the_explanation_sums(index, folder, model):
     figures = json.loads((model / "termweave.json").read_text())["metrics"]["train"]
     assert figures["start"] < 0.6
     assert figures["dev"] > 0.9
+    assert "These questions chose the best of 6 numbers of trees" in (model / "README.md").read_text()
     hits = index.search("socket module", rerank=f"ltr@{model}", k=10, explain=True)
     votes = [held[hit.id] for hit in hits if hit.id.startswith("socket")]
     assert set(votes[:2]) == set(sorted(votes, reverse=True)[:2])
@@ -157,7 +159,19 @@ def test_tuning_adopts_it_and_every_search_uses_it(index, folder, model, capsys)
     assert tuned["profile"]["ranker"] == {
         "kind": "ltr", "model": "by-votes", "hash": open_feature_ranker(str(model), "").info.hash, "candidates": 100
     }  # fmt: skip
+    capsys.readouterr()
+    assert run(["tune", index.name, f"{folder}:train", "--rerank", f"ltr@{model}"]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    known = f"was trained on these judgements ({folder.name}:train): its gain here proves nothing."
+    assert known in told
+    assert "or name another split: test" in told
     opened = tw.connect(index.engine.url).index(index.name)
+    in_use = tuning.tune(opened, corpora.open_dataset(f"{folder}:train"))
+    assert any(note.endswith(known) for note in in_use.notes)
+    for split, said in (("train", True), ("test", False)):
+        evaluate = ["evaluate", index.name, f"{folder}:{split}", "--mode", "lexical", "--rerank", f"ltr@{model}", "--json"]
+        assert run(evaluate) == 0
+        assert (f"ltr@{model} {known}" in json.loads(capsys.readouterr().out)["notes"]) == said
     assert [hit.id for hit in opened.search("parum module")] == [
         hit.id for hit in index.search("parum module", rerank=f"ltr@{model}")
     ]
