@@ -112,7 +112,7 @@ class Behaviour:
         if corrected and model.moved < _FEWEST_MOVED:
             sentences.append(
                 f"Only {counted(model.moved, 'pair')} of query and document stood at several positions: how often a position is looked at is "
-                "mostly the assumption 1 / position. Raw counts: the split 'raw', or click_counts=raw in training."
+                "mostly the assumption 1 / position. Raw counts: the split 'raw'."
             )
         elif corrected:
             looked = ", ".join(f"{value:.2f}" for value in model.examined[:5])
