@@ -112,8 +112,6 @@ class TrainingMethod:
         declared = settings_of(self.parameters)
         for name in given:
             if name not in declared:
-                if advice := self.parameters.advice(name):
-                    raise UsageError(f"The method {self.name} has no parameter {name!r} any more.", advice)
                 near = get_close_matches(name, declared, n=1)
                 raise UsageError(
                     f"The method {self.name} has no parameter {name!r}.",

@@ -24,7 +24,6 @@ Worked example: |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -128,7 +127,6 @@ class BertScorerParameters(TermWeightParameters):
     """The parameters of bert-scorer."""
 
     heading: ClassVar[str] = "Of bert-scorer"
-    gone: ClassVar[Mapping[str, str]] = {"target_scale": "Targets are those of Eq. 1."}
     preset: Annotated[Literal["default", "paper", "paper-chinese", "paper-frozen"], PRESET] = "default"
     target: Annotated[Literal["tfidf", "recall"], Setting("What is predicted.")] = "tfidf"
     anchor: Annotated[Literal["none", "idf", "bm25"], Setting("What the predicted number is multiplied with in the index.")] = (

@@ -36,7 +36,6 @@ Worked example: r'' = (3, 1, 2), L(q) = {0}, b = 1.5, n_max = 2, max-min: r' = (
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -218,11 +217,6 @@ class CoderParameters(MixtureParameters, DenseParameters):
     """The parameters of coder."""
 
     heading: ClassVar[str] = "Of coder"
-    gone: ClassVar[Mapping[str, str]] = {
-        "learn_temperature": "T is always learned, as in the paper.",
-        "teacher_temperature": "The ranker's scores are the targets' logits as they are.",
-        "hybrid_temperature": "The teacher's scores are divided by 0.1.",
-    }
     preset: Annotated[Literal["default", "paper", "cocondenser"], PRESET] = "default"
     towers: Literal["one", "two", "query"] = "query"
     labels: Annotated[

@@ -25,7 +25,6 @@ L(Q,T) = .474887, L(Q,Q) = .618622, L(T,T) = .313262, L(T,Q) = .578864; L(Q,T) +
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -268,9 +267,6 @@ class DtrParameters(MixtureParameters, DenseParameters):
     """The parameters of dtr."""
 
     heading: ClassVar[str] = "Of dtr"
-    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("alpha", "beta", "gamma", "theta"), "Write weights=ALPHA,BETA,GAMMA,THETA, all four of Eq. 4.3."
-    )
     preset: Annotated[Literal["default", "paper", "program"], PRESET] = "default"
     sampling: Annotated[
         Literal["semi-independent", "labelled", "in-batch-template", "in-batch-query", "random"],

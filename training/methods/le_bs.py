@@ -214,13 +214,6 @@ class LeBsParameters(NegativesParameters, DenseParameters):
     """The parameters of le-bs."""
 
     heading: ClassVar[str] = "Of le-bs"
-    gone: ClassVar[Mapping[str, str]] = {
-        "alphas": "Set alpha, in a run for each value; the runs' development figures tell which is best.",
-        "scorer_preset": "Write scorer=PRESET: paper-frozen, paper or paper-chinese.",
-        "mined_by": "Hard negatives are BM25's.",
-        "refresh_every": "Hard negatives are BM25's, which do not change while the model learns.",
-        "margin": "All hard negatives are kept.",
-    }
     preset: Annotated[Literal["default", "paper"], PRESET] = "default"
     labels: Annotated[
         Literal["scorer", "tfidf", "distill", "none"],

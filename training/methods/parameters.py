@@ -39,11 +39,9 @@ class ParameterRecord:
 
     Attributes:
         heading: Heading above the parameters of a class in ``termweave methods``.
-        gone: Parameters of earlier versions -> what to do without them.
     """
 
     heading: ClassVar[str] = ""
-    gone: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -54,24 +52,12 @@ class ParameterRecord:
     def check(self) -> None:
         """Raise `UsageError` for values that do not go together."""
 
-    @classmethod
-    def advice(cls, name: str) -> str | None:
-        """Return what to do without a parameter of an earlier version; None for a name that never was one."""
-        return next((vars(owner)["gone"][name] for owner in cls.__mro__ if name in vars(owner).get("gone", ())), None)
-
 
 @dataclass(frozen=True)
 class DataParameters(ParameterRecord):
     """What is read, and how much of it."""
 
     heading: ClassVar[str] = "Data"
-    gone: ClassVar[Mapping[str, str]] = {
-        "click_counts": "The clicks of a log of user behaviour are always corrected for the positions of the documents.",
-        "skip_bad": "Write --skip-bad.",
-        "id_field": "Write --id-field NAME.",
-        "title_field": "Write --title-field NAME.",
-        "text_field": "Write --text-field NAME.",
-    }
     pairs: Annotated[
         Literal["auto", "qrels", "clicks", "corpus"],
         Setting(
@@ -155,9 +141,6 @@ class LoopParameters(ParameterRecord):
     """Steps, batches and when to stop."""
 
     heading: ClassVar[str] = "Training loop"
-    gone: ClassVar[Mapping[str, str]] = {
-        "accumulate": "Set batch to the questions of a whole step; chunk bounds the memory of a dense method or a ranker."
-    }
     seed: Annotated[int, Setting("The same seed gives the same model on the same machine."), Ge(0), Le(2**32 - 1)] = 0
     steps: Annotated[Positive, Setting("Largest number of optimiser steps.")] = 500
     epochs: Annotated[
@@ -200,11 +183,6 @@ class OptimiserParameters(ParameterRecord):
     """AdamW and its learning rates."""
 
     heading: ClassVar[str] = "Optimiser (AdamW)"
-    gone: ClassVar[Mapping[str, str]] = {
-        "warmup_steps": "Write warmup=STEPS: from 1 on, warmup is a number of steps.",
-        "clip": "Gradients are not clipped: lower rate or layers_rate where training is unstable.",
-        "ema": "The parameters themselves are evaluated and kept.",
-    }
     rate: Annotated[float, Setting("Peak learning rate of all that is trained beside the backbone."), Gt(0), Le(10)] = 1e-3
     layers_rate: Annotated[float, Setting("Peak learning rate of the backbone's layers."), Gt(0), Le(10)] = 5e-5
     schedule: Annotated[
@@ -286,7 +264,6 @@ class MixtureParameters(ParameterRecord):
     """Other data sets to learn from."""
 
     heading: ClassVar[str] = "Other data sets"
-    gone: ClassVar[Mapping[str, str]] = {"beside_share": "Each data set gives as many batches as DATASET."}
     beside: Annotated[
         tuple[str, ...],
         Setting(

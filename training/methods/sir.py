@@ -201,7 +201,6 @@ class SirParameters(MixtureParameters, RankerParameters):
     """The parameters of sir."""
 
     heading: ClassVar[str] = "Of sir"
-    gone: ClassVar[Mapping[str, str]] = {"chain": "v4 computes Eq. 7 as printed."}
     preset: Annotated[Literal["default", "paper"], PRESET] = "default"
     variant: Annotated[
         Literal["v1", "v2", "v3", "v4", "random", "static", "lcl"],

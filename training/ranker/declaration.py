@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -18,10 +17,6 @@ class CandidateParameters(ParameterRecord):
     """The first stage, whose documents are reranked."""
 
     heading: ClassVar[str] = "Candidates"
-    gone: ClassVar[Mapping[str, str]] = {
-        "candidates_mode": "candidates_from=index:NAME searches the index with both signals (hybrid).",
-        "anchor_scale": "The first stage's score begins with the factor 10.",
-    }
     candidates_from: Annotated[
         str,
         Setting(

@@ -33,13 +33,6 @@ class HeadParameters(ParameterRecord):
     """What the model gives, and the shape of its heads."""
 
     heading: ClassVar[str] = "Term-weight head"
-    gone: ClassVar[Mapping[str, str]] = {
-        "layer": "A deep head reads the layer in the middle beside the last one.",
-        "dropout": "Heads are trained without dropout.",
-        "k1": "BM25's k1 is 1.2.",
-        "b": "BM25's b is 0.75.",
-        "bits": "The development measure rounds weights to eight bits.",
-    }
     outputs: Annotated[
         Literal["weights", "weights,dense"], Setting("Outputs of the model: term weights alone, or also the pooled vector.")
     ] = "weights,dense"

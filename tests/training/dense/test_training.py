@@ -240,7 +240,6 @@ def test_a_plan_counts_every_fit():
         ("dtr", {"weights": "0,0,0,0"}, "not the four weights of a loss"),
         ("dtr", {"weights": "1,-1,0,0"}, "four weights from 0 on"),
         ("dtr", {"weights": "1"}, "not the four weights of a loss"),
-        ("dtr", {"alpha": 1}, "no parameter 'alpha' any more. Write weights=ALPHA"),
         ("dtr", {"towers": "query"}, "towers=query freezes it"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),

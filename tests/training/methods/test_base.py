@@ -35,17 +35,6 @@ def test_all_methods_together_have_at_most_eighty_parameters():
     assert len({name for method in base.names() for name in settings_of(base.get(method).parameters)}) <= 80
 
 
-@pytest.mark.parametrize("name", TORCH)
-def test_what_is_gone_says_what_to_do_instead(name):
-    method = base.get(name)
-    gone = {each: advice for owner in method.parameters.__mro__ for each, advice in vars(owner).get("gone", {}).items()}
-    assert len(gone) >= 9
-    for each, advice in gone.items():
-        with pytest.raises(UsageError, match=f"no parameter '{each}' any more") as raised:
-            method.settings({each: "1"})
-        assert raised.value.hint == advice
-
-
 @pytest.mark.parametrize(
     ("method", "given", "said"),
     [
