@@ -64,7 +64,7 @@ def _window(value: Any) -> Window | None:
 def _stored_window(made: Lineage) -> Window | None:
     from termweave.indexer.preparation.passages import Window  # noqa: PLC0415
 
-    return Window.from_lineage({name: made.passages[name] for name in ("size", "stride")} if made.passages else {})
+    return Window.from_lineage(made.passages)
 
 
 def _pruning(value: Any = "0") -> Pruning:

@@ -80,7 +80,7 @@ def _identity(hit: Mapping[str, Any], document: Any, number: Any) -> str:
 def _agrees(stored: Mapping[str, Any], layout: DocumentLayout) -> bool:
     """Whether the digests of a stored document can be computed from its content."""
     try:
-        document = stored_document(stored, "") if "id" in stored else None
+        document = stored_document(stored) if "id" in stored else None
         digests = (stored.get("source_digest"), stored.get("encoding_digest"))
         same = document is not None and (source_digest(document), layout.encoding_digest(stored)) == digests
         return same and layout.agrees(stored)

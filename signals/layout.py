@@ -285,10 +285,10 @@ def stored_text(stored: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def stored_document(stored: Mapping[str, Any], fallback_id: str) -> Document:
+def stored_document(stored: Mapping[str, Any]) -> Document:
     """The document or passage as it was indexed, from its `_source`."""
     part = stored_passage(stored)
-    identity = Passage.key(part.parent, part.number) if part else stored.get("id", fallback_id)
+    identity = Passage.key(part.parent, part.number) if part else stored.get("id", "")
     return Document(identity, stored.get("text", ""), stored.get("title", ""), stored_metadata(stored), passage=part)
 
 

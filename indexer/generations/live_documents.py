@@ -43,9 +43,7 @@ class LiveDocuments(EntrySource):
     def __init__(self, engine: Engine, live: LiveGeneration) -> None:
         super().__init__()
         self._engine, self._live = engine, live
-        self._window = Window.from_lineage(
-            {name: live.lineage.passages[name] for name in ("size", "stride")} if live.lineage.passages else {}
-        )
+        self._window = Window.from_lineage(live.lineage.passages)
 
     @property
     def name(self) -> str:
@@ -85,7 +83,7 @@ class LiveDocuments(EntrySource):
         for number, (identity, parts) in enumerate(groupby(stored, key=lambda source: source.get("id")), start=1):
             documents = []
             for part in parts:
-                document = stored_document(part, "")
+                document = stored_document(part)
                 if source_digest(document) != part.get("source_digest"):
                     raise InputError(
                         f"The document {identity!r} of {self._live.index} differs from what was sent.",
