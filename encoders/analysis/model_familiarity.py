@@ -19,7 +19,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.encoders.analysis import language_guess
@@ -207,11 +207,16 @@ def _unknown_id(tokenizer: Any) -> int | None:
 
 def _covered(vocabulary: Mapping[str, int]) -> set[str]:
     """The scripts that a vocabulary covers."""
+    from tokenizers.decoders import ByteLevel  # noqa: PLC0415 - compiled libraries load when an encoder does
+
     several: Counter[str] = Counter()
-    ideographs = 0
+    ideographs, decoder = 0, ByteLevel()
     of_bytes = any(piece.startswith(_BYTE_BLANK) for piece in vocabulary)
     for piece in vocabulary:
-        letters = _from_bytes(piece).lstrip() if of_bytes else piece.removeprefix("##").removeprefix(_BLANK)
+        # A byte-level piece may begin or end inside a character: "\ufffd" stands for such parts.
+        letters = (
+            decoder.decode([piece]).replace("\ufffd", "").lstrip() if of_bytes else piece.removeprefix("##").removeprefix(_BLANK)
+        )
         if letters and letters[0].isalpha():
             script = _script(letters[0])
             several[script] += len(letters) > 1
@@ -220,20 +225,6 @@ def _covered(vocabulary: Mapping[str, int]) -> set[str]:
         return {*several}
     scripts = {script for script, count in several.items() if count >= _PIECES}
     return scripts | {"CJK"} if ideographs >= _IDEOGRAPHS else scripts
-
-
-@cache
-def _byte_of_character() -> dict[str, int]:
-    """The characters by which byte-level vocabularies write bytes: printable ones stand for themselves, the rest moves up."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    moved = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(moved)}
-
-
-def _from_bytes(piece: str) -> str:
-    """The text of a byte-level piece, without the parts of characters at its ends."""
-    table = _byte_of_character()
-    return bytes(table[character] for character in piece if character in table).decode("utf-8", "ignore")
 
 
 @lru_cache(maxsize=1 << 14)
