@@ -38,6 +38,8 @@ from termweave.support.messages import few, without_password
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from termweave.corpora.sources import DatasetReader
+
 __all__ = [
     "Dataset",
     "IndexReading",
@@ -184,9 +186,7 @@ def open_dataset(spec: str | Path) -> Dataset:
         raise UsageError("An address cannot be a data set.", f"Download it. {_DATASETS}")
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
-    reader = _dataset_reader(spec)
-    dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
-    return dataset
+    return _dataset_reader(spec).open_dataset(spec, DEFAULT_SPLIT if split is None else split)
 
 
 def check_dataset(spec: str) -> None:
@@ -198,8 +198,8 @@ def check_dataset(spec: str) -> None:
     _dataset_reader(path_and_split(spec)[0])
 
 
-def _dataset_reader(spec: str) -> Any:
-    reader = _reader(spec, spec, kinds=_DATASETS)
+def _dataset_reader(spec: str) -> type[DatasetReader]:
+    reader: Any = _reader(spec, spec, kinds=_DATASETS)
     if not hasattr(reader, "open_dataset"):
         raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
     return reader

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: Nodes of all trees: 2,000 trees of 256 leaves.
 MOST_NODES = 1_100_000
 _CLASSES = "it tells several classes apart, and a ranker has one score"
-#: Bits of LightGBM's ``decision_type``: categories, the default goes left, and what counts as missing (0 nothing, 1 zeros, 2 NaN).
-_CATEGORIES, _LEFT, _MISSING = 1, 2, 12
+#: Bits of LightGBM's ``decision_type``: the default goes left, and what counts as missing (0 nothing, 4 zeros, 8 NaN).
+_LEFT, _MISSING = 2, 12
 _NAN = 8
 
 

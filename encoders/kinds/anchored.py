@@ -40,7 +40,7 @@ class AnchoredModel(OpenModel):
     """One folder of the kind "anchored"."""
 
     kind: ClassVar[str] = "anchored"
-    graph_outputs: ClassVar[dict[str, bool]] = {"document": True, "query": True, "dense": False}
+    graph_outputs: ClassVar[tuple[str, ...]] = ("document", "query", "dense")
     exported: ClassVar[bool] = False
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:

@@ -108,8 +108,8 @@ class OpenModel(ABC):
     kind: ClassVar[str]
     #: What a model of this kind is, for messages.
     label: ClassVar[str] = "an encoder"
-    #: The outputs of its graph, in order, and of each whether it has one row per token (else one per text).
-    graph_outputs: ClassVar[dict[str, bool]]
+    #: The outputs of its graph, in order.
+    graph_outputs: ClassVar[tuple[str, ...]]
     pairing: ClassVar[Pairing] = "single"
     #: The smallest cosine between an int8 and an fp32 vector with which an export is written.
     least_cosine: ClassVar[float] = -1.0

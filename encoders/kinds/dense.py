@@ -83,7 +83,7 @@ class DenseModel(OpenModel):
     """One folder of the kind "dense", with one encoder or two."""
 
     kind: ClassVar[str] = "dense"
-    graph_outputs: ClassVar[dict[str, bool]] = {STATES: True}
+    graph_outputs: ClassVar[tuple[str, ...]] = (STATES,)
     least_cosine: ClassVar[float] = 0.9
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:

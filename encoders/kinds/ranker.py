@@ -60,7 +60,7 @@ class RankerModel(OpenModel):
 
     kind: ClassVar[str] = "ranker"
     label: ClassVar[str] = "a cross-encoder"
-    graph_outputs: ClassVar[dict[str, bool]] = {LOGITS: False}
+    graph_outputs: ClassVar[tuple[str, ...]] = (LOGITS,)
     pairing: ClassVar[Pairing] = "pair"
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:

@@ -15,6 +15,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.analysis.piece_terms import PieceTerms
+from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
 from termweave.encoders.kinds.sentence_modules import (
@@ -47,10 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-#: The analysis of a sparse model: its terms are its word-pieces.
-PIECE_TERMS = "bert-pieces.1"
-#: The analysis of a sparse model with any other tokeniser: its terms are the entries of the vocabulary.
-VOCABULARY_TERMS = "vocabulary.1"
 #: The query weights of OpenSearch's inference-free models.
 IDF = "idf.json"
 #: Prompt names that stand for a document, as `encode_document` of sentence-transformers tries them.
@@ -116,7 +114,7 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     elif manifest.kind == "sparse":
         table = _query_table(path, modules.query) if modules.query else {}
         settings = SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table).as_dict()
-        analysis = PIECE_TERMS if _has_word_pieces(home / TOKENIZER) else VOCABULARY_TERMS
+        analysis = (PieceTerms if _has_word_pieces(home / TOKENIZER) else VocabularyTerms).id
         manifest = replace(
             manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
         )

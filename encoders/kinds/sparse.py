@@ -57,7 +57,7 @@ class SparseSettings(PromptSettings):
         """What is wrong with prompts, pooling or the table; "" if nothing is."""
         if problem := super().problem(manifest):
             return problem
-        if not all(isinstance(getattr(self, name), int) for name in ("query_length",)):
+        if not isinstance(self.query_length, int):
             return "query_length is a number"
         return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
 
@@ -71,7 +71,7 @@ class SparseModel(OpenModel):
 
     kind: ClassVar[str] = "sparse"
     label: ClassVar[str] = "a sparse encoder"
-    graph_outputs: ClassVar[dict[str, bool]] = {OUTPUT: False}
+    graph_outputs: ClassVar[tuple[str, ...]] = (OUTPUT,)
     needs_statistics: ClassVar[bool] = False
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:

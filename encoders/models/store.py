@@ -22,7 +22,6 @@ from termweave.support.messages import counted, first_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-BACKBONE = WEIGHTS
 HEADS = "heads.safetensors"
 
 
@@ -43,9 +42,9 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     import transformers  # noqa: PLC0415 - seconds
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 
-    for name in ("config.json", BACKBONE, TOKENIZER):
-        if not ((path / name).is_file() or (name == BACKBONE and weight_files(path))):
-            if (path / MANIFEST).is_file() and name == BACKBONE:
+    for name in ("config.json", WEIGHTS, TOKENIZER):
+        if not ((path / name).is_file() or (name == WEIGHTS and weight_files(path))):
+            if (path / MANIFEST).is_file() and name == WEIGHTS:
                 raise ModelError(
                     f"{path} holds ONNX graphs alone, without the weights for torch.",
                     "It is exported already: index with it. To export again, give the model that it was made from.",
@@ -80,7 +79,7 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     missing = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
     if missing := [name for name in missing if head or "pooler" not in name]:
         what = f"{counted(len(missing), 'tensor')} that config.json describes, or in another shape ({missing[0]})"
-        raise ModelError(f"{path / BACKBONE} lacks {what}.", again)
+        raise ModelError(f"{path / WEIGHTS} lacks {what}.", again)
     return model.eval().float()
 
 
@@ -92,7 +91,7 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
     """
     model.backbone.save_pretrained(path)
     save_file({name: tensor.contiguous() for name, tensor in model.heads.state_dict().items()}, path / HEADS)
-    for name in (BACKBONE, HEADS):
+    for name in (WEIGHTS, HEADS):
         (path / name).chmod(0o644)  # safetensors writes for the owner alone
     written = replace(
         manifest,

@@ -42,7 +42,7 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
     module = model.load_torch()
     sample, name = model.parity_sample(), model.manifest.name
     try:
-        write_fp32(module, scratch / GRAPHS["fp32"], tuple(model.graph_outputs), pairs=model.pairing == "pair")
+        write_fp32(module, scratch / GRAPHS["fp32"], model.graph_outputs, pairs=model.pairing == "pair")
     except Exception as error:  # torch raises a dozen classes for what it cannot trace
         raise ModelError(
             f"torch cannot write {name!r} as an ONNX graph: {first_line(error)}.",
@@ -99,4 +99,4 @@ def run_torch(module: Any, sample: Sequence[GraphInput]) -> Outputs:
 def _run(model: OpenModel, scratch: Path, precision: Precision, sample: Sequence[GraphInput]) -> Outputs:
     """Run one of the written graphs on the sample."""
     alone = ModelFolder(scratch, model.manifest, {precision: scratch / GRAPHS[precision]})
-    return OnnxModel(alone, precision=precision).start(sample, tuple(model.graph_outputs))()
+    return OnnxModel(alone, precision=precision).start(sample, model.graph_outputs)()

@@ -23,18 +23,17 @@ from termweave.encoders.onnx.runtime import onnx_runtime
 from termweave.encoders.onnx.single_text_graph import write_single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
 
-def write_int8(fp32: Path, file: Path, *, heads: int, keep: Sequence[str] = ("/heads/",)) -> None:
+def write_int8(fp32: Path, file: Path, *, heads: int) -> None:
     """Quantise all matrices and the embedding tables, per channel. Weight heads stay in fp32: 100 kB that decide all weights.
 
     Args:
         fp32: The graph that `write_fp32` wrote.
         file: The file to write, a graph for one text at a time (`single_text_graph`).
         heads: Heads of an attention; 0 leaves the attention as it is.
-        keep: Parts of the names of nodes that stay in fp32.
     """
     import onnx  # noqa: PLC0415
 
@@ -42,7 +41,7 @@ def write_int8(fp32: Path, file: Path, *, heads: int, keep: Sequence[str] = ("/h
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
     nodes = onnx.load(fp32, load_external_data=False).graph.node
-    kept = [node.name for node in nodes if any(part in node.name for part in keep)]
+    kept = [node.name for node in nodes if "/heads/" in node.name]
     level = logging.root.level
     logging.root.setLevel(logging.ERROR)  # it recommends a pre-processing that changes nothing here
     try:

@@ -17,7 +17,7 @@ from termweave.encoders import load
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.layouts import read_folder
-from termweave.encoders.manifest import digests, write_manifest
+from termweave.encoders.manifest import WEIGHTS, digests, write_manifest
 from termweave.encoders.models import store
 from termweave.encoders.onnx import checked_graphs, graph_writer
 from termweave.encoders.onnx import export as exporting
@@ -206,7 +206,7 @@ def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     onnxruntime.InferenceSession(str(single))
 
 
-@pytest.mark.parametrize("file", [store.HEADS, store.BACKBONE])
+@pytest.mark.parametrize("file", [store.HEADS, WEIGHTS])
 def test_damaged_weights_are_a_sentence(folder, file):
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(whole[: len(whole) // 2])

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.layouts import read_folder
-from termweave.encoders.manifest import STATISTICS, TOKENIZER
+from termweave.encoders.manifest import STATISTICS, TOKENIZER, WEIGHTS
 from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean, pooled
@@ -101,7 +101,7 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
         raise UsageError(
             f"{name} does not give term weights and vectors from one pass.", "Name a model that `train fectek` made."
         )
-    if (path / store.BACKBONE).is_file():
+    if (path / WEIGHTS).is_file():
         model, _ = store.load(path)
     else:  # a shipped folder has the heads alone
         backbone = store.load_backbone(_backbone_of(manifest))

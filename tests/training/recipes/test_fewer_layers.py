@@ -15,7 +15,7 @@ from termweave.encoders.analysis.registry import analysis_of  # noqa: E402
 from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
 from termweave.encoders.analysis.words import ANALYSIS  # noqa: E402
 from termweave.encoders.layouts import read_folder  # noqa: E402
-from termweave.encoders.manifest import MANIFEST, STATISTICS, TOKENIZER  # noqa: E402
+from termweave.encoders.manifest import MANIFEST, STATISTICS, TOKENIZER, WEIGHTS  # noqa: E402
 from termweave.encoders.models import store  # noqa: E402
 from termweave.encoders.term_weighting.weight_function import Form  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
@@ -87,7 +87,7 @@ def test_batches_hold_every_text_once_and_no_more_than_was_asked(documents):
 def test_heads_alone_are_put_on_the_backbone_that_they_were_trained_on(teacher, trained_folder, tmp_path):
     home = trained_folder(teacher)
     base = shutil.copytree(home, tmp_path / "base")
-    (home / store.BACKBONE).unlink()
+    (home / WEIGHTS).unlink()
     described = json.loads((home / MANIFEST).read_text())
     described["training"] = {"options": {"backbone": str(base)}}
     (home / MANIFEST).write_text(json.dumps(described))
