@@ -75,16 +75,22 @@ class BuildPlan:
         return self.models["dense"].dimension if "dense" in self.models else None
 
     def layout(
-        self, capabilities: Capabilities, sample: Sequence[Encoding], statistics: CorpusStatistics | None
+        self,
+        capabilities: Capabilities,
+        sample: Sequence[Encoding],
+        statistics: CorpusStatistics | None,
+        *,
+        calibrate: bool = True,
     ) -> DocumentLayout:
-        """The signals, fitted to the corpus. A model that was not calibrated yet is calibrated, which takes seconds.
+        """The signals, fitted to the corpus.
 
         Args:
             capabilities: Of the server.
             sample: Encodings of a sample of the documents.
             statistics: Of the corpus; None without term weights.
+            calibrate: Calibrate a model that was not calibrated yet, which takes seconds.
         """
-        calibrated = {"dense": self.encoder.dense_spread(), "weights": self.encoder.weights_spread()}
+        calibrated = {"dense": self.encoder.dense_spread(), "weights": self.encoder.weights_spread()} if calibrate else {}
         spreads = {output: calibrated[output] or model.spread for output, model in self.models.items() if output in calibrated}
         fitting = Fitting(
             capabilities,

@@ -11,6 +11,7 @@ from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.index_source import entries
 from termweave.engine.index_source.point_in_time import shards_of
 from termweave.errors import UsageError
+from termweave.indexer.generations.option_compatibility import as_text
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage
 from termweave.signals import dialect_of, signal_class
@@ -67,22 +68,17 @@ def lineage_of(source: IndexSource) -> Lineage | None:
     return Lineage.from_meta(meta, index) if meta.get("termweave") else None
 
 
-def has_id(source: IndexSource) -> bool:
-    """Whether the application itself has a field `id`."""
-    return "id" in (source.mappings[one_index(source)].get("properties") or {})
-
-
 def signals(options: BuildOptions) -> tuple[str, ...]:
-    """The signals without those whose model the user turned off."""
-    return tuple(name for name in SIGNALS if getattr(options, name) != "none")
+    """The signals that are named; else all without those whose model the user turned off."""
+    return options.signals or tuple(name for name in SIGNALS if getattr(options, name) != "none")
 
 
-def names(layout: DocumentLayout) -> list[str]:
+def field_names(layout: DocumentLayout) -> list[str]:
     """The fields that an enrichment writes."""
     return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
 
 
-def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
+def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
     """Check that mapping and settings allow the fields.
 
     Raises:
@@ -102,7 +98,7 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
     possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))
-    left = {name for name in possible & theirs.keys() if _same(engine, index, name, theirs, source)}
+    left = {name for name in possible & theirs.keys() if _may_stay(engine, index, name, theirs, source)}
     _check_source(engine, index, mapping, settings, left)
     conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
     if conflicts:
@@ -161,7 +157,7 @@ def _properties_of(signal: str) -> Sequence[str]:
     )
 
 
-def _same(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
+def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
     """Whether a field of the application serves as it is: a keyword `id` that equals the `_id`; else one that `enrich --remove` left."""
     kind = theirs[name].get("type")
     if name == "id":
@@ -192,7 +188,7 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
     """
     wanted = {name: value for name, value in layout.settings(dialect_of(engine.capabilities)).items() if name != "index.knn"}
     settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
-    lacking = {name: value for name, value in wanted.items() if settings.get(name) != _as_told(value)}
+    lacking = {name: value for name, value in wanted.items() if settings.get(name) != as_text(value)}
     if not lacking:
         return
     if not close:
@@ -208,12 +204,7 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
 
 
-def _as_told(value: Any) -> Any:
-    """The value of a setting as the server tells it: numbers are texts."""
-    return [str(each) for each in value] if isinstance(value, list) else str(value)
-
-
-def put(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
+def add_fields(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
     """Add the fields to the mapping, and the lineage to what `_meta` holds already."""
     properties = {name: dict(field) for name, field in _OWN.items()}
     for signal in layout.signals:
@@ -232,7 +223,7 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
     )
 
 
-def body(layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None) -> dict[str, Any]:
+def signal_fields(layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None) -> dict[str, Any]:
     """The fields of one document, with their digests. `statistics` are those that its weights were made with."""
     fields: dict[str, Any] = {}
     for signal in layout.signals:

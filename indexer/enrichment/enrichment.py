@@ -207,10 +207,9 @@ def plan_enrichment(
         models = {output: model.name for output, model in before.models.items()}
         to_write = counts.documents - counts.kept
         return EnrichmentPlan(index, counts.documents, to_write, tuple(before.signals), models, notes=tuple(unreadable(source)))
-    signals = options.signals or enriched_mapping.signals(options)
-    options = replace(options, signals=signals)
+    options = replace(options, signals=enriched_mapping.signals(options))
     planned = plan(source, engine.capabilities, options)
-    enriched_mapping.check(engine, source, index, planned.signals)
+    enriched_mapping.check_index(engine, source, index, planned.signals)
     estimate = estimate_build(source, engine.capabilities, options, progress=progress)
     closes = "learned" in planned.signals
     closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
@@ -263,16 +262,16 @@ def _begin(
     engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress, *, close: bool
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Count the statistics, check that the index can take the fields, and add them to its mapping."""
-    signals = options.signals or enriched_mapping.signals(options)
-    planned = plan(source, engine.capabilities, replace(options, signals=signals))
+    planned = plan(source, engine.capabilities, replace(options, signals=enriched_mapping.signals(options)))
     remember(planned.encoder.models.values())
-    enriched_mapping.check(engine, source, index, planned.signals)
+    enriched_mapping.check_index(engine, source, index, planned.signals)
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
     layout = planned.layout(engine.capabilities, sample, corpus.statistics)
     enriched_mapping.add_settings(engine, index, layout, close=close)
-    added = [name for name in enriched_mapping.names(layout) if not (name == "id" and enriched_mapping.has_id(source))]
+    theirs = {"id"} & (source.mappings[index].get("properties") or {}).keys()
+    added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
     made = Lineage(
         name=index,
         created=generations.creation_time(engine, index),
@@ -290,7 +289,7 @@ def _begin(
     )
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
-    enriched_mapping.put(engine, source, index, layout, made)
+    enriched_mapping.add_fields(engine, source, index, layout, made)
     return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
 
 

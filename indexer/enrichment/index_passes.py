@@ -115,7 +115,7 @@ def stale_writes(
             yield hit, {"index": own}
             continue
         encoding = next(encodings)
-        body = enriched_mapping.body(layout, document, encoding, statistics)
+        body = enriched_mapping.signal_fields(layout, document, encoding, statistics)
         # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
         yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
 
@@ -127,7 +127,7 @@ def stale(
 
     One that cannot be read any more has no title and text (None), and loses its fields: they are those of another text.
     """
-    ours = enriched_mapping.names(layout)
+    ours = enriched_mapping.field_names(layout)
     for hit in hits:
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}

@@ -45,7 +45,7 @@ def check(engine: Engine, live: LiveGeneration, options: BuildOptions, given: Co
         stored = setting.stored(live.lineage) if setting.stored else _stored_in_index(engine, live.index, name, asked)
         if stored != asked:
             if isinstance(asked, Mapping):  # of a file only what differs
-                keys = [key for key in asked if _as_text(stored[key]) != _as_text(asked[key])]
+                keys = [key for key in asked if as_text(stored[key]) != as_text(asked[key])]
                 stored, asked = ({key: each[key] for key in keys} for each in (stored, asked))
             raise UsageError(
                 f"An update cannot change {setting.flag}: the live generation was built with {clipped(in_words(stored))}, "
@@ -128,7 +128,7 @@ def _stored_in_index(engine: Engine, index: str, name: str, asked: Any) -> Any:
     if name != "settings":
         return int(settings[f"index.number_of_{name}"])
     stored = {key: settings.get(key) for key in asked}
-    return asked if stored == {key: _as_text(value) for key, value in asked.items()} else stored
+    return asked if stored == {key: as_text(value) for key, value in asked.items()} else stored
 
 
 def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = "") -> bool:
@@ -141,7 +141,7 @@ def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = ""
         path: Names of the objects around the properties, each with a dot behind it.
     """
     if not (isinstance(stored, dict) and isinstance(asked, dict)):
-        return bool(_as_text(stored) == _as_text(asked))
+        return bool(as_text(stored) == as_text(asked))
     for key, value in asked.items():
         if key == "properties":
             inner = stored.get(key, {})
@@ -155,8 +155,8 @@ def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = ""
     return True
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
     """A setting as OpenSearch returns it: every value is a string."""
     if isinstance(value, list):
-        return [_as_text(item) for item in value]
+        return [as_text(item) for item in value]
     return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -29,7 +29,6 @@ from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings, unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
-from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals import DocumentLayout
 
 #: Largest number of documents that are read.
 _READ = 20_000
@@ -183,16 +183,7 @@ def estimate_build(
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
-    fitting = Fitting(
-        capabilities,
-        encodings,
-        planned.encoder.dimension,
-        planned.analyzer,
-        options.prune,
-        options.vectors == "byte",
-        statistics=surveyed.statistics,
-    )
-    layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
+    layout = planned.layout(capabilities, encodings, surveyed.statistics, calibrate=False)
     one = _document_bytes(layout, sample, encodings, surveyed, planned.analyzer)
     passages = round(stored / head.share)
     dense = passages if "dense" in planned.signals else 0
