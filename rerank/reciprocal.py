@@ -19,7 +19,7 @@ Example:
     >>> import numpy as np
     >>> query = np.array([1.0, 0.0], np.float32)
     >>> candidates = np.array([[0.8, 0.6], [0.8, 0.6], [0.0, 1.0]], np.float32)
-    >>> scores = reciprocal(query, candidates, k=1, k_exp=1)
+    >>> scores = reciprocal(query, candidates, rules=Rules(k=1, k_exp=1))
     >>> scores.shape, bool(scores[0] > scores[2])
     ((3,), True)
 """
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from termweave.rerank.rules import Normalisation, WeightFunction
 
 _DEFAULT = Rules()
 
@@ -69,41 +67,22 @@ class Neighbourhood:
 
 
 def reciprocal(
-    query: NDArray[np.float32],
-    vectors: NDArray[np.float32],
-    *,
-    k: int = 10,
-    k_exp: int = 3,
-    tau: float = 0.0,
-    weight: float = 0.9,
-    weight_function: WeightFunction = "linear",
-    weight_parameter: float = 1.0,
-    normalize: Normalisation | None = None,
-    inclusive: bool = False,
-    clamp: bool = False,
+    query: NDArray[np.float32], vectors: NDArray[np.float32], *, weight: float = 0.9, rules: Rules = _DEFAULT
 ) -> NDArray[np.float32]:
     """Score candidates by the mixed distance, Eq. 1 with similarities.
 
     Args:
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, the candidates in first-stage order.
-        k: Neighbours an element lists besides itself; at most N count.
-        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
-        tau: Size of the sets that expand R, as a share of k, in [0, 1]; 0 expands nothing.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        weight_function: "linear" or "exp" (`Rules.weight_function`).
-        weight_parameter: The parameter of "exp" (`Rules.weight_parameter`).
-        normalize: Divide each row of similarities by its "max" or "mean"; None: leave the rows unchanged.
-        inclusive: Expand at an overlap of exactly two thirds too.
-        clamp: Take negative weights as 0, which keeps J in [0, 1].
+        rules: The other parameters.
 
     Returns:
         float32 ``(N,)``: final scores in the order of the candidates.
 
     Raises:
-        UsageError: A parameter is outside its range, the shapes do not fit, or a vector is not finite.
+        UsageError: `weight` is outside its range, the shapes do not fit, or a vector is not finite.
     """
-    rules = Rules(k, k_exp, tau, weight_function, weight_parameter, normalize, inclusive, clamp)
     return _mixed(query, vectors, weight, rules)
 
 

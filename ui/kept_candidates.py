@@ -190,14 +190,13 @@ def _jaccard(query: KeptQuery, setting: SliderSetting, documents: Sequence[str])
     rnn = setting.neighbours
     if rnn is None or query.candidates.query.vector is None:
         return None
-    from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415 - loads numpy
+    from termweave.rerank import neighbourhood  # noqa: PLC0415 - loads numpy
 
     mode = setting.mode
     fused = fusion.fuse({name: query.candidates.lists[name] for name in mode.weights}, mode.weights, mode.fusion)
     head = [document for document, _ in fused.ranking[: head_size(fused, rnn.candidates)]]
     if not head:
         return [None] * len(documents)
-    rules = Rules(rnn.k, rnn.k_exp, rnn.tau, clamp=True)
-    jaccard = neighbourhood(query.candidates.query.vector, query.candidates.matrix(head), rules).jaccard.tolist()
+    jaccard = neighbourhood(query.candidates.query.vector, query.candidates.matrix(head), rnn.rules).jaccard.tolist()
     of_head = dict(zip(head, jaccard, strict=True))
     return [of_head.get(document) for document in documents]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank import Rules, neighbourhood
+from termweave.rerank import neighbourhood
 from termweave.search.ranking import fusion
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ class TrialRanker:
                 documents = head[: layout.inside[row]]
                 if len(documents) and candidates.query.vector is not None:
                     vectors = self._decoded(row)[1][layout.rows[row, documents]].astype(np.float32)
-                    rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
-                    near = neighbourhood(candidates.query.vector, vectors, rules)
+                    near = neighbourhood(candidates.query.vector, vectors, reranking.rules)
                     jaccard[row, : len(documents)], similarity[row, : len(documents)] = near.jaccard, near.similarity
             self._neighbours[key] = jaccard, similarity
         return self._neighbours[key]

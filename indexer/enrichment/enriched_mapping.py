@@ -223,7 +223,9 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
     )
 
 
-def signal_fields(layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None) -> dict[str, Any]:
+def signal_fields(
+    layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None
+) -> dict[str, Any]:
     """The fields of one document, with their digests. `statistics` are those that its weights were made with."""
     fields: dict[str, Any] = {}
     for signal in layout.signals:

@@ -11,6 +11,7 @@ from termweave.search.ranking.rerankers import RerankResult
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from termweave.rerank import Rules
     from termweave.search.ranking.rerankers import Need, RerankRequest
 
 
@@ -54,6 +55,13 @@ class ReciprocalNeighbours:
         """The documents' vectors."""
         return frozenset({"vectors"})
 
+    @property
+    def rules(self) -> Rules:
+        """The parameters of the neighbour sets."""
+        from termweave.rerank import Rules  # noqa: PLC0415 - loads numpy
+
+        return Rules(self.k, self.k_exp, self.tau, clamp=True)
+
     def with_option(self, option: str) -> ReciprocalNeighbours:
         """The same parameters with another similarity: "fused" or "dense".
 
@@ -73,15 +81,14 @@ class ReciprocalNeighbours:
         Raises:
             UsageError: The query has no vector.
         """
-        from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415 - loads numpy
+        from termweave.rerank import neighbourhood  # noqa: PLC0415 - loads numpy
 
         if request.query.vector is None or request.vectors is None:
             raise UsageError(
                 "The reranker 'rnn' needs the query's vector, and this index has no dense model.",
                 "Use --rerank none, or index with a dense model.",
             )
-        rules = Rules(self.k, self.k_exp, self.tau, clamp=True)
-        context = neighbourhood(request.query.vector, request.vectors, rules, request.liked)
+        context = neighbourhood(request.query.vector, request.vectors, self.rules, request.liked)
         jaccard, inner = context.jaccard.tolist(), context.similarity.tolist()
         by_dense = self.similarity == "dense"
         shares = [(1 - self.weight) * value for value in jaccard]

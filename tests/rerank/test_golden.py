@@ -42,7 +42,7 @@ def test_agrees_with_the_golden_values(case, config):
     data = load("rnn", f"{case['case']:02d}_*")
     weight = INDEX["configs"][config]["orig_coef"]
     found = neighbourhood(data["query"], data["docs"], Rules(**options(config)))
-    final = reciprocal(data["query"], data["docs"], weight=weight, **options(config))
+    final = reciprocal(data["query"], data["docs"], weight=weight, rules=Rules(**options(config)))
     clean = case[config]["clean"]
     key = "jaccard" if clean else "spec_jaccard_index_ties"
     expected = np.nan_to_num(data[f"{config}__{key}"], nan=0.0)[-len(final) :]

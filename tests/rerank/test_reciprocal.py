@@ -90,7 +90,8 @@ def test_agrees_with_the_rules_element_by_element(seed, count, k, k_exp, tau, we
     random = np.random.default_rng(seed)
     # Multiples of 1/16: inner products are exact, so neighbour lists do not hang on the order of a sum. Ties do occur.
     query, vectors = random.integers(1, 16, 6) / 16, random.integers(0, 16, (count, 6)) / 16
-    found = reciprocal(query.astype(np.float32), vectors.astype(np.float32), k=k, k_exp=k_exp, tau=tau, weight=weight)
+    rules = Rules(k, k_exp, tau)
+    found = reciprocal(query.astype(np.float32), vectors.astype(np.float32), weight=weight, rules=rules)
     np.testing.assert_allclose(found, slow(query, vectors, k, k_exp, tau, weight)[0], atol=2e-5)
 
 
@@ -98,7 +99,7 @@ def test_agrees_with_the_rules_element_by_element(seed, count, k, k_exp, tau, we
 @pytest.mark.parametrize("tau", [0.0, 0.5])
 def test_very_few_candidates(count, tau):
     vectors = np.eye(4, dtype=np.float32)[:count]
-    scores = reciprocal(np.full(4, 0.5, np.float32), vectors, tau=tau)
+    scores = reciprocal(np.full(4, 0.5, np.float32), vectors, rules=Rules(tau=tau))
     assert scores.shape == (count,)
     assert np.isfinite(scores).all()
 
@@ -161,9 +162,8 @@ CONFIGURATIONS = [
 def test_degenerate_contexts_follow_the_rules(kind, options):
     query, vectors = DEGENERATE[kind](np.random.default_rng(7))
     names = {"function": "weight_function", "parameter": "weight_parameter"}
-    found = reciprocal(
-        query.astype(np.float32), vectors.astype(np.float32), **{names.get(name, name): value for name, value in options.items()}
-    )
+    rules = Rules(**{names.get(name, name): value for name, value in options.items() if name != "weight"})
+    found = reciprocal(query.astype(np.float32), vectors.astype(np.float32), weight=options["weight"], rules=rules)
     expected = slow(query, vectors, **options)[0]
     assert np.isfinite(found).all()
     # Sums of signed weights nearly cancel in some sets: their shares, and J with them, are large and less exact.
@@ -173,7 +173,7 @@ def test_degenerate_contexts_follow_the_rules(kind, options):
 @pytest.mark.parametrize("kind", DEGENERATE)
 def test_degenerate_contexts_stay_finite_when_rows_are_divided_by_their_mean(kind):
     query, vectors = DEGENERATE[kind](np.random.default_rng(7))
-    scores = reciprocal(query.astype(np.float32), vectors.astype(np.float32), normalize="mean", tau=0.8, k_exp=1)
+    scores = reciprocal(query.astype(np.float32), vectors.astype(np.float32), rules=Rules(normalize="mean", tau=0.8, k_exp=1))
     assert np.isfinite(scores).all()
 
 
@@ -272,14 +272,15 @@ def test_clamped_jaccard_stays_in_the_unit_interval():
     ],
 )
 def test_what_cannot_be_meant_is_said(changes, said):
-    arguments = {"query": np.zeros(2, np.float32), "vectors": np.zeros((4, 2), np.float32)} | changes
+    arguments = {"query": np.zeros(2, np.float32), "vectors": np.zeros((4, 2), np.float32), "weight": 0.9} | changes
+    others = {name: arguments.pop(name) for name in ("query", "vectors", "weight")}
     with pytest.raises(UsageError, match=said):
-        reciprocal(arguments.pop("query"), arguments.pop("vectors"), **arguments)
+        reciprocal(**others, rules=Rules(**arguments))
 
 
 def test_lists_are_arrays_too():
     query, vectors = [1.0, 0.0], [[0.8, 0.6], [0.0, 1.0]]
-    assert reciprocal(query, vectors, k=1).tolist() == reciprocal(np.array(query), np.array(vectors), k=1).tolist()
+    assert reciprocal(query, vectors).tolist() == reciprocal(np.array(query), np.array(vectors)).tolist()
 
 
 @settings(deadline=None, max_examples=40)
@@ -330,11 +331,9 @@ def test_exponentials_that_float32_cannot_hold_do_not_overflow():
     random = np.random.default_rng(0)
     query, vectors = sixteenths(random, 8, 1), sixteenths(random, (20, 8), 1)
     longest = max(float(vector @ vector) for vector in [query, *vectors])
-    options = {"k": 4, "k_exp": 2, "weight": 0.0}
-    found = reciprocal(
-        query.astype(np.float32), vectors.astype(np.float32), weight_function="exp", weight_parameter=300 / longest, **options
-    )
-    expected = slow(query, vectors, function="exp", parameter=300 / longest, **options)[0]
+    rules = Rules(k=4, k_exp=2, weight_function="exp", weight_parameter=300 / longest)
+    found = reciprocal(query.astype(np.float32), vectors.astype(np.float32), weight=0.0, rules=rules)
+    expected = slow(query, vectors, k=4, k_exp=2, weight=0.0, function="exp", parameter=300 / longest)[0]
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -345,7 +344,7 @@ def test_a_batch_gives_what_each_query_gives_alone():
     rules = Rules(k=7, tau=0.4, clamp=True)
     together = reciprocal_batch(queries, lists, weight=0.6, rules=rules)
     for query, vectors, scores in zip(queries, lists, together, strict=True):
-        alone = reciprocal(query, vectors, k=7, tau=0.4, clamp=True, weight=0.6)
+        alone = reciprocal(query, vectors, weight=0.6, rules=rules)
         np.testing.assert_array_equal(scores, alone)
     with pytest.raises(UsageError, match="3 lists for 4 queries"):
         reciprocal_batch(queries, lists[:3])
