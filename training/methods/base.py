@@ -67,7 +67,8 @@ class TrainingMethod:
         loss: ``(model, batch) -> parts``: the named parts of a batch's loss, which are summed; `model` is the trained part of the model
             (`TrainableModel`): it encodes the texts of the batch and has the settings and the data.
         extras: ``(model, settings) -> name -> module``: what only training needs and is trained too.
-        draw: ``(inputs, settings, generator, questions) -> the method's own batch``, of a dense method; ``questions()`` draws its questions.
+        draw: ``(inputs, settings, generator, questions) -> the method's own batch``, of a dense method; ``questions()`` draws
+            its questions, which are the batch where it is not given.
         targets: ``(context) -> targets``: what a dense method computes once before training, such as soft labels.
         train: Takes the fits of a run, one after the other; one fit where it is not given.
         trains_first: ``(name of the data set, setup, settings) -> (method, settings, folder)`` of a model that is trained and kept before,
@@ -85,7 +86,7 @@ class TrainingMethod:
     presets: Mapping[str, Preset]
     loss: Callable[[Any, Any], dict[str, Tensor]]
     extras: Callable[[Any, Any], Mapping[str, nn.Module | nn.Parameter]] = lambda *_: {}
-    draw: Callable[[Any, Any, Any, Any], Any] = lambda *_: None
+    draw: Callable[[Any, Any, Any, Any], Any] = lambda *given: given[3]()
     targets: Callable[[Any], Any] = lambda _: None
     train: Callable[[Trainer], None] = lambda trainer: trainer.fit()
     trains_first: Callable[[str, Any, Any], tuple[Any, Any, Path] | None] = lambda *_: None

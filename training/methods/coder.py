@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
@@ -49,22 +50,20 @@ from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import torch
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.inputs import DenseBatch
     from termweave.training.dense.labels.list_targets import ListTargets
     from termweave.training.dense.model import Towers
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.dense.trainable_towers import TrainableTowers
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
-
-Normalisation = Literal["max-min", "std"]
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
@@ -87,54 +86,33 @@ def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float) -
     return shares
 
 
-@dataclass(frozen=True)
-class Smoothing:
-    """How the target distribution of a candidate list is made.
+def target(
+    settings: CoderParameters, relevant: Sequence[int], candidates: int, evidence: NDArray[np.float32] | None = None
+) -> NDArray[np.float64]:
+    """Compute the target distribution of one list: float64 ``(candidates,)``.
 
-    Attributes:
-        labels: "hard", "uniform" or "evidence"; hybrid labels need no list of judged documents (`dense.labels.list_targets`).
-        smoothing: The share that uniform smoothing moves to the other candidates.
-        boost: b of Algorithm 1.
-        keep: n_max of Algorithm 1; 0: all candidates keep a label.
-        normalize: f_n of Algorithm 1: "max-min" or "std".
-        path: "algorithm": as printed; "program": as the authors' program.
+    Args:
+        settings: Labels, and how they are smoothed; hybrid labels need no list of judged documents (`dense.labels.list_targets`).
+        relevant: Positions of the judged documents in the list, at least one.
+        candidates: Length of the list.
+        evidence: r'' of each candidate (`rerank.evidence.evidence`); needed for "evidence" alone.
+
+    Raises:
+        UsageError: No judged document, or no evidence where it is needed.
     """
+    if not len(relevant):
+        raise UsageError("A candidate list holds no judged document.", "Leave the query out, or judge one of its documents.")
+    if settings.labels == "hard":
+        return hard_labels(candidates, relevant)
+    if settings.labels == "uniform":
+        return uniform_labels(candidates, relevant, settings.smoothing)
+    if evidence is None:
+        raise UsageError("Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores.")
+    from termweave.rerank.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
+    from termweave.training.dense.labels.program_labels import program_labels  # noqa: PLC0415 - numpy
 
-    labels: str = "evidence"
-    smoothing: float = 0.1
-    boost: float = 1.222
-    keep: int = 4
-    normalize: Normalisation = "max-min"
-    path: str = "algorithm"
-
-    def target(
-        self, relevant: Sequence[int], candidates: int, evidence: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float64]:
-        """Compute the target distribution of one list: float64 ``(candidates,)``.
-
-        Args:
-            relevant: Positions of the judged documents in the list, at least one.
-            candidates: Length of the list.
-            evidence: r'' of each candidate (`rerank.evidence.evidence`); needed for "evidence" alone.
-
-        Raises:
-            UsageError: No judged document, or no evidence where it is needed.
-        """
-        if not len(relevant):
-            raise UsageError("A candidate list holds no judged document.", "Leave the query out, or judge one of its documents.")
-        if self.labels == "hard":
-            return hard_labels(candidates, relevant)
-        if self.labels == "uniform":
-            return uniform_labels(candidates, relevant, self.smoothing)
-        if evidence is None:
-            raise UsageError(
-                "Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores."
-            )
-        from termweave.rerank.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
-        from termweave.training.dense.labels.program_labels import program_labels  # noqa: PLC0415 - numpy
-
-        make = algorithm_labels if self.path == "algorithm" else program_labels
-        return make(evidence, relevant, boost=self.boost, keep=self.keep or None, normalize=self.normalize)
+    make = algorithm_labels if settings.label_path == "algorithm" else program_labels
+    return make(evidence, relevant, boost=settings.boost, keep=settings.keep_labels or None, normalize=settings.normalisation)
 
 
 # -- Loss ------------------------------------------------------------------------------------------------------------------------
@@ -174,19 +152,9 @@ def _targets(context: TargetContext) -> ListTargets:
         return ranker_targets(context)
     if context.settings.labels == "hybrid":
         return list_targets.hybrid_targets(context)
-    chosen: CoderParameters = context.settings
-    smoothing = Smoothing(
-        chosen.labels, chosen.smoothing, chosen.boost, chosen.keep_labels, chosen.normalisation, chosen.label_path
+    return list_targets.judged_targets(
+        context, partial(target, context.settings), with_evidence=context.settings.labels == "evidence"
     )
-    return list_targets.judged_targets(context, smoothing.target, with_evidence=smoothing.labels == "evidence")
-
-
-def _draw(
-    inputs: DenseInputs, settings: CoderParameters, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """The queries of a batch; their lists are fixed."""
-    del inputs, settings, generator
-    return questions()
 
 
 def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
@@ -374,6 +342,5 @@ METHOD = TrainingMethod(
     parameters=CoderParameters,
     loss=loss,
     extras=extras,
-    draw=_draw,
     targets=_targets,
 )

@@ -25,7 +25,7 @@ CASES = [
 
 def test_the_worked_example_holds():
     scores = np.array([3.0, 1.0, 2.0], np.float32)
-    target = coder.Smoothing(boost=1.5, keep=2).target([0], 3, scores)
+    target = coder.target(coder.CoderParameters(boost=1.5, keep_labels=2), [0], 3, scores)
     assert target.round(3).tolist() == [0.731, 0.0, 0.269]
 
 
@@ -46,15 +46,15 @@ def test_both_label_paths_agree_with_the_golden_cases(name, normalize, boost, ke
         data = dict(file)
     key = f"{normalize.replace('-', '') if normalize else 'none'}_b{boost}_n{keep}"
     for path, golden, tolerance in (("algorithm", "alg1", 1e-6), ("program", "coder", 1e-3)):
-        smoothing = coder.Smoothing("evidence", 0.0, boost, keep, normalize, path)
-        target = smoothing.target(data["gt"].tolist(), len(data["scores"]), data["scores"])
+        smoothing = coder.CoderParameters(boost=boost, keep_labels=keep, normalisation=normalize, label_path=path)
+        target = coder.target(smoothing, data["gt"].tolist(), len(data["scores"]), data["scores"])
         np.testing.assert_allclose(target, data[f"{golden}_{key}"], atol=tolerance)
 
 
 def test_the_authors_program_boosts_places_and_algorithm_1_documents():
     scores = np.array([0.2, 0.9, 0.5], np.float32)  # the judged document is not the best
-    by_place = coder.Smoothing(boost=2.0, keep=3, path="program").target([2], 3, scores)
-    by_document = coder.Smoothing(boost=2.0, keep=3).target([2], 3, scores)
+    by_place = coder.target(coder.CoderParameters(boost=2.0, keep_labels=3, label_path="program"), [2], 3, scores)
+    by_document = coder.target(coder.CoderParameters(boost=2.0, keep_labels=3), [2], 3, scores)
     assert by_place.argmax() == 1
     assert by_document[2] / by_document[0] == pytest.approx(math.exp(2 * 3 / 7))
 
@@ -71,7 +71,7 @@ def test_target_of_algorithm_1_from_vectors():
     query, candidates, relevant = vectors[0], vectors[1:], [2, 5]
     rules, weight = Rules(k=3, k_exp=2), 0.4
     scores = evidence(query, candidates, relevant, weight=weight, rules=rules)
-    target = coder.Smoothing(boost=1.3, keep=5, normalize="std").target(relevant, 8, scores)
+    target = coder.target(coder.CoderParameters(boost=1.3, keep_labels=5, normalisation="std"), relevant, 8, scores)
     r2 = scores.astype(np.float64)
     normal = (r2 - r2.min()) / r2.std()
     rank = {int(c): place for place, c in enumerate(np.argsort(-r2, kind="stable"))}
@@ -82,9 +82,9 @@ def test_target_of_algorithm_1_from_vectors():
 
 def test_a_list_without_a_judged_document_is_refused():
     with pytest.raises(UsageError, match="no judged document"):
-        coder.Smoothing("hard").target([], 3)
+        coder.target(coder.CoderParameters(labels="hard"), [], 3)
     with pytest.raises(UsageError, match="need the similarities"):
-        coder.Smoothing().target([0], 3)
+        coder.target(coder.CoderParameters(), [0], 3)
 
 
 # -- Loss
