@@ -163,3 +163,31 @@ def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, sta
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     return json.loads(captured.out) if status == 0 else captured.err
+
+
+def stop_and_resume(monkeypatch, tmp_path, sampler, deaths, train):
+    """Check that a run which dies in a batch and is resumed makes the model of a run that does not: `train` takes folder and options."""
+    from termweave.training.trainer import checkpoints
+
+    whole, draw, calls, out = train(tmp_path / "whole"), sampler.draw, [], tmp_path / "out"
+
+    def dies(self, number):
+        calls.append(number)
+        if len(calls) in deaths:
+            raise RuntimeError("the machine went away")
+        return draw(self, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sampler, "draw", dies)
+        assert "the machine went away" in train(out, status=1)
+    assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
+    resumed = train(out, "--resume")
+    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+
+
+def randomised(model):
+    """Give the heads of a model outputs that differ."""
+    for name, parameter in model.heads.named_parameters():
+        if "outer" in name:
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model.eval()

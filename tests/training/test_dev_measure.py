@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.records import Capabilities, Encoding, TermWeights
@@ -12,13 +11,7 @@ from termweave.signals import Fitting
 from termweave.signals.weights import Weights
 from termweave.training.dev_measure import stored
 from termweave.training.term_weights.evaluation import weigh
-
-
-def randomised(model):
-    for name, parameter in model.heads.named_parameters():
-        if "outer" in name:
-            torch.nn.init.normal_(parameter, std=0.5)
-    return model.eval()
+from tests.training.conftest import randomised
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8])

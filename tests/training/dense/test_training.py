@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -22,7 +23,7 @@ from termweave.encoders.models.store import load_backbone
 from termweave.errors import UsageError
 from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
-from tests.training.conftest import train, with_special_tokens
+from tests.training.conftest import stop_and_resume, train, with_special_tokens
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
@@ -142,23 +143,8 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, method, settings):
     from termweave.training.dense.inputs import DenseBatchSampler
 
-    settings = (*settings, "steps=14", "every=4")
-    whole = train(capsys, folder, base, tmp_path / "whole", method=method, settings=settings)
-    draw, calls = DenseBatchSampler.draw, []
-
-    def dies(self, number):
-        calls.append(number)
-        if len(calls) in (7, 20):
-            raise RuntimeError("the machine went away")
-        return draw(self, number)
-
-    monkeypatch.setattr(DenseBatchSampler, "draw", dies)
-    out = tmp_path / "out"
-    assert "the machine went away" in train(capsys, folder, base, out, method=method, settings=settings, status=1)
-    assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
-    monkeypatch.setattr(DenseBatchSampler, "draw", draw)
-    resumed = train(capsys, folder, base, out, "--resume", method=method, settings=settings)
-    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+    again = partial(train, capsys, folder, base, method=method, settings=(*settings, "steps=14", "every=4"))
+    stop_and_resume(monkeypatch, tmp_path, DenseBatchSampler, (7, 20), again)
 
 
 @pytest.mark.nightly

@@ -1,6 +1,7 @@
 """Whole runs of SIR on a toy collection: every variant, the folder that comes out, resumed runs, the memory of a pass."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -15,8 +16,7 @@ from termweave.search.ranking.rerankers import RerankRequest
 from termweave.training import families
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
-from termweave.training.trainer import checkpoints
-from tests.training.conftest import train
+from tests.training.conftest import stop_and_resume, train
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -156,22 +156,8 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, complete, tmp_pat
     from termweave.training.ranker.inputs import RankerBatchSampler
 
     settings = (*QUICK, "variant=v2", "steps=6", "every=2")  # three fits
-    whole = train(capsys, folder, complete, tmp_path / "whole", method="sir", settings=settings)
-    draw, calls = RankerBatchSampler.draw, []
-
-    def dies(self, number):
-        calls.append(number)
-        if len(calls) == 12:
-            raise RuntimeError("the machine went away")
-        return draw(self, number)
-
-    monkeypatch.setattr(RankerBatchSampler, "draw", dies)
-    out = tmp_path / "out"
-    assert "the machine went away" in train(capsys, folder, complete, out, method="sir", settings=settings, status=1)
-    assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
-    monkeypatch.setattr(RankerBatchSampler, "draw", draw)
-    resumed = train(capsys, folder, complete, out, "--resume", method="sir", settings=settings)
-    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+    again = partial(train, capsys, folder, complete, method="sir", settings=settings)
+    stop_and_resume(monkeypatch, tmp_path, RankerBatchSampler, (12,), again)
 
 
 def test_a_plan_says_what_would_be_done(capsys, folder, complete, tmp_path):

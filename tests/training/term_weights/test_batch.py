@@ -17,6 +17,7 @@ from termweave.training.term_weights.evaluation import weigh
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.inputs import prepare
 from tests.encoders.exact_scores import dot
+from tests.training.conftest import randomised
 
 FORMS = [
     Form("bm25"),
@@ -28,13 +29,6 @@ FORMS = [
     Form("none", "log", "max", "idf"),
     Form(tf_power=0.5),
 ]
-
-
-def randomised(model):
-    for name, parameter in model.heads.named_parameters():
-        if "outer" in name:
-            torch.nn.init.normal_(parameter, std=0.5)
-    return model.eval()
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
