@@ -33,10 +33,10 @@ from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection, Pairs, count
-from termweave.training.dense.evaluation import rankings
 from termweave.training.dense.inputs import tokenise
 from termweave.training.dense.model import Towers
 from termweave.training.dense.preparation import reading_of
+from termweave.training.dev_measure import rankings
 from termweave.training.methods import base as methods
 from termweave.training.mixture import learn, parts
 from termweave.training.setup import analysis_of

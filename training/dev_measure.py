@@ -5,21 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run, TermWeights
 from termweave.signals.impacts import scale
 from termweave.signals.weights import Weights
-from termweave.training.data.bm25_index import SparseIndex
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Self
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.records import Encoding
     from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup
+
+#: Numbers in a block of scores, 64 MB of float32.
+_BLOCK = 16_000_000
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,14 @@ class DevelopmentSet:
     asked: list[TermWeights]
     bits: int
     measure: str = LEADING
+
+    @classmethod
+    def from_setup(cls, setup: RunSetup, *, bits: int, measure: str, **inputs: Any) -> Self:
+        """Weigh the held-out questions of a data set and its documents by BM25 at its usual parameters; `inputs`: the fields of a subclass."""
+        common = (setup.analysis, setup.statistics, BM25())
+        plain = bm25_weights(setup.texts, *common, "document")
+        asked = bm25_weights(setup.dev.questions, *common, "query")
+        return cls(pairs=setup.dev, plain=plain, asked=asked, bits=bits, measure=measure, **inputs)
 
     def figures(self, model: Any, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
         """Compute the measure of a model in training for each question, with outputs as an index stores them; `unrounded`: then with floats."""
@@ -90,6 +105,37 @@ def search_measure(
 def depth(measure: str) -> int:
     """The number of top documents that a measure uses: 10 for ``nDCG@10``."""
     return int(measure.rpartition("@")[2])
+
+
+def rankings(
+    questions: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    length: int,
+    spared: Sequence[Collection[int]] = (),
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Rank documents by inner products of vectors: the `length` best for each question and their scores, ties by index.
+
+    Args:
+        questions: Unit vectors, float32 ``(Q, d)``.
+        documents: Likewise, ``(D, d)``.
+        length: Documents of each ranking.
+        spared: For each question documents that are left out of its ranking; (): none.
+    """
+    size = max(1, _BLOCK // max(1, len(documents)))
+    for first in range(0, len(questions), size):
+        scores = questions[first : first + size] @ documents.T
+        for row, own in enumerate(scores, start=first):
+            if spared:
+                own[list(spared[row])] = -np.inf
+            least = np.partition(own, -length)[-length] if length < len(own) else -np.inf
+            candidates = np.flatnonzero((own >= least) & (own > -np.inf))
+            best = candidates[np.argsort(-own[candidates], kind="stable")][:length]
+            yield best, own[best]
+
+
+def vectors_of(encoded: Sequence[Encoding]) -> NDArray[np.float32]:
+    """Stack the vectors of encoded texts: ``(texts, d)``."""
+    return np.stack([each.vector for each in encoded if each.vector is not None])
 
 
 def ranking_measure(

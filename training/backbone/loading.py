@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.manifest import WEIGHTS
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.training.methods.parameters import TrainingParameters
+
+_TOKENISER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
 
 
 def load(folder: Path, settings: TrainingParameters) -> Any:
@@ -47,6 +51,15 @@ def freeze(backbone: Any, trained: int) -> None:
     backbone.requires_grad_(trained == -1)
     for layer in top:
         layer.requires_grad_(requires_grad=True)
+
+
+def write_backbone(model: Any, source: Path, folder: Path) -> None:
+    """Write a model as `save_pretrained` does, with those files of the backbone's tokeniser that transformers reads beside ``tokenizer.json``."""
+    model.save_pretrained(folder)
+    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
+    for name in _TOKENISER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def length(backbone: Any, wanted: int) -> int:

@@ -12,7 +12,7 @@ from termweave.training.backbone import loading
 from termweave.training.dense.inputs import tokenise
 from termweave.training.dense.preparation import reading_of
 from termweave.training.families import RunEstimate
-from termweave.training.trainer.pass_cost import pass_cost
+from termweave.training.trainer.pass_cost import parameter_bytes, pass_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,13 +41,11 @@ def estimate(model: Towers, settings: DenseParameters, setup: RunSetup) -> RunEs
     looks = settings.steps // settings.every + 1
     searched = 0 if model.fixed_documents else len(setup.texts)
     looking = (searched * document_seconds + len(setup.dev) * query_seconds) / 3  # forwards alone
-    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
-    fixed = sum(each.numel() for each in model.parameters()) - trained
     activations = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
     model.zero_grad(set_to_none=True)
     return RunEstimate(
         minutes=settings.rounds() * (settings.steps * step + looks * looking) / 60,
-        memory_bytes=round(4 * (4 * trained + fixed) + activations),
+        memory_bytes=round(parameter_bytes(model) + activations),
     )
 
 

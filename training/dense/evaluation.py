@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure
+from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings
 from termweave.training.model_folder import quantisation_check
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from termweave.training.dense.inputs import TokenIds
     from termweave.training.dense.model import Towers
     from termweave.training.setup import RunSetup
-
-#: Numbers in a block of scores, 64 MB of float32.
-_BLOCK = 16_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,32 +50,6 @@ class DenseDevelopment(DevelopmentSet):
     def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
         """Search held-out questions with both graphs (`DevelopmentSet.int8_cost`)."""
         return quantisation_check.cost(folder, outputs, self, setup.texts, setup.statistics)
-
-
-def rankings(
-    questions: NDArray[np.float32],
-    documents: NDArray[np.float32],
-    length: int,
-    spared: Sequence[Collection[int]] = (),
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Rank the documents for each question: the `length` best and their scores, ties by index.
-
-    Args:
-        questions: Unit vectors, float32 ``(Q, d)``.
-        documents: Likewise, ``(D, d)``.
-        length: Documents of each ranking.
-        spared: For each question documents that are left out of its ranking; (): none.
-    """
-    size = max(1, _BLOCK // max(1, len(documents)))
-    for first in range(0, len(questions), size):
-        scores = questions[first : first + size] @ documents.T
-        for row, own in enumerate(scores, start=first):
-            if spared:
-                own[list(spared[row])] = -np.inf
-            least = np.partition(own, -length)[-length] if length < len(own) else -np.inf
-            candidates = np.flatnonzero((own >= least) & (own > -np.inf))
-            best = candidates[np.argsort(-own[candidates], kind="stable")][:length]
-            yield best, own[best]
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds import sentence_layout, sentence_modules
-from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, digests, write_manifest
+from termweave.encoders.manifest import TOKENIZER, Manifest, digests, write_manifest
 from termweave.training.backbone import loading
 from termweave.training.dense.preparation import reading_of
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from termweave.training.model_folder.writer import FolderContents
 
 QUERY = "query"
-#: Files of the tokeniser that transformers reads beside ``tokenizer.json``.
-_TOKENISER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
 _MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
 
 
@@ -53,11 +51,7 @@ def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderCon
     """Write one encoder as sentence-transformers writes it."""
     source = contents.setup.backbone
     _, reading = reading_of(source)
-    backbone.save_pretrained(folder)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
-    for name in _TOKENISER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    loading.write_backbone(backbone, source, folder)
     modules = [
         {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for place, (kind, path) in enumerate(_MODULES)

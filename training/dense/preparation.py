@@ -10,9 +10,7 @@ from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds import sentence_layout
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.backbone import loading
-from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.dense.evaluation import DenseDevelopment
 from termweave.training.dense.inputs import DenseInputs, tokenise
 
@@ -104,12 +102,9 @@ def prepare(
     context = TargetContext(part, inputs, model, settings, say)
     inputs = replace(inputs, negatives=context.hard_negatives())
     inputs = replace(inputs, targets=method.targets(replace(context, inputs=inputs)))
-    plain = (setup.analysis, setup.statistics, BM25())
     searched = tokenise(tokenizer, setup.texts, whole, document)
-    development = DenseDevelopment(
-        pairs=setup.dev,
-        plain=bm25_weights(setup.texts, *plain, "document"),
-        asked=bm25_weights(setup.dev.questions, *plain, "query"),
+    development = DenseDevelopment.from_setup(
+        setup,
         bits=0,
         measure=settings.measure,
         questions=tokenise(tokenizer, setup.dev.questions, whole, query),

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from termweave.encoders import load
 from termweave.encoders.model_lookup import DEFAULT, resolve
+from termweave.evaluation.measures import LEADING
 from termweave.evaluation.significance import randomisation_test
 from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.dev_measure import ranking_measure, search_measure, stored
+from termweave.training.dev_measure import depth, ranking_measure, rankings, search_measure, stored, vectors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.encoders.onnx.runtime import Precision
-    from termweave.records import Encoding
     from termweave.statistics import CorpusStatistics
     from termweave.training.dev_measure import DevelopmentSet
 
@@ -64,12 +63,8 @@ def cost(
             factors = [each.weights for each in questions if each.weights is not None]
             measured["weights"][name] = search_measure(impacts, factors, gains, pairs.spared)
         if "dense" in outputs:
-            scores = _vectors(questions) @ _vectors(documents).T
-            for row, spared in zip(scores, pairs.spared, strict=True):
-                row[list(spared)] = -np.inf
-            best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-            rankings = [(places, row[places]) for places, row in zip(best, scores, strict=True)]
-            measured["dense"][name] = ranking_measure(rankings, gains)
+            ranked = rankings(vectors_of(questions), vectors_of(documents), depth(LEADING), pairs.spared)
+            measured["dense"][name] = ranking_measure(list(ranked), gains)
     return {"questions": len(numbers), "documents": len(pool), **{output: _figures(each) for output, each in measured.items()}}
 
 
@@ -89,7 +84,3 @@ def _pool(development: DevelopmentSet, questions: Sequence[int]) -> list[int]:
         best = index.search(development.asked[question], _EACH, development.pairs.spared[question])[0].tolist()
         pool.update(list(dict.fromkeys([*relevant, *best]))[:_EACH])
     return sorted(pool)
-
-
-def _vectors(encoded: Sequence[Encoding]) -> NDArray[np.float32]:
-    return np.stack([each.vector for each in encoded if each.vector is not None])

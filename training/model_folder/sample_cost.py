@@ -18,7 +18,7 @@ from termweave.encoders import load
 from termweave.errors import TermweaveError, UsageError
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.dev_measure import ranking_measure, stored
+from termweave.training.dev_measure import ranking_measure, rankings, stored, vectors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
     for precision in precisions:
         documents, ranked = searched(folder, output, sample, precision)
         if output == "dense":
-            vectors.append(_vectors(documents))
+            vectors.append(vectors_of(documents))
         rankings.append([places for places, _ in ranked])
         if sample.gains:
             measured[precision] = float(ranking_measure(ranked, sample.gains).mean())
@@ -200,10 +200,4 @@ def _ranked(
     if output == "weights":
         index = SparseIndex(stored([each.weights for each in documents if each.weights is not None], _BITS))
         return [index.search(query.weights, _TOP, ()) for query in queries if query.weights is not None]
-    scores = _vectors(queries) @ _vectors(documents).T
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :_TOP]
-    return [(places, row[places]) for places, row in zip(best, scores, strict=True)]
-
-
-def _vectors(encoded: Sequence[Encoding]) -> NDArray[np.float32]:
-    return np.stack([each.vector for each in encoded if each.vector is not None])
+    return list(rankings(vectors_of(queries), vectors_of(documents), _TOP))

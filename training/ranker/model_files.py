@@ -7,13 +7,12 @@ CrossEncoder loads the folder. Of an anchored ranker it gives the residual alone
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds import sentence_layout, sentence_modules
-from termweave.encoders.manifest import WEIGHTS, digests, write_manifest
+from termweave.encoders.manifest import digests, write_manifest
 from termweave.training.backbone import loading
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from termweave.training.model_folder.writer import FolderContents
     from termweave.training.ranker.model import AnchoredRanker
 
-#: Files of the tokeniser that transformers reads beside ``tokenizer.json``.
-_TOKENISER_FILES = ("special_tokens_map.json", "vocab.txt", "added_tokens.json")
 _TOKENISER_SETTINGS = "tokenizer_config.json"
 
 
@@ -38,11 +35,7 @@ def save(model: AnchoredRanker, names: Sequence[str], folder: Path, contents: Fo
         contents: What else the folder holds.
     """
     source = contents.setup.backbone
-    model.classifier.save_pretrained(folder)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
-    for name in _TOKENISER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    loading.write_backbone(model.classifier, source, folder)
     config: dict[str, Any] = sentence_modules.read_json(source / _TOKENISER_SETTINGS, missing={})
     length = loading.length(model.backbone, contents.settings.max_length)
     text = json.dumps({**config, "model_max_length": length}, indent=2) + "\n"

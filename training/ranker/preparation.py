@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.training.data.bm25_index import bm25_weights
+from termweave.encoders.kinds.ranker import PairReader, RankerSettings
+from termweave.encoders.kinds.sentence_layout import has_types
+from termweave.encoders.manifest import Manifest, ModelFolder
+from termweave.training.backbone import loading
 from termweave.training.ranker.evaluation import RankerDevelopment
-from termweave.training.ranker.first_stage import first_stage, lists_of
+from termweave.training.ranker.first_stage import check, first_stage, lists_of
 from termweave.training.ranker.inputs import RankerInputs
 
 if TYPE_CHECKING:
@@ -17,23 +19,33 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.kinds.ranker import PairReader
+    from termweave.training.methods.base import TrainingMethod
     from termweave.training.mixture import DataPart
+    from termweave.training.ranker.declaration import RankerParameters
     from termweave.training.ranker.inputs import CandidateLists
+    from termweave.training.ranker.model import AnchoredRanker
+    from termweave.training.setup import RunSetup
+
+
+def reader_of(setup: RunSetup, model: AnchoredRanker, settings: RankerParameters, length: str = "training_length") -> PairReader:
+    """What turns pairs into token ids, as the written folder will (`sentence_layout`).
+
+    Raises:
+        ModelError: The tokeniser has no template for pairs.
+    """
+    tokens = loading.length(model.backbone, getattr(settings, length))
+    reading = RankerSettings(types=has_types(setup.backbone))
+    manifest = Manifest(setup.backbone.name, "ranker", ("scores",), "", tokens, settings=reading.as_dict())
+    return PairReader(ModelFolder(setup.backbone, manifest, {}), reading)
 
 
 def prepare(
-    part: DataPart, reader: PairReader, whole: PairReader, say: Callable[[str], None]
+    method: TrainingMethod, part: DataPart, model: AnchoredRanker, say: Callable[[str], None]
 ) -> tuple[RankerInputs, RankerDevelopment]:
-    """Rank the documents of all questions by the first stage (`families.Family.prepare`).
-
-    Args:
-        part: The data set.
-        reader: Reads pairs in training.
-        whole: Reads pairs as the model in use does.
-        say: Told what happens.
-    """
+    """Rank the documents of the training and the held-out questions by the first stage (`families.Family.prepare`)."""
+    del method
     setup, settings = part.setup, part.settings
+    check(settings.candidates_from)
     stage = first_stage(settings.candidates_from, setup, lambda line: say(f"{part.name}: {line}"))
     lists = lists_of(stage, setup.train, settings.candidates, with_relevant=True)
     inputs = RankerInputs(
@@ -43,18 +55,15 @@ def prepare(
         lists=lists,
         questions=setup.train.questions,
         documents=setup.texts,
-        reader=reader,
+        reader=reader_of(setup, model, settings),
     )
-    plain = (setup.analysis, setup.statistics, BM25())
-    development = RankerDevelopment(
-        pairs=setup.dev,
-        plain=bm25_weights(setup.texts, *plain, "document"),
-        asked=bm25_weights(setup.dev.questions, *plain, "query"),
+    development = RankerDevelopment.from_setup(
+        setup,
         bits=0,
         measure=settings.measure,
         lists=lists_of(stage, setup.dev, settings.reranked),
         documents=setup.texts,
-        reader=whole,
+        reader=reader_of(setup, model, settings, "max_length"),
     )
     say(f"{part.name}: dev {settings.measure} of the first stage {development.first_stage().mean():.4f}")
     return inputs, development

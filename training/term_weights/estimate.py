@@ -13,7 +13,7 @@ from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
 from termweave.training.families import RunEstimate
 from termweave.training.term_weights import evaluation, hidden_states, inputs
-from termweave.training.trainer.pass_cost import pass_cost
+from termweave.training.trainer.pass_cost import parameter_bytes, pass_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,22 +35,20 @@ def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup)
     """
     questions, documents = settings.texts()
     looks, steps = settings.steps // settings.every + 1, settings.steps
-    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
-    fixed = sum(each.numel() for each in model.parameters()) - trained
     if settings.top_layers == 0:
         read_document, weigh_document = _one_cached_text(model, setup.texts, "document", settings, setup)
         read_question, weigh_question = _one_cached_text(model, setup.train.questions, "query", settings, setup)
         states = len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question
         step = 3 * (questions * weigh_question + documents * weigh_document)  # forwards, and twice that backwards
         look = len(setup.dev) * weigh_question + len(setup.texts) * weigh_document
-        return RunEstimate(minutes=(states + steps * step + looks * look) / 60, memory_bytes=4 * (4 * trained + fixed))
+        return RunEstimate(minutes=(states + steps * step + looks * look) / 60, memory_bytes=parameter_bytes(model))
     question_seconds, question_bytes = _one_text(model, setup.train.questions, "query", settings, setup)
     document_seconds, document_bytes = _one_text(model, setup.texts, "document", settings, setup)
     step = questions * question_seconds + documents * document_seconds
     look = (len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3  # forwards alone
     return RunEstimate(
         minutes=(steps * step + looks * look) / 60,
-        memory_bytes=round(4 * (4 * trained + fixed) + questions * question_bytes + documents * document_bytes),
+        memory_bytes=round(parameter_bytes(model) + questions * question_bytes + documents * document_bytes),
     )
 
 

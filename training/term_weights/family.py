@@ -11,7 +11,6 @@ from termweave.encoders.term_weighting.weight_function import Form
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
 from termweave.training.data import negatives, teacher_scores
-from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.families import CardText
 from termweave.training.ranker import teacher as ranker_teacher
 from termweave.training.term_weights import evaluation, hidden_states, inputs
@@ -96,7 +95,6 @@ def prepare(
         document_states, train_states, dev_states = (
             None if each is None else evaluation.last_layer(each, width) for each in (document_states, train_states, dev_states)
         )
-    plain = (setup.analysis, setup.statistics, BM25())  # results are compared with BM25 at its usual parameters
     return (
         inputs.TermWeightInputs(
             share=part.share,
@@ -109,10 +107,8 @@ def prepare(
             statistics=setup.statistics,
             distilled=teacher_scores.Distilled.from_settings(teacher, settings),
         ),
-        evaluation.TermWeightDevelopment(
-            pairs=setup.dev,
-            plain=bm25_weights(texts, *plain, "document"),
-            asked=bm25_weights(setup.dev.questions, *plain, "query"),
+        evaluation.TermWeightDevelopment.from_setup(
+            setup,
             bits=BITS,
             measure=settings.measure,
             documents=documents,

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def parameter_bytes(model: torch.nn.Module) -> int:
+    """Count the bytes of all parameters, and of those that are trained also their gradients and the two moments of AdamW, in float32."""
+    return sum(4 * each.numel() * (4 if each.requires_grad else 1) for each in model.parameters())
+
+
 def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor]) -> tuple[float, int]:
     """Compute twice, forwards and where something is trained backwards, and measure the second time.
 
