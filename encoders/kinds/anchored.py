@@ -49,9 +49,7 @@ class AnchoredModel(OpenModel):
         self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
         if "weights" in self.manifest.outputs:
             self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
-        anchor = self.manifest.anchor
-        self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
-        self.form = Form.from_anchor(anchor)
+        self.bm25, self.form = BM25.from_anchor(self.manifest.anchor), Form.from_anchor(self.manifest.anchor)
         self.tagged = bool(self.manifest.heads.get("tags"))
 
     def lengths(self, texts: Sequence[str]) -> list[int]:

@@ -49,7 +49,7 @@ class Bm25Model(OpenModel):
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self.tokenizer = tokenizer
         self.analysis = analysis_of(self.manifest.analysis, tokenizer, model=self.manifest.name)
-        self._bm25 = BM25(float(self.manifest.anchor.get("k1", 1.2)), float(self.manifest.anchor.get("b", 0.75)))
+        self._bm25 = BM25.from_anchor(self.manifest.anchor)
 
     @property
     def vocabulary(self) -> Any:

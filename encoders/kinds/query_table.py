@@ -17,6 +17,7 @@ import numpy as np
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds.safetensors import read_safetensors
 from termweave.encoders.manifest import TOKENIZER
+from termweave.encoders.term_weighting.anchored_terms import check_finite
 from termweave.errors import ModelError
 from termweave.records import TermWeights
 
@@ -45,11 +46,7 @@ class Vocabulary:
 
     def terms_of(self, weights: NDArray[np.float32]) -> TermWeights:
         """The entries that weigh more than 0: ``(v,)``, where v may exceed the vocabulary (padding for the hardware)."""
-        if not np.isfinite(weights).all():
-            raise ModelError(
-                "The model gave a term weight that is no number (NaN or infinity).",
-                "The model folder is damaged or was exported from a diverged training.",
-            )
+        check_finite(weights)
         size = min(len(weights), len(self))
         places = np.flatnonzero((weights[:size] > 0) & self._is_term[:size])
         return TermWeights(tuple(self.entries[places].tolist()), weights[places].astype(np.float32))

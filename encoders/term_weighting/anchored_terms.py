@@ -32,6 +32,19 @@ FEATURE_SCALE = 10.0
 _DEFAULT = Form()
 
 
+def check_finite(values: NDArray[np.float32]) -> None:
+    """Refuse outputs of a model that are NaN or infinite.
+
+    Raises:
+        ModelError: One of them is.
+    """
+    if not np.isfinite(values).all():
+        raise ModelError(
+            "The model gave a term weight that is not a number (NaN or infinity).",
+            "The model folder is damaged or was exported from a diverged training.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Anchored:
     """One text before the model runs: its distinct terms, their anchors, and their words.
@@ -77,11 +90,7 @@ class Anchored:
         Raises:
             ModelError: A logit is NaN or infinite: it would count as a word that the model did not see.
         """
-        if not np.isfinite(logits).all():
-            raise ModelError(
-                "The model gave a term weight that is no number (NaN or infinity).",
-                "The model folder is damaged or was exported from a diverged training.",
-            )
+        check_finite(logits)
         weigh = self._document if kind == "document" else self._query
         impacts = weigh(logits.astype(np.float64), word_of_piece)
         weights = impacts.astype(np.float32)

@@ -12,12 +12,12 @@ Worked example: N = 10, df = 1, so idf = ln(1 + 9.5 / 1.5) = 1.99; tf = 2 in a d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,6 +35,11 @@ class BM25:
 
     k1: float = 1.2
     b: float = 0.75
+
+    @classmethod
+    def from_anchor(cls, anchor: Mapping[str, Any]) -> BM25:
+        """Read the parameters from the `anchor` of a manifest."""
+        return cls(**{name: float(anchor[name]) for name in ("k1", "b") if name in anchor})
 
     def idf(self, terms: Sequence[str], statistics: CorpusStatistics) -> NDArray[np.float64]:
         """`CorpusStatistics.idf` of many terms: float64 ``(len(terms),)``; a term that was never counted has df 0."""

@@ -184,7 +184,7 @@ def texts_of(
     """Documents and training questions of these sets, at most so many of each, with the teacher's states."""
     tokenizer = PieceTokenizer(path / TOKENIZER)
     analysis = analysis_of(manifest.analysis, tokenizer.tokenizer, model=manifest.name)
-    bm25 = BM25(float(manifest.anchor["k1"]), float(manifest.anchor["b"]))
+    bm25 = BM25.from_anchor(manifest.anchor)
     parts = []
     for folder in sets:
         collection = Collection(folder)

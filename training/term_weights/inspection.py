@@ -88,7 +88,7 @@ def inspect(folder: Path, spec: str, settings: TermWeightParameters) -> Inspecti
     encoder = load(folder, "")
     manifest = read_folder(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)
-    bm25 = BM25(manifest.anchor["k1"], manifest.anchor["b"])
+    bm25 = BM25.from_anchor(manifest.anchor)
     statistics = count([[document.content for document in documents]], analysis)
     sample = documents[:: max(1, len(documents) // _SAMPLE)][:_SAMPLE]
     texts = [document.content for document in sample]
