@@ -89,10 +89,10 @@ def _rewriting(value: Any) -> Any:
 
 
 def _order(value: Any) -> Any:
-    from termweave.search.retrieval.metadata_fields import check_order  # noqa: PLC0415 - not needed by `--help`
+    from termweave.search.retrieval.metadata_fields import parse_order  # noqa: PLC0415 - not needed by `--help`
 
     if isinstance(value, str):
-        check_order(value)
+        parse_order(value)
     return value
 
 

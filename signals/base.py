@@ -168,6 +168,13 @@ class Signal(ABC):
         joined = {term: factor for part in terms for each in part for term, factor in each.items()}
         return Clause(filtered(together, where), 1.0, joined or None, whole.dropped, par=whole.par, parts=terms if joined else ())
 
+    def restricted(
+        self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
+    ) -> dict[str, Any]:
+        """The query of a clause for the documents that pass the filters `where`, at least `size` of them where as many match."""
+        del query, size, capabilities
+        return filtered(clause.query, where)
+
     def score(self, engine_score: float, clause: Clause) -> float:
         """Convert the server's score to the signal's score."""
         return engine_score / clause.scale

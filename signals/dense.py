@@ -224,6 +224,12 @@ class Dense(Signal):
         """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below, with ip in steps if it has bytes."""
         return (engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score) / clause.scale
 
+    def restricted(
+        self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
+    ) -> dict[str, Any]:
+        """`Signal.restricted`, with the filter inside the k-NN clause."""
+        return (self.clause(query, size=size, where=where, capabilities=capabilities) or clause).query
+
     def spread(self, low: float, high: float, par: float | None = None) -> float:
         """The difference in units of the model and the corpus.
 

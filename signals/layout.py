@@ -285,6 +285,11 @@ def stored_text(stored: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def stored_content(stored: Mapping[str, Any]) -> str:
+    """Title and text of a stored document or passage, joined as encoders see them."""
+    return Document("", stored_text(stored, "text"), stored_text(stored, "title")).content
+
+
 def stored_document(stored: Mapping[str, Any]) -> Document:
     """The document or passage as it was indexed, from its `_source`."""
     part = stored_passage(stored)

@@ -16,7 +16,6 @@ from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
 from termweave.search.ranking.fusion import fuse
 from termweave.search.retrieval.candidates import answers_to
-from termweave.signals.base import filtered
 from termweave.signals.layout import engine_id, stored_text
 
 if TYPE_CHECKING:
@@ -123,10 +122,7 @@ def _scored(
             continue
         for hit in hits:
             where = [{"term": {"id": hit.id}}]
-            query = filtered(clause.query, where)
-            if signal.needs == "dense":  # the filter of a k-NN clause must be inside it
-                inside = signal.clause(candidates.query, size=_SCORED, where=where, capabilities=engine.capabilities)
-                query = (inside or clause).query
+            query = signal.restricted(clause, candidates.query, where, size=_SCORED, capabilities=engine.capabilities)
             columns = ["passage", "passage_start", "passage_end"]
             body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
             searches.append((signal.name, body))

@@ -117,14 +117,10 @@ def _request(
 ) -> dict[str, dict[str, Any]]:
     """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
     only = {"terms": {"id": list(ids)}}
-    if signal.engine_explains:
-        filtered = {"bool": {"must": [clause.query], "filter": [only]}}
-    else:  # the filter of a k-NN clause must be inside it, and k large enough for every passage
-        inside = signal.clause(query, size=min(_REACH, _PASSAGES * len(ids)), where=[only], capabilities=engine.capabilities)
-        filtered = (inside or clause).query
+    size = min(_REACH, _PASSAGES * len(ids))  # k of a k-NN clause must be large enough for every passage
     body = {
         "size": len(ids),
-        "query": filtered,
+        "query": signal.restricted(clause, query, [only], size=size, capabilities=engine.capabilities),
         "explain": signal.engine_explains,
         "_source": dialect_of(engine.capabilities).source(signal.explains_from),
         **(grouped(["id"]) if layout.application is None else {"docvalue_fields": ["id"]}),

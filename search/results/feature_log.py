@@ -77,13 +77,13 @@ class FeatureRecorder:
         """
         import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
-        stage = _Stage(self.reader, self.candidates, [])
+        stage = _KeptFeatures(self.reader, self.candidates, [])
         order(candidates, mode, Reranking((*self.before, stage)))
         return stage.kept[0] if stage.kept else CandidateFeatures((), np.zeros((0, len(self.reader.features))))
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _KeptFeatures:
     """A reranker that changes nothing and keeps the features of what it is given."""
 
     reader: FeatureReader

@@ -33,8 +33,8 @@ _BEFORE = 40
 #: Characters of a field that are searched for matches; the server refuses to highlight fields of more than a million.
 _MOST = 100_000
 #: Marks around a match: private-use characters, which texts do not contain.
-_OPEN, _CLOSE = "\ue5f0", "\ue5f1"
-_MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
+OPEN, CLOSE = "\ue5f0", "\ue5f1"
+MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 Spans = list[tuple[int, int]]
 
@@ -120,8 +120,8 @@ def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequen
         "track_total_hits": False,
         "highlight": {
             "type": "unified",
-            "pre_tags": [_OPEN],
-            "post_tags": [_CLOSE],
+            "pre_tags": [OPEN],
+            "post_tags": [CLOSE],
             "number_of_fragments": 0,
             "require_field_match": False,  # the query searches `content`; `title` and `text` are highlighted
             dialect_of(engine.capabilities).highlight_limit: _MOST,
@@ -148,7 +148,7 @@ def _matches(text: str, marked: Mapping[str, Spans]) -> Spans:
 def _unmarked(marked: str) -> tuple[str, Spans]:
     """Remove the marks from a text, and return the text and the marked spans."""
     spans: Spans = []
-    for number, match in enumerate(_MARKED.finditer(marked)):
+    for number, match in enumerate(MARKED.finditer(marked)):
         start = match.start() - 2 * number
         spans.append((start, start + len(match[1])))
-    return marked.replace(_OPEN, "").replace(_CLOSE, ""), spans
+    return marked.replace(OPEN, "").replace(CLOSE, ""), spans

@@ -11,10 +11,9 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.engine.index_source.entries import text_at
-from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
-from termweave.signals.layout import DocumentLayout, stored_text
+from termweave.signals.layout import DocumentLayout, stored_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,6 +92,11 @@ class Candidates:
     beside: Mapping[str, Ranked] = field(default_factory=dict)
     pinned: Sequence[str] = ()
     index_terms: IndexTerms | None = None
+
+    @property
+    def documents(self) -> set[str]:
+        """The ids of all documents in the lists."""
+        return {document for ranked in self.lists.values() for document in ranked.scores}
 
     def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
         """The passage that a hit shows: the one of the signal with the largest share, among the signals that returned the document."""
@@ -224,18 +228,13 @@ def _candidates(
                 for need, paths in words.items():
                     metadata[identity][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
-                texts[identity] = rank, _content(layout.with_text(hit["_source"]))
+                texts[identity] = rank, stored_content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     contents = {document: text for document, (_, text) in texts.items()}
     return Candidates(
         prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=contents, metadata=metadata
     )
-
-
-def _content(stored: Mapping[str, Any]) -> str:
-    """Title and text of a stored document or passage, joined as encoders see them."""
-    return Document("", stored_text(stored, "text"), stored_text(stored, "title")).content
 
 
 def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:

@@ -100,7 +100,7 @@ def groups(engine: Engine, index: str, layout: DocumentLayout, documents: Sequen
     return {hit["fields"]["id"][0]: hit["fields"][field][0] for hit in hits if field in hit["fields"]}
 
 
-def check_order(text: str) -> tuple[str, str]:
+def parse_order(text: str) -> tuple[str, str]:
     """The field and the direction of an order: "year" or "year:asc" ascends, "year:desc" descends.
 
     Raises:
@@ -150,7 +150,7 @@ def facets(
     """
     parsed = {name: parse_facet(name) for name in names}
     asked = {name: (facet, _aggregation(facet, _column(facet.name, layout))) for name, facet in parsed.items()}
-    documents = sorted({document for ranked in candidates.lists.values() for document in ranked.scores})
+    documents = sorted(candidates.documents)
     if not documents:
         return dict.fromkeys(names, ())
     aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
@@ -167,9 +167,9 @@ def ordered(engine: Engine, index: str, layout: DocumentLayout, places: Sequence
         index: The generation that answered.
         layout: Its layout.
         places: The documents, best first; those beyond the 10,000th are left out.
-        order: As `check_order`.
+        order: As `parse_order`.
     """
-    name, direction = check_order(order)
+    name, direction = parse_order(order)
     field = _column(name, layout).field
     kept = list(places[:MAX_DEPTH])
     if not kept:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
-from termweave.records import Document, Encoding, TermWeights
+from termweave.records import Encoding, TermWeights
 from termweave.signals import dialect_of
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.impacts import WeightedTerms
-from termweave.signals.layout import stored_text
+from termweave.signals.layout import stored_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout,
             "Give an id of the source, as 'termweave search' shows it.",
         )
     sources = [layout.with_text(hit["_source"]) for hit in hits]
-    texts = [Document("", stored_text(source, "text"), stored_text(source, "title")).content for source in sources]
+    texts = [stored_content(source) for source in sources]
     halves = [hit["fields"][VECTOR_FIELD][0] for hit in hits if VECTOR_FIELD in hit["fields"]]
     vectors = _stacked(halves)
     weights = None if weighted is None else _weights(weighted, sources)

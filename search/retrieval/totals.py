@@ -62,5 +62,4 @@ def totals(
     matching = counts.get("matching")
     if matching is not None:
         matching = matching["documents"]["value"] if documents else matching["doc_count"]
-    documents_seen = {document for ranked in candidates.lists.values() for document in ranked.scores}
-    return Totals(len(documents_seen), counts["passing"]["doc_count"], matching)
+    return Totals(len(candidates.documents), counts["passing"]["doc_count"], matching)

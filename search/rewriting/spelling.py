@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.search.results.highlighting import CLOSE, MARKED, OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,8 +26,6 @@ SHORTEST, TWO_EDITS = 4, 6
 WORD = re.compile(rf"[^\W\d_]{{{SHORTEST},}}(?:'[^\W\d_]+)?")
 #: Similar terms that are looked at, and documents that are asked for the word of each.
 _TERMS, _DOCUMENTS = 5, 5
-_OPEN, _CLOSE = "\ue5f0", "\ue5f1"
-_MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 
 
 def corrections(engine: Engine, generation: OpenGeneration, words: Collection[str], fields: Sequence[str]) -> dict[str, str]:
@@ -100,7 +99,7 @@ def _surfaces(
     """(field, term) -> the words that it comes from, in small letters, most frequent first."""
     terms = list(dict.fromkeys(term for each in similar.values() for term in each))
     shown: dict[str, Any] = {name: {} for name in (*generation.layout.text_fields, *fields)}
-    mark = {"type": "unified", "pre_tags": [_OPEN], "post_tags": [_CLOSE], "number_of_fragments": 3, "fragment_size": 60}
+    mark = {"type": "unified", "pre_tags": [OPEN], "post_tags": [CLOSE], "number_of_fragments": 3, "fragment_size": 60}
     lines: list[bytes] = []
     for field, term in terms:
         query = {"term": {field: term}}
@@ -116,7 +115,7 @@ def _surfaces(
             for every in hit.get("highlight", {}).values()
             for text in every
         ]
-        counts = Counter(word.casefold() for text in marked for word in _MARKED.findall(text))
+        counts = Counter(word.casefold() for text in marked for word in MARKED.findall(text))
         surfaces[key] = [word for word, _ in counts.most_common()]
     return surfaces
 
