@@ -132,10 +132,10 @@ def find(
         ]
         progress("searching", len(lists), len(queries))
     half = len(lists) // 2
-    return choose(dataset.name, lists[:half], lists[half:], target, signal.levels, _sample(index, signal))
+    return choose_rule(dataset.name, lists[:half], lists[half:], target, signal.levels, _sample(index, signal))
 
 
-def choose(
+def choose_rule(
     name: str,
     fitted: Sequence[JudgedList],
     held_out: Sequence[JudgedList],

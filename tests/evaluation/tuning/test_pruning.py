@@ -13,7 +13,7 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.tuning.pruning import JudgedList, choose, find, mean_ndcg
+from termweave.evaluation.tuning.pruning import JudgedList, choose_rule, find, mean_ndcg
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.signals import Pruning
@@ -33,12 +33,12 @@ def test_scores_are_best_first_and_a_document_keeps_its_largest_impact():
 
 def test_the_strongest_rule_that_keeps_the_share_is_chosen():
     # .14 and .16 of 255 are 35.7 and 40.8: the light impact of 40 is lost from .16 on.
-    report = choose("set", [NEEDS_LIGHT] * 3, [NEEDS_LIGHT], 0.99, 255, [np.array([200.0, 40.0, 30.0])])
+    report = choose_rule("set", [NEEDS_LIGHT] * 3, [NEEDS_LIGHT], 0.99, 255, [np.array([200.0, 40.0, 30.0])])
     assert (report.rule, report.kept, report.ndcg) == ("0.14", 1.0, 1.0)
     assert report.postings == pytest.approx(2 / 3)
     # Where half of nDCG may be lost, further steps are allowed: the relevant document is second, which keeps 1 / log2(3) = .63.
-    assert choose("set", [NEEDS_LIGHT], [NEEDS_LIGHT], 0.6, 255, []).rule == "0.5"
-    assert choose("set", [NEEDS_LIGHT], [NEEDS_LIGHT], 0.7, 255, []).rule == "0.14"
+    assert choose_rule("set", [NEEDS_LIGHT], [NEEDS_LIGHT], 0.6, 255, []).rule == "0.5"
+    assert choose_rule("set", [NEEDS_LIGHT], [NEEDS_LIGHT], 0.7, 255, []).rule == "0.14"
 
 
 def test_where_nothing_relevant_is_found_no_rule_is_chosen():
@@ -46,7 +46,7 @@ def test_where_nothing_relevant_is_found_no_rule_is_chosen():
     nothing = JudgedList({"a": 1.0}, {"wrong": {"a": 200}}, {"right": 1})
     for halves in (([nothing], [NEEDS_LIGHT]), ([NEEDS_LIGHT], [nothing])):
         with pytest.raises(InputError, match="rank no relevant document of set"):
-            choose("set", *halves, 0.99, 255, [])
+            choose_rule("set", *halves, 0.99, 255, [])
 
 
 def test_a_rule_behind_one_that_fails_is_not_chosen():
@@ -56,7 +56,7 @@ def test_a_rule_behind_one_that_fails_is_not_chosen():
     assert mean_ndcg([recovers], 0.0) < 1.0
     assert mean_ndcg([recovers], 61.0) == 1.0
     mixed = [recovers, NEEDS_LIGHT, NEEDS_LIGHT]
-    assert choose("set", mixed, mixed, 0.95, 255, []).rule == "0.14"
+    assert choose_rule("set", mixed, mixed, 0.95, 255, []).rule == "0.14"
 
 
 @pytest.fixture(scope="module")
