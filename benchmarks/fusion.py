@@ -259,7 +259,12 @@ def candidates_of(
         near_vectors |= {document: vectors[places[document]] for document, _ in pairs["weights"]}
         for earlier, signals in ((False, now), (True, before)):
             lists = {
-                signal: Ranked.from_scores(pairs[signal], DEPTH, signals[signal], par=query.par if signal == "weights" else None)
+                signal: Ranked.from_scores(
+                    pairs[signal],
+                    DEPTH,
+                    signals[signal],
+                    full_match_score=query.full_match_score if signal == "weights" else None,
+                )
                 for signal in signals
             }
             asked[earlier].append(Candidates(Encoding(text, query, held.queries[row]), lists, {}, near_vectors))

@@ -67,7 +67,7 @@ class Clause:
         terms: Term -> factor as sent, for signals of weighted terms.
         dropped: Terms left out because the server allows no more clauses, heaviest first.
         reach: The most documents that the clause can return, however many are requested; None: all that match.
-        par: `TermWeights.par` on the scale of the signal's scores; None if unknown.
+        full_match_score: `TermWeights.full_match_score` on the scale of the signal's scores; None if unknown.
         parts: With synonyms, the terms of each part of the query: of its alternatives the one with the highest score counts.
     """
 
@@ -76,7 +76,7 @@ class Clause:
     terms: Mapping[str, float] | None = None
     dropped: tuple[str, ...] = ()
     reach: int | None = None
-    par: float | None = None
+    full_match_score: float | None = None
     parts: Sequence[Sequence[Mapping[str, float]]] = ()
 
 
@@ -166,7 +166,14 @@ class Signal(ABC):
         together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
         terms = [[clause.terms or {} for clause in scored] for scored in parts]
         joined = {term: factor for part in terms for each in part for term, factor in each.items()}
-        return Clause(filtered(together, where), 1.0, joined or None, whole.dropped, par=whole.par, parts=terms if joined else ())
+        return Clause(
+            filtered(together, where),
+            1.0,
+            joined or None,
+            whole.dropped,
+            full_match_score=whole.full_match_score,
+            parts=terms if joined else (),
+        )
 
     def restricted(
         self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
@@ -182,12 +189,12 @@ class Signal(ABC):
     #: The score of a document that does not match the query; None if every document matches (dense), so that it is unknown.
     floor: ClassVar[float | None] = 0.0
 
-    def spread(self, low: float, high: float, par: float | None = None) -> float:
+    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
         """How far the scores `low` and `high` lie apart, in a unit that all signals share. Fusion weighs signals by its square.
 
-        For a signal of words it is the difference as a share of the best score. `par` is that of the clause.
+        For a signal of words it is the difference as a share of the best score. `full_match_score` is that of the clause.
         """
-        del par
+        del full_match_score
         return (high - low) / high if high > 0 else 0.0
 
     #: The stored fields that `explain` reads.

@@ -230,13 +230,13 @@ class Dense(Signal):
         """`Signal.restricted`, with the filter inside the k-NN clause."""
         return (self.clause(query, size=size, where=where, capabilities=capabilities) or clause).query
 
-    def spread(self, low: float, high: float, par: float | None = None) -> float:
+    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
         """The difference in units of the model and the corpus.
 
         In an index of an earlier version the unit is a number of standard deviations of the similarity between random documents, the
         geometric mean of this corpus's and the usual one: a corpus on one subject has a large deviation, but only a part of it is chance.
         """
-        del par
+        del full_match_score
         return (high - low) / (self.unit or _EARLIER_UNIT * math.sqrt(self.background * _BACKGROUND))
 
 

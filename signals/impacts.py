@@ -62,16 +62,16 @@ class WeightedTerms(Signal):
         """The parameters; an index of an earlier version has no unit."""
         return {name: value for name, value in super().parameters().items() if name != "unit" or value}
 
-    def spread(self, low: float, high: float, par: float | None = None) -> float:
+    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
         """The difference as a share of the best score, times the share of the query's words that the best document holds.
 
-        That share is the best score over `par`, at most 1. In an index of an earlier version the square of the spread is reduced
+        That share is the best score over `full_match_score`, at most 1. In an index of an earlier version the square of the spread is reduced
         in proportion if even the best document has less than half of the words.
         """
-        apart = super().spread(low, high, par)
+        apart = super().spread(low, high, full_match_score)
         if not self.unit:
-            return apart * (math.sqrt(min(1.0, 2 * high / par)) if par else 1.0)
-        return apart * (min(1.0, high / par) if par else 1.0) / self.unit
+            return apart * (math.sqrt(min(1.0, 2 * high / full_match_score)) if full_match_score else 1.0)
+        return apart * (min(1.0, high / full_match_score) if full_match_score else 1.0) / self.unit
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Round impacts ``(n,)`` to integers from 1 to `levels`, so that rounding loses no word."""
@@ -92,11 +92,11 @@ class WeightedTerms(Signal):
         levels = np.fromiter(by_term.values(), np.float64, len(by_term))
         return TermWeights(tuple(by_term), (levels * (self.w_max / self.levels)).astype(np.float32))
 
-    def par(self, query: TermWeights) -> float | None:
-        """`TermWeights.par` on the scale of the stored integers."""
-        if query.par is None or float(query.weights.sum()) <= 0:
+    def full_match_score(self, query: TermWeights) -> float | None:
+        """`TermWeights.full_match_score` on the scale of the stored integers."""
+        if query.full_match_score is None or float(query.weights.sum()) <= 0:
             return None
-        return query.par * (self.levels / self.w_max)
+        return query.full_match_score * (self.levels / self.w_max)
 
     def rounded(self, weights: TermWeights) -> TermWeights:
         """The weights of a text as the integers that would be stored."""

@@ -85,9 +85,9 @@ class Weights(WeightedTerms):
         kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
         if not kept:
             return None
-        par = self.par(query.weights)
+        full_match_score = self.full_match_score(query.weights)
         product, scale = dialect_of(capabilities).weights_query("weights", _features(kept), capabilities)
-        return Clause(filtered(product, where), scale, kept, dropped, par=par)
+        return Clause(filtered(product, where), scale, kept, dropped, full_match_score=full_match_score)
 
     def query_features(self, query: Encoding, capabilities: Capabilities) -> dict[str, float]:
         """The features of a query with the factors that `clause` sends, for a client that makes the clause itself."""

@@ -115,20 +115,20 @@ class TermWeights:
     Attributes:
         terms: Distinct terms, as the analysis makes them.
         weights: float32 ``(len(terms),)``, all > 0: impacts for a document, factors for a query.
-        par: For a query, the score of a document of average length that contains each term once, before a model changes its weights
+        full_match_score: For a query, the score of a document of average length that contains each term once, before a model changes its weights
             (the sum of factor times idf). None for a document, or for a model whose impacts have no such unit.
     """
 
     terms: tuple[str, ...]
     weights: NDArray[np.float32]
-    par: float | None = None
+    full_match_score: float | None = None
 
     def __len__(self) -> int:
         return len(self.terms)
 
     def part(self, positions: Sequence[int]) -> TermWeights:
-        """The terms at some positions, in that order; `par` stays the same."""
-        return TermWeights(tuple(self.terms[position] for position in positions), self.weights[positions], self.par)
+        """The terms at some positions, in that order; `full_match_score` stays the same."""
+        return TermWeights(tuple(self.terms[position] for position in positions), self.weights[positions], self.full_match_score)
 
     def as_dict(self) -> dict[str, float]:
         """``{term: weight}``, highest weight first."""

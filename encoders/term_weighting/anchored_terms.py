@@ -94,8 +94,8 @@ class Anchored:
         weigh = self._document if kind == "document" else self._query
         impacts = weigh(logits.astype(np.float64), word_of_piece)
         weights = impacts.astype(np.float32)
-        par = float(impacts @ self.idf) if kind == "query" and self.form.kind != "none" else None
-        result, positive = TermWeights(self.terms, weights, par), weights > 0
+        full_match_score = float(impacts @ self.idf) if kind == "query" and self.form.kind != "none" else None
+        result, positive = TermWeights(self.terms, weights, full_match_score), weights > 0
         return result if positive.all() else result.part(np.flatnonzero(positive).tolist())
 
     def fixed_weights(self) -> NDArray[np.float64]:

@@ -61,7 +61,7 @@ class Ranked:
         window: int | None = None,
         signal: Signal | FusedList | None = None,
         passages: Mapping[str, int] | None = None,
-        par: float | None = None,
+        full_match_score: float | None = None,
     ) -> Ranked:
         """Rank (id, score) pairs.
 
@@ -74,7 +74,7 @@ class Ranked:
                 them, so that a fused score does not depend on the page that is shown.
             signal: The signal, which gives the floor and the spread. None: no floor, and a spread of 1.
             passages: Document id -> number of the passage that was returned.
-            par: `Clause.par`.
+            full_match_score: `Clause.full_match_score`.
         """
         best = sorted([(-score, document) for document, score in pairs])
         ordered = {document: -negative for negative, document in best}
@@ -90,7 +90,7 @@ class Ranked:
             return cls(ordered, low, high, len(values), 1.0, passages or {})
         if signal.floor is not None and len(values) < (window or 0):
             low = min(low, signal.floor)
-        return cls(ordered, low, high, len(values), signal.spread(low, high, par), passages or {})
+        return cls(ordered, low, high, len(values), signal.spread(low, high, full_match_score), passages or {})
 
     def normalised(self) -> list[float]:
         """Map the scores to [0, 1] by min-max, in the order of `scores`.

@@ -229,7 +229,7 @@ def _candidates(
                     metadata[identity][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
             if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
                 texts[identity] = rank, stored_content(layout.with_text(hit["_source"]))
-        lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.par)
+        lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.full_match_score)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     contents = {document: text for document, (_, text) in texts.items()}
     return Candidates(

@@ -79,9 +79,9 @@ class FusedList:
         del clause
         return engine_score
 
-    def spread(self, low: float, high: float, par: float | None = None) -> float:
+    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
         """1: the only list counts in full."""
-        del low, high, par
+        del low, high, full_match_score
         return 1.0
 
 

@@ -66,12 +66,12 @@ def test_terms_beyond_the_clause_limit_are_dropped_lightest_first(capabilities):
 
 
 def test_par_is_on_the_scale_of_what_is_stored():
-    query = Encoding("cat", TermWeights(("cat",), np.array([2.0], np.float32), par=3.0))
+    query = Encoding("cat", TermWeights(("cat",), np.array([2.0], np.float32), full_match_score=3.0))
     for server in (SPARSE, replace(SPARSE, neural_sparse=False)):
         clause = Weights(w_max=12.0, levels=240).clause(query, size=10, where=(), capabilities=server)
-        assert clause.par == pytest.approx(60.0)
+        assert clause.full_match_score == pytest.approx(60.0)
     unknown = Encoding("cat", TermWeights(("cat",), np.array([2.0], np.float32)))
-    assert Weights().clause(unknown, size=10, where=(), capabilities=SPARSE).par is None
+    assert Weights().clause(unknown, size=10, where=(), capabilities=SPARSE).full_match_score is None
 
 
 def test_neural_sparse_stays_below_its_cap_and_scales_back():
@@ -257,6 +257,6 @@ def test_what_is_stored_gives_the_impacts_back():
 
 
 def test_par_is_on_the_scale_of_the_stored_impacts():
-    query = TermWeights(("a", "b"), np.array([1.0, 3.0], np.float32), par=8.0)
-    assert Weights(w_max=4.0).par(query) == pytest.approx(8 / 4 * 255)
-    assert Weights(w_max=4.0).par(replace(query, par=None)) is None
+    query = TermWeights(("a", "b"), np.array([1.0, 3.0], np.float32), full_match_score=8.0)
+    assert Weights(w_max=4.0).full_match_score(query) == pytest.approx(8 / 4 * 255)
+    assert Weights(w_max=4.0).full_match_score(replace(query, full_match_score=None)) is None

@@ -173,7 +173,9 @@ class _InMemory:
         cosines[list(spared)] = -np.inf
         near = np.argsort(-cosines, kind="stable")[: min(window, len(cosines) - len(spared))]
         lists = {
-            "weights": Ranked.from_scores(_named(words, values), window, self._weights, par=self._weights.par(query.weights)),
+            "weights": Ranked.from_scores(
+                _named(words, values), window, self._weights, full_match_score=self._weights.full_match_score(query.weights)
+            ),
             "dense": Ranked.from_scores(_named(near, cosines[near]), window, self._dense),
         }
         fused = fuse(lists, dict.fromkeys(lists, 0.5))

@@ -59,9 +59,12 @@ def test_par_is_what_a_document_of_average_length_with_each_word_once_scores(for
     asked, document, nothing = words(["b", "c", "new", "b"]), words(["b", "c", "new"]), np.zeros(6, np.float32)
     query = anchored(asked, average, BM25(), "query", form).weights(nothing, pieces(asked.terms), "query")
     there = anchored(document, average, BM25(), "document", form).weights(nothing[:5], pieces(document.terms), "document")
-    assert query.par == pytest.approx(dot(query, there), rel=1e-6)
-    assert there.par is None
-    assert anchored(asked, average, BM25(), "query", Form("none")).weights(nothing, pieces(asked.terms), "query").par is None
+    assert query.full_match_score == pytest.approx(dot(query, there), rel=1e-6)
+    assert there.full_match_score is None
+    assert (
+        anchored(asked, average, BM25(), "query", Form("none")).weights(nothing, pieces(asked.terms), "query").full_match_score
+        is None
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -109,9 +112,9 @@ def test_trained_against_a_slow_version(terms, random, seen):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_a_weight_that_is_no_number_is_no_unseen_word(wrong):
+def test_a_weight_that_is_not_a_number_is_no_unseen_word(wrong):
     anchor = anchored(words(["a", "b"]), STATISTICS, BM25(), "document")
-    with pytest.raises(ModelError, match="no number"):
+    with pytest.raises(ModelError, match="not a number"):
         anchor.weights(np.array([0, 1, wrong, 0], np.float32), pieces(["a", "b"]), "document")
 
 

@@ -158,8 +158,8 @@ def test_an_index_of_an_earlier_version_keeps_its_unit():
 
 
 def test_adaptive_trusts_words_less_where_no_document_holds_them_all():
-    def ranked(par):
-        return Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), par=par)
+    def ranked(full_match_score):
+        return Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), full_match_score=full_match_score)
 
     assert ranked(40.0).spread == pytest.approx(ranked(None).spread / 4)
     assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
