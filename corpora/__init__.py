@@ -199,7 +199,7 @@ def check_dataset(spec: str) -> None:
 
 
 def _dataset_reader(spec: str) -> type[DatasetReader]:
-    reader: Any = _reader(spec, spec, kinds=_DATASETS)
+    reader: type[DatasetReader] = _reader(spec, spec, kinds=_DATASETS)
     if not hasattr(reader, "open_dataset"):
         raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
     return reader

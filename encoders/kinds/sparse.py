@@ -58,7 +58,7 @@ class SparseSettings(PromptSettings):
         if problem := super().problem(manifest):
             return problem
         if not isinstance(self.query_length, int):
-            return "query_length is a number"
+            return "query_length is a number"  # type: ignore[unreachable] # a file may hold anything
         return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
 
     def names(self) -> list[str]:
