@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
-from termweave.search.catalog.lineage import check_one, exists
+from termweave.search.catalog.lineage import check_one, create_hidden_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,8 +38,6 @@ _MAPPING = {
         "at": {"type": "date_nanos"},
     },
 }
-#: Copies on other nodes, if there are any: a grade is work of a person.
-_SETTINGS = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": "0-2"}
 #: Entries of one answer, and how often a change of a query is tried while others change it.
 _PAGE, _TRIES = 5_000, 100
 
@@ -100,7 +98,7 @@ class JudgementBook:
         """
         if not queries:
             return 0
-        self._create()
+        create_hidden_index(self.engine, INDEX, _MAPPING)
         at = datetime.now(UTC)
         lines: list[dict[str, Any]] = []
         for place, query in enumerate(queries):
@@ -116,9 +114,27 @@ class JudgementBook:
         entries = self._read([{"term": {"kind": "query"}}], ["number", "query"])
         return [BookQuery(each["query"], each["text"], tuple(each["pool"])) for each in entries]
 
-    def edit(self, query: BookQuery, text: str, pool: Iterable[str] = ()) -> None:
-        """Change the words of a query, and add documents to its pool. It keeps its id and its grades."""
-        self._change(query.id, pool, text=text)
+    def change(self, key: str, pool: Iterable[str] = (), **fields: str) -> None:
+        """Add documents to the pool that a query has now, and change its other fields; of two who do so at once neither loses anything.
+
+        It keeps its id and its grades.
+
+        Raises:
+            UsageError: The book does not have the query any more.
+        """
+        path, more = f"/{INDEX}/_update/{self._id('query', key)}", set(pool)
+        for left in reversed(range(_TRIES)):
+            if (hit := self._hit("query", key)) is None:
+                raise UsageError("The book does not have this query any more.", "Open the page Book again.")
+            only = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+            changed = {**fields, "pool": sorted({*hit["_source"]["pool"], *more})}
+            try:
+                self.engine.request("POST", path, params={"refresh": True, **only}, body={"doc": changed})
+            except EngineResponseError as error:
+                if error.status != HTTPStatus.CONFLICT or not left:
+                    raise
+            else:
+                return
 
     def remove_query(self, key: str) -> None:
         """Remove a query with all of its grades, if it is there."""
@@ -195,7 +211,7 @@ class JudgementBook:
             [BookQuery(query, texts.get(query, query), tuple(sorted(qrels[query]))) for query in qrels if query not in known]
         )
         for query in (known[name] for name in qrels if name in known):
-            self.extend(query, qrels[query.id])
+            self.change(query.id, qrels[query.id])
         grades = [
             BookGrade(judge, query, document, max(0, grade))
             for query, judged in qrels.items()
@@ -212,7 +228,7 @@ class JudgementBook:
         """Store the guidelines."""
         if len(text) > LONGEST_GUIDELINES:
             raise UsageError(f"The guidelines have more than {LONGEST_GUIDELINES:,} characters.", "Write shorter ones.")
-        self._create()
+        create_hidden_index(self.engine, INDEX, _MAPPING)
         body = {"kind": "guidelines", "book": self.name, "query": "", "text": text}
         self.engine.request("PUT", f"/{INDEX}/_doc/{self._id('guidelines')}", params={"refresh": True}, body=body)
 
@@ -229,7 +245,7 @@ class JudgementBook:
 
     def store(self, kind: str, key: str, entry: dict[str, Any]) -> None:
         """Store an entry of another kind under a key of the caller's; fields besides those of the mapping are kept, not searched."""
-        self._create()
+        create_hidden_index(self.engine, INDEX, _MAPPING)
         body = {"kind": kind, "book": self.name, "query": key, **entry}
         self.engine.request("PUT", f"/{INDEX}/_doc/{self._id(kind, key)}", params={"refresh": True}, body=body)
 
@@ -241,32 +257,8 @@ class JudgementBook:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def extend(self, query: BookQuery, documents: Iterable[str]) -> None:
-        """Add documents to the pool of a query."""
-        self._change(query.id, documents)
-
-    def _change(self, key: str, documents: Iterable[str], **changes: str) -> None:
-        """Add documents to the pool that a query has now, and change its other fields; of two who do so at once neither loses anything.
-
-        Raises:
-            UsageError: The book does not have the query any more.
-        """
-        path, more = f"/{INDEX}/_update/{self._id('query', key)}", set(documents)
-        for left in reversed(range(_TRIES)):
-            if (hit := self._hit("query", key)) is None:
-                raise UsageError("The book does not have this query any more.", "Open the page Book again.")
-            only = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
-            changed = {**changes, "pool": sorted({*hit["_source"]["pool"], *more})}
-            try:
-                self.engine.request("POST", path, params={"refresh": True, **only}, body={"doc": changed})
-            except EngineResponseError as error:
-                if error.status != HTTPStatus.CONFLICT or not left:
-                    raise
-            else:
-                return
-
     def _put_grades(self, grades: Sequence[BookGrade]) -> None:
-        self._create()
+        create_hidden_index(self.engine, INDEX, _MAPPING)
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         lines: list[dict[str, Any]] = []
         for each in grades:
@@ -349,15 +341,6 @@ class JudgementBook:
     def _id(self, *parts: str) -> str:
         """The id of an entry, whatever characters its parts have."""
         return sha256("\0".join((self.name, *parts)).encode("utf-8", "surrogatepass")).hexdigest()
-
-    def _create(self) -> None:
-        if exists(self.engine, INDEX):
-            return
-        try:
-            self.engine.request("PUT", f"/{INDEX}", body={"settings": _SETTINGS, "mappings": _MAPPING})
-        except EngineResponseError as error:
-            if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
-                raise
 
 
 def check_judge(name: str) -> str:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from termweave import __version__
 from termweave.errors import EngineError
-from termweave.indexer.ledger.build_lock import create_hidden_index
+from termweave.search.catalog.lineage import create_hidden_index
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:

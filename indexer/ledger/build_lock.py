@@ -22,17 +22,14 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
-from termweave.search.catalog.lineage import exists
+from termweave.search.catalog.lineage import create_hidden_index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from termweave.engine import Engine
 
 INDEX = "termweave-leases"
-#: Replicas of termweave's own small indices: on three nodes each node has a copy, so that no copy moves. A primary whose node ended while
-#: it moved refused all writes from then on (OpenSearch 3.6.0: "shard is not in primary mode").
-_COPIES = "0-2"
 #: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.
 BEAT, EXPIRY = 10.0, 30.0
 #: Seconds until a renewal that failed is tried again.
@@ -226,15 +223,3 @@ def hold_lease(engine: Engine, name: str, place: str) -> Iterator[Lease]:
 def _only(version: tuple[int, int]) -> dict[str, int]:
     """Parameters of a request that is only carried out on this version of the document."""
     return {"if_seq_no": version[0], "if_primary_term": version[1]}
-
-
-def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) -> None:
-    """Create one of termweave's own small indices, unless it exists."""
-    if exists(engine, index):
-        return
-    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES}
-    try:
-        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mapping})
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
-            raise

@@ -30,6 +30,9 @@ FORMATS = (1, 2)
 CHANGING = "changing"
 #: `Lineage.missed` of a generation that `rollback` left.
 ROLLED_BACK = "rolled back"
+#: Replicas of termweave's own small indices, whose grades are work of people: on three nodes each node has a copy, so that no copy moves. A
+#: primary whose node ended while it moved refused all writes from then on (OpenSearch 3.6.0: "shard is not in primary mode").
+_COPIES = "0-2"
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,18 @@ def exists(engine: Engine, name: str) -> bool:
             return False
         raise
     return True
+
+
+def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) -> None:
+    """Create one of termweave's own small indices, unless it exists."""
+    if exists(engine, index):
+        return
+    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES}
+    try:
+        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mapping})
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
+            raise
 
 
 def resolve(engine: Engine, name: str) -> str:

@@ -145,7 +145,7 @@ def _edit(request: Request, form: FormData) -> Response:
     query = _of_form(book, form)
     if text != query.text:
         (query_with_pool,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
-        book.edit(query, text, query_with_pool.pool)
+        book.change(query.id, query_with_pool.pool, text=text)
     return see_other("/book", index=name)
 
 

@@ -211,7 +211,7 @@ def _rate(request: Request, form: FormData) -> Response:
     if document not in query.pool:
         if searching.content_of(index, document) == ("", "", {}):
             raise UsageError(f"{book.name} has no document {clipped(document)!r}.", "Search again and rate what is found.")
-        book.extend(query, [document])
+        book.change(query.id, [document])
     book.set_grade(BookGrade(judge, query.id, document, grade))
     rank = text_of(form, "rank")
     address = page_address("/search", parse_qsl(text_of(form, "back")))

@@ -39,13 +39,12 @@ def test_two_judges_at_once_lose_no_grade(book):
 
 def test_two_judges_at_once_lose_no_document_of_a_pool(book):
     """Each adds what it found to the query as it was when its page was read."""
-    _, query = book.queries()
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda document: book.extend(query, [document]), ("a", "b", "c")))
-        book.edit(query, "changed", ["e"])
+        list(threads.map(lambda document: book.change("q2", [document]), ("a", "b", "c")))
+        book.change("q2", ["e"], text="changed")
     assert book.queries()[1] == BookQuery("q2", "changed", (*"abc", *POOL[:3], "e"))
     book.remove_query("q2")
-    for change in (lambda: book.extend(query, ["f"]), lambda: book.edit(query, "changed")):
+    for change in (lambda: book.change("q2", ["f"]), lambda: book.change("q2", text="changed")):
         with pytest.raises(UsageError, match="does not have this query any more"):
             change()
 
