@@ -5,11 +5,13 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from termweave.evaluation.book.query_ids import placed
 from termweave.evaluation.book.store import BookQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from termweave.evaluation.book.store import JudgementBook
     from termweave.records import Query
     from termweave.search import Index
 
@@ -33,6 +35,21 @@ def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int]
         query.id: {document for run in runs.values() for document in list(run.scores[query.id])[:DEPTH]} for query in queries
     }
     return [BookQuery(query.id, query.text, tuple(sorted(pools[query.id]))) for query in queries]
+
+
+def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
+    """Add queries to a book with their pools, those whose words it has (`query_ids.placed`) only once; one that lacks words gets them.
+
+    Returns:
+        How many queries are new, or have words now.
+    """
+    known = {each.id: each for each in book.queries()}
+    wanted = dict.fromkeys(placed(queries, [*known.values()]))
+    new = pooled(index, [each for each in wanted if each.id not in known or known[each.id].text.strip() != each.text])
+    for each in new:
+        if each.id in known:
+            book.change(each.id, each.pool, text=each.text)
+    return book.add(new) + sum(each.id in known for each in new)
 
 
 def order_for(judge: str, query: BookQuery) -> list[str]:

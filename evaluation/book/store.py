@@ -6,7 +6,8 @@ judges who grade at the same time never write the same document, and no grade is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import unicodedata
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
+from termweave.evaluation.book.query_ids import placed
 from termweave.search.catalog.lineage import check_one, create_hidden_index
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _MAPPING = {
         "at": {"type": "date_nanos"},
     },
 }
+#: What changes where a grade is replaced, and how many earlier ones it keeps.
+_CHANGES, _REPLACED = ("grade", "note", "at"), 10
 #: Entries of one answer, and how often a change of a query is tried while others change it.
 _PAGE, _TRIES = 5_000, 100
 
@@ -137,53 +141,58 @@ class JudgementBook:
                 return
 
     def remove_query(self, key: str) -> None:
-        """Remove a query with all of its grades, if it is there."""
+        """Remove a query, if it is there, and then all of its grades: `set_grade` sees that the query is gone."""
+        self.remove("query", key)
         body = {
-            "query": {
-                "bool": {
-                    "filter": [{"term": {"book": self.name}}, {"term": {"query": key}}, {"terms": {"kind": ["query", "grade"]}}]
-                }
-            }
+            "query": {"bool": {"filter": [{"term": {"book": self.name}}, {"term": {"query": key}}, {"term": {"kind": "grade"}}]}}
         }
         params = {"refresh": True, "ignore_unavailable": True, "conflicts": "proceed"}
         self.engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
 
-    def set_grade(self, given: BookGrade) -> None:
-        """Store a grade in place of an earlier one of the same judge.
+    def set_grade(self, given: BookGrade, *, keep_note: bool = False) -> None:
+        """Store a grade in place of an earlier one of the same judge, perhaps with the note of that one.
 
         Raises:
             UsageError: The grade, the name or the note cannot be used, or the book does not ask about this document.
         """
         if given.grade not in (*GRADES, None):
             raise UsageError(f"{given.grade!r} is not a grade.", f"Grades are {', '.join(map(str, GRADES))}.")
-        check_judge(given.judge)
+        given = replace(given, judge=check_judge(given.judge))
         if len(given.note) > LONGEST_NOTE:
             raise UsageError(f"The note has more than {LONGEST_NOTE:,} characters.", "Write a shorter one.")
-        if given.document not in (self.entry("query", given.query) or {"pool": ()})["pool"]:
-            raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
-        self._put_grades([given])
+        self._check_asked(given)
+        self._put_grades([given], keep_notes=keep_note)
+        try:
+            self._check_asked(given)
+        except UsageError:  # the query was removed meanwhile, perhaps after its grades were looked for
+            self._delete("grade", given.judge, given.query, given.document)
+            raise
 
     def undo(self, judge: str) -> BookGrade | None:
-        """Take the latest grade of a judge back, and return it; None if there is none."""
-        filters = [{"term": {"kind": "grade"}}, {"term": {"judge": judge}}]
+        """Take the latest grade of a judge back, and return it; None if there is none. What it replaced is the grade again."""
+        filters = [{"term": {"kind": "grade"}}, {"term": {"judge": check_judge(judge)}}]
         latest = next(self._read(filters, ["at", "query", "document"], order="desc", most=1), None)
         if latest is None:
             return None
-        grade = _grade(latest)
-        path = f"/{INDEX}/_doc/{self._id('grade', grade.judge, grade.query, grade.document)}"
-        self.engine.request("DELETE", path, params={"refresh": True})
+        grade, replaced = _grade(latest), _replaced(latest)
+        key = ("grade", grade.judge, grade.query, grade.document)
+        if replaced:
+            self._put(key, {**latest, **replaced.pop(), "replaced": replaced})
+        else:
+            self._delete(*key)
         return grade
 
     def grades(self, judge: str | None = None) -> list[BookGrade]:
         """All grades, or those of one judge, skipped documents included."""
-        mine = [] if judge is None else [{"term": {"judge": judge}}]
+        mine = [] if judge is None else [{"term": {"judge": check_judge(judge)}}]
         return [_grade(each) for each in self._read([{"term": {"kind": "grade"}}, *mine], ["query", "document", "judge"])]
 
     def qrels(self) -> Qrels:
         """Query -> document -> the median of the judges' grades, the lower one of two. What all judges skipped is left out."""
         given: dict[tuple[str, str], list[int]] = {}
+        known = {each.id for each in self.queries()}
         for each in self.grades():
-            if each.grade is not None:
+            if each.grade is not None and each.query in known:
                 given.setdefault((each.query, each.document), []).append(each.grade)
         qrels: Qrels = {}
         for (query, document), grades in given.items():
@@ -191,7 +200,10 @@ class JudgementBook:
         return qrels
 
     def import_qrels(self, judge: str, queries: Sequence[Query], qrels: Qrels) -> int:
-        """Add judged queries, with the judged documents as their pools and the grades as those of one judge.
+        """Add judged queries, with the judged documents as their pools and the grades as those of one judge, whose notes stay.
+
+        A query is that of the book with the same words (`query_ids.placed`); without a text it is that with its id. Of two queries with
+        the same words a document has the higher grade.
 
         Returns:
             How many grades were stored.
@@ -199,26 +211,28 @@ class JudgementBook:
         Raises:
             UsageError: A grade is above 3, or there is none.
         """
-        check_judge(judge)
+        judge = check_judge(judge)
         if not qrels:
             raise UsageError("There is no grade to import.", "A line is: query id, tab, document id, tab, grade.")
         highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
         if highest > GRADES[-1]:
             raise UsageError(f"The highest grade is {highest}.", f"Grades of a book are 0 to {GRADES[-1]}.")
-        texts = {query.id: query.text for query in queries}
         known = {query.id: query for query in self.queries()}
-        self.add(
-            [BookQuery(query, texts.get(query, query), tuple(sorted(qrels[query]))) for query in qrels if query not in known]
-        )
-        for query in (known[name] for name in qrels if name in known):
-            self.change(query.id, qrels[query.id])
-        grades = [
-            BookGrade(judge, query, document, max(0, grade))
-            for query, judged in qrels.items()
-            for document, grade in judged.items()
+        words = [query for query in queries if query.id in qrels and query.text.strip()]
+        places = {query.id: place for query, place in zip(words, placed(words, [*known.values()]), strict=True)}
+        merged: Qrels = {}
+        for key, judged in qrels.items():
+            grades = merged.setdefault(places[key].id if key in places else key, {})
+            grades.update({document: max(0, grade, grades.get(document, 0)) for document, grade in judged.items()})
+        texts = {query.id: query.text for query in places.values()}
+        for key in merged.keys() & known.keys():
+            self.change(key, merged[key], **({"text": texts[key]} if key in texts else {}))
+        self.add([BookQuery(key, texts.get(key, key), tuple(sorted(merged[key]))) for key in merged if key not in known])
+        given = [
+            BookGrade(judge, query, document, grade) for query, judged in merged.items() for document, grade in judged.items()
         ]
-        self._put_grades(grades)
-        return len(grades)
+        self._put_grades(given, keep_notes=True)
+        return len(given)
 
     def guidelines(self) -> str:
         """What judges should keep in mind; "" for nothing."""
@@ -229,8 +243,7 @@ class JudgementBook:
         if len(text) > LONGEST_GUIDELINES:
             raise UsageError(f"The guidelines have more than {LONGEST_GUIDELINES:,} characters.", "Write shorter ones.")
         create_hidden_index(self.engine, INDEX, _MAPPING)
-        body = {"kind": "guidelines", "book": self.name, "query": "", "text": text}
-        self.engine.request("PUT", f"/{INDEX}/_doc/{self._id('guidelines')}", params={"refresh": True}, body=body)
+        self._put(("guidelines",), {"kind": "guidelines", "book": self.name, "query": "", "text": text})
 
     def entries(
         self, kind: str, by: Sequence[str], *, order: str = "asc", without: Sequence[str] = ()
@@ -246,37 +259,52 @@ class JudgementBook:
     def store(self, kind: str, key: str, entry: dict[str, Any]) -> None:
         """Store an entry of another kind under a key of the caller's; fields besides those of the mapping are kept, not searched."""
         create_hidden_index(self.engine, INDEX, _MAPPING)
-        body = {"kind": kind, "book": self.name, "query": key, **entry}
-        self.engine.request("PUT", f"/{INDEX}/_doc/{self._id(kind, key)}", params={"refresh": True}, body=body)
+        self._put((kind, key), {"kind": kind, "book": self.name, "query": key, **entry})
 
     def remove(self, kind: str, key: str) -> None:
-        """Remove such an entry, if it is there."""
+        """Remove an entry by its kind and key, if it is there."""
+        self._delete(kind, key)
+
+    def _check_asked(self, given: BookGrade) -> None:
+        if given.document not in (self.entry("query", given.query) or {"pool": ()})["pool"]:
+            raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
+
+    def _put(self, key: Sequence[str], entry: dict[str, Any]) -> None:
+        self.engine.request("PUT", f"/{INDEX}/_doc/{self._id(*key)}", params={"refresh": True}, body=entry)
+
+    def _delete(self, *key: str) -> None:
         try:
-            self.engine.request("DELETE", f"/{INDEX}/_doc/{self._id(kind, key)}", params={"refresh": True})
+            self.engine.request("DELETE", f"/{INDEX}/_doc/{self._id(*key)}", params={"refresh": True})
         except EngineResponseError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def _put_grades(self, grades: Sequence[BookGrade]) -> None:
+    def _put_grades(self, grades: Sequence[BookGrade], *, keep_notes: bool = False) -> None:
+        """Store grades of one judge; each keeps the latest of those that it replaces."""
         create_hidden_index(self.engine, INDEX, _MAPPING)
         at = datetime.now(UTC).isoformat(timespec="microseconds")
-        lines: list[dict[str, Any]] = []
-        for each in grades:
-            lines += [
-                {"index": {"_index": INDEX, "_id": self._id("grade", each.judge, each.query, each.document)}},
-                {
-                    "kind": "grade",
-                    "book": self.name,
-                    "judge": each.judge,
-                    "query": each.query,
-                    "document": each.document,
-                    "grade": each.grade,
-                    "note": each.note,
-                    "at": at,
-                },
-            ]
-        for place in range(0, len(lines), _PAGE):
-            self._write(lines[place : place + _PAGE], "grades")
+        for place in range(0, len(grades), _PAGE // 2):
+            part = grades[place : place + _PAGE // 2]
+            queries = list({each.query for each in part})
+            filters = [{"term": {"kind": "grade"}}, {"term": {"judge": part[0].judge}}, {"terms": {"query": queries}}]
+            stored = {(entry["query"], entry["document"]): entry for entry in self._read(filters, ["query", "document"])}
+            lines: list[dict[str, Any]] = []
+            for each in part:
+                entry = stored.get((each.query, each.document))
+                note = _grade(entry).note if entry and keep_notes else each.note
+                replaced = [*_replaced(entry), {name: entry.get(name) for name in _CHANGES}] if entry else []
+                lines += [
+                    {"index": {"_index": INDEX, "_id": self._id("grade", each.judge, each.query, each.document)}},
+                    {
+                        "kind": "grade",
+                        "book": self.name,
+                        **asdict(each),
+                        "note": note,
+                        "at": at,
+                        "replaced": replaced[-_REPLACED:],
+                    },
+                ]
+            self._write(lines, "grades")
 
     def _write(self, lines: Sequence[dict[str, Any]], what: str) -> list[int]:
         """Send actions and documents as one `_bulk` request, and return the status of each document.
@@ -344,12 +372,13 @@ class JudgementBook:
 
 
 def check_judge(name: str) -> str:
-    """A name that a judge may have.
+    """The name of a judge in the one way in which it is stored: without blanks around it, its accents composed (NFC).
 
     Raises:
         UsageError: It is empty or too long.
     """
-    if not name.strip() or len(name) > LONGEST_NAME:
+    name = unicodedata.normalize("NFC", name).strip()
+    if not name or len(name) > LONGEST_NAME:
         raise UsageError("A judge needs a name.", f"Give one of at most {LONGEST_NAME} characters.")
     return name
 
@@ -359,3 +388,9 @@ def _grade(stored: dict[str, Any]) -> BookGrade:
     texts = {name: str(stored.get(name, "")) for name in ("judge", "query", "document", "note", "at")}
     grade = stored.get("grade")
     return BookGrade(**texts, grade=grade if isinstance(grade, int) and grade in GRADES else None)
+
+
+def _replaced(stored: dict[str, Any]) -> list[dict[str, Any]]:
+    """The grades that a stored one replaced, the latest last; likewise written by anyone."""
+    replaced = stored.get("replaced")
+    return [each for each in replaced if isinstance(each, dict)] if isinstance(replaced, list) else []

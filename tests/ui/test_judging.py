@@ -178,6 +178,49 @@ def test_the_former_words_of_an_edited_query_are_another_query(client, attacked,
     assert added.headers["location"].endswith("&added=0")  # both are there, whatever their ids
 
 
+def test_an_uploaded_query_is_the_one_with_its_words_or_is_named(client, attacked, book):
+    book.import_qrels("ann", [], {"q3": {"json": 2}})
+    assert "1 query has no text but its id" in client.get("/book").text
+    post(client, "/book/add", index=attacked, typed="parse json")
+    (lacking, typed) = book.queries()
+    lines = b"q1\tparse json\nq2\tparse json\nq3\tread a file\nq4\tjoin paths\n"
+    added = post(client, "/book/add", index=attacked, file=("queries.tsv", lines))
+    assert added.headers["location"].endswith("&added=2")
+    assert [(each.id, each.text) for each in book.queries()] == [
+        ("q3", "read a file"), (typed.id, "parse json"), ("q4", "join paths")
+    ]  # fmt: skip
+    assert len(book.queries()[0].pool) > len(lacking.pool)
+    assert "has no text but its id" not in client.get("/book").text
+    before = book.queries()
+    for other in (b"q4\tanother text\nq5\tnew\n", b'{"_id": "q4", "text": " "}'):
+        refused = post(client, "/book/add", index=attacked, file=("queries.tsv", other))
+        assert (refused.status_code, " for q4." in refused.text) == (400, True)
+    assert "with these words" in post(client, "/book/edit", index=attacked, query=token("q4"), text="parse json").text
+    assert book.queries() == before
+
+
+def test_queries_of_an_import_have_a_text(client, attacked, book):
+    sent = {"index": attacked, "judge": "ann"}
+    for wrong in ("q parse json", "q", "q\t", '{"_id": "q"}'):
+        answer = post(client, "/book/import", **sent, texts=wrong, qrels=("qrels.tsv", b"q\tjson\t2\n"))
+        assert (answer.status_code, "The list of queries" in answer.text) == (400, True), wrong
+    assert book.queries() == []
+    lines = '{"_id": "q", "text": "parse json"}\n\n'
+    assert post(client, "/book/import", **sent, texts=lines, qrels=("qrels.tsv", b"q\tjson\t2\n")).status_code == 303
+    assert [(each.id, each.text) for each in book.queries()] == [("q", "parse json")]
+
+
+def test_a_rating_keeps_the_note_of_the_judge(client, attacked, book):
+    post(client, "/book/add", index=attacked, typed="parse json")
+    (query,) = book.queries()
+    book.set_grade(BookGrade("ann", query.id, "json", 2, "a note"))
+    sent = {"index": attacked, "judge": "ann ", "q": "parse json", "document": "json"}
+    assert post(client, "/judge/rate", **sent, grade="1").status_code == 303
+    assert [(each.judge, each.grade, each.note) for each in book.grades()] == [("ann", 1, "a note")]
+    assert f"ann: 1 of {len(query.pool)}" in client.get("/judge", params={"index": attacked, "judge": " ann"}).text
+    assert valid(client.get("/api/judge", params={"judge": "ann "}), "judge")["done"] == 1
+
+
 def test_a_judge_sees_the_metadata_beside_the_text(client, attacked, book):
     book.add([BookQuery("q", "json", ("json",))])
     page = client.get(f"/judge?index={attacked}&judge=ann").text
@@ -208,6 +251,20 @@ def test_queries_and_grades_come_from_a_log_of_user_behaviour(client, attacked, 
     again = post(client, "/book/log", index=attacked, most="5", log=("ubi.ndjson", ubi_log()))
     assert again.headers["location"] == f"/book?index={attacked}&added=1"
     assert {each.judge for each in book.grades()} == {"clicks"}
+
+
+def test_clicks_go_to_the_query_with_their_words(client, attacked, book):
+    log = {"index": attacked, "most": "1", "grades": "1", "log": ("ubi.ndjson", ubi_log())}
+    post(client, "/book/log", **log)
+    (query,) = book.queries()
+    post(client, "/book/edit", index=attacked, query=token(query.id), text="parse json")
+    again = post(client, "/book/log", **log)
+    assert again.headers["location"] == f"/book?index={attacked}&added=1&imported=2"
+    edited, new = book.queries()
+    assert (edited.id, edited.text, new.text) == (query.id, "parse json", "run a function")
+    assert book.qrels()[new.id] == {"timer": 3, "sched": 0}
+    assert post(client, "/book/log", **log).headers["location"] == f"/book?index={attacked}&added=0&imported=2"
+    assert book.queries() == [edited, new]
 
 
 def test_queries_come_from_a_click_log_the_most_frequent_first(client, attacked, book):

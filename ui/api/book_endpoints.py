@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from termweave.evaluation.book import agreement
+from termweave.evaluation.book.store import check_judge
 from termweave.ui.pages import judge_page, snapshots_page
 from termweave.ui.workspace import workspace_of
 
@@ -35,15 +36,15 @@ def grades(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def judge(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
     """How far a judge is, and the document that comes next; not which search found it."""
-    name = workspace_of(request).alias(given["index"])
-    task = judge_page.task_of(request, name, given["judge"])
+    name, judge = workspace_of(request).alias(given["index"]), check_judge(given["judge"])
+    task = judge_page.task_of(request, name, judge)
     card = task.card and {
         "query": task.card.query.text,
         "document": task.card.document,
         "title": task.card.title,
         "text": task.card.text,
     }
-    return {"index": name, "judge": given["judge"], "done": task.done, "documents": task.documents, "next": card}
+    return {"index": name, "judge": judge, "done": task.done, "documents": task.documents, "next": card}
 
 
 def snapshots(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:

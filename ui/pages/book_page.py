@@ -15,10 +15,10 @@ from starlette.routing import Route
 from termweave.corpora import queries as query_files
 from termweave.corpora.readers.beir import read_qrels
 from termweave.errors import UsageError
-from termweave.evaluation.book import agreement
-from termweave.evaluation.book.pool import pooled
+from termweave.evaluation.book import agreement, pool
+from termweave.evaluation.book.query_ids import lacks_words, placed
 from termweave.records import Query
-from termweave.support.messages import clipped
+from termweave.support.messages import clipped, few
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
@@ -94,6 +94,7 @@ def _show(request: Request) -> Response:
         "logs": [spec for spec in workspace.options.datasets if spec.startswith(UBI)],
         "added": values["added"],
         "imported": values["imported"],
+        "wordless": sum(lacks_words(row.query) for row in rows),
     }
     return page(request, "book.html", context)
 
@@ -144,7 +145,9 @@ def _edit(request: Request, form: FormData) -> Response:
         raise UsageError("The query is empty.", "Type its words, or remove it.")
     query = _of_form(book, form)
     if text != query.text:
-        (query_with_pool,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
+        if any(each.text == text for each in book.queries()):
+            raise UsageError("The book has a query with these words.", "Remove one of the two, or type other words.")
+        (query_with_pool,) = pool.pooled(workspace_of(request).index(name), [Query(query.id, text)])
         book.change(query.id, query_with_pool.pool, text=text)
     return see_other("/book", index=name)
 
@@ -158,16 +161,24 @@ def _remove(request: Request, form: FormData) -> Response:
 def _add(request: Request, form: FormData) -> Response:
     name = text_of(form, "index")
     typed = [line.strip() for line in text_of(form, "typed").splitlines() if line.strip()]
-    texts, uploaded = list(dict.fromkeys(typed)), _uploaded(form, "file")
+    texts, uploaded = list(dict.fromkeys(typed)), _queries_of(bytes_of(form, "file"), "The file")
     if not (count := len(texts) + len(uploaded)):
         raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")
     if count > _MOST:
         raise UsageError(f"These are {count:,} queries.", f"Add at most {_MOST:,} at once.")
     book = book_to_fill(request, form)
-    before = book.queries()
-    known = {query.id for query in before}
-    new = [query for query in (*(typed_query(text, before) for text in texts), *uploaded) if query.id not in known]
-    added = book.add(pooled(workspace_of(request).index(name), new))
+    known = book.queries()
+    ids = {query.id for query in known}
+    if other := [
+        query.id
+        for query, place in zip(uploaded, placed(uploaded, known), strict=True)
+        if query.id in ids and place.id not in ids
+    ]:
+        raise UsageError(
+            f"The book has other words for {few(other)}.",
+            "Give these queries other ids in the file, or edit their words in the book.",
+        )
+    added = pool.add(workspace_of(request).index(name), book, [*map(typed_query, texts), *uploaded])
     return see_other("/book", index=name, added=added)
 
 
@@ -177,29 +188,35 @@ def _guidelines(request: Request, form: FormData) -> Response:
 
 
 def _import(request: Request, form: FormData) -> Response:
-    """Grades of a file, as those of one judge; texts of queries that the book does not have come from a second file or stay ids."""
+    """Grades of a file, as those of one judge. A query without a text is the query of the book with its id."""
     name, book = text_of(form, "index"), book_to_fill(request, form)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "qrels.tsv"
         path.write_bytes(bytes_of(form, "qrels"))
         with named(path):
             qrels = read_qrels(path)
-    texts = [
-        Query(each.strip().partition("\t")[0], each.partition("\t")[2].strip()) for each in text_of(form, "texts").splitlines()
-    ]
+    texts = _queries_of(text_of(form, "texts").encode("utf-8", "replace"), "The list of queries")
     stored = book.import_qrels(text_of(form, "judge"), texts, qrels)
     return see_other("/book", index=name, imported=stored)
 
 
-def _uploaded(form: FormData, field: str) -> Sequence[Query]:
-    """The queries of an uploaded file, in one of the formats of `search --queries`."""
-    if not (content := bytes_of(form, field)):
+def _queries_of(content: bytes, called: str) -> Sequence[Query]:
+    """Queries in one of the formats of `search --queries`.
+
+    Raises:
+        InputError: A line is not a query.
+        UsageError: A query has no text.
+    """
+    if not content.strip():
         return []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries"
         path.write_bytes(content)
-        with named(path):
-            return query_files.read(str(path))
+        with named(path, called=called):
+            queries = query_files.read(str(path))
+    if empty := [query.id for query in queries if not query.text.strip()]:
+        raise UsageError(f"{called} has no text for {few(empty)}.", "A line is: query id, tab, text.")
+    return queries
 
 
 def _qrels(request: Request) -> Response:

@@ -73,8 +73,8 @@ def bytes_of(form: FormData, field: str) -> bytes:
 
 
 @contextmanager
-def named(*places: Path | str) -> Iterator[None]:
-    """Read an upload: with limits, and with "The file" in errors, not the place where it was put.
+def named(*places: Path | str, called: str = "The file") -> Iterator[None]:
+    """Read an upload: with limits, and with what the user calls it in errors, not the place where it was put.
 
     A place may be a part of a later one, not of an earlier one.
     """
@@ -83,5 +83,5 @@ def named(*places: Path | str) -> Iterator[None]:
             yield
     except TermweaveError as error:
         for place in places:
-            error.message = error.message.replace(str(place), "The file")
+            error.message = error.message.replace(str(place), called)
         raise

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from termweave.errors import UsageError
 from termweave.evaluation.book.pool import order_for, pooled
+from termweave.evaluation.book.query_ids import placed
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
 from termweave.records import Query
 from termweave.search.catalog.lineage import resolve
@@ -115,10 +116,11 @@ def book_to_fill(request: Request, form: FormData) -> JudgementBook:
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
     name = workspace_of(request).alias(values["index"])
-    task = task_of(request, name, values["judge"], values["query"], values["document"])
+    judge = values["judge"] and check_judge(values["judge"])
+    task = task_of(request, name, judge, values["query"], values["document"])
     context = {
         "index": name,
-        "judge": values["judge"],
+        "judge": judge,
         "card": task.card,
         "queries": task.queries,
         "documents": task.documents,
@@ -204,26 +206,24 @@ def _rate(request: Request, form: FormData) -> Response:
     book = book_to_fill(request, form)
     index = workspace_of(request).index(text_of(form, "index"))
     queries = book.queries()
-    query = next((each for each in queries if each.text == text), None)
+    (wanted,) = placed([typed_query(text)], queries)
+    query = next((each for each in queries if each.id == wanted.id), None)
+    if document not in (query.pool if query else ()) and searching.content_of(index, document) == ("", "", {}):
+        raise UsageError(f"{book.name} has no document {clipped(document)!r}.", "Search again and rate what is found.")
     if query is None:
-        (query,) = pooled(index, [typed_query(text, queries)])
+        (query,) = pooled(index, [wanted])
         book.add([query])
     if document not in query.pool:
-        if searching.content_of(index, document) == ("", "", {}):
-            raise UsageError(f"{book.name} has no document {clipped(document)!r}.", "Search again and rate what is found.")
         book.change(query.id, [document])
-    book.set_grade(BookGrade(judge, query.id, document, grade))
+    book.set_grade(BookGrade(judge, query.id, document, grade), keep_note=True)
     rank = text_of(form, "rank")
     address = page_address("/search", parse_qsl(text_of(form, "back")))
     return RedirectResponse(f"{address}#hit-{rank if rank.isdecimal() else 1}", status_code=HTTPStatus.SEE_OTHER)
 
 
-def typed_query(text: str, queries: Sequence[BookQuery]) -> Query:
-    """A query that somebody typed. It has the id of the same words in the book, and no id of a query whose words were changed since."""
-    named, taken = {each.text: each.id for each in queries}, {each.id for each in queries}
-    first = f"t-{sha256(check_query(text).encode('utf-8', 'replace')).hexdigest()[:12]}"
-    new = next(key for key in (first, *(f"{first}-{number}" for number in range(2, len(taken) + 2))) if key not in taken)
-    return Query(named.get(text, new), text)
+def typed_query(text: str) -> Query:
+    """A query that somebody typed, with an id that is made of its words."""
+    return Query(f"t-{sha256(check_query(text).encode('utf-8', 'replace')).hexdigest()[:12]}", text)
 
 
 def token(identity: str) -> str:

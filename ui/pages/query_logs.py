@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.pool import pooled
+from termweave.evaluation.book import pool
 from termweave.records import Query
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
@@ -57,8 +57,7 @@ def _add(request: Request, form: FormData) -> Response:
 
     queries = [Query(query_id(text), check_query(text)) for text in frequent]
     book = book_to_fill(request, form)
-    known = {query.id for query in book.queries()}
-    added = book.add(pooled(workspace.index(name), [query for query in queries if query.id not in known]))
+    added = pool.add(workspace.index(name), book, queries)
     grades = {query.id: qrels[query.id] for query in queries if query.id in qrels}
     stored = book.import_qrels(CLICKS, queries, grades) if grades and text_of(form, "grades") else 0
     return see_other("/book", index=name, added=added, **({"imported": stored} if stored else {}))

@@ -56,8 +56,33 @@ def test_a_grade_is_changed_and_taken_back(book):
     assert [(each.query, each.grade, each.note) for each in book.grades()] == [("q1", 3, ""), ("q2", None, "")]
     assert book.undo("bob") is None
     assert replace(book.undo("ann"), at="") == BookGrade("ann", "q1", "d1", 3)
-    assert book.undo("ann").query == "q2"
+    assert [(each.query, each.grade, each.note) for each in book.grades()] == [("q1", 2, "a note"), ("q2", None, "")]
+    assert (book.undo("ann").query, book.undo("ann").query) == ("q2", "q1")
     assert book.grades() == []
+    for grade in (3, 1, 2):
+        book.set_grade(BookGrade("ann", "q1", "d1", grade))
+    assert [book.undo("ann").grade for _ in range(3)] == [2, 1, 3]
+    assert book.undo("ann") is None
+
+
+def test_a_name_is_one_judge_however_it_is_typed(book):
+    book.set_grade(BookGrade("Zo\u00eb", "q1", "d1", 1))
+    book.set_grade(BookGrade(" Zoe\u0308 ", "q1", "d1", 2))
+    book.import_qrels("Zo\u00eb ", [], {"q1": {"d2": 3}})
+    assert {(each.judge, each.document, each.grade) for each in book.grades()} == {("Zo\u00eb", "d1", 2), ("Zo\u00eb", "d2", 3)}
+    assert book.undo(" Zo\u00eb").document == "d2"
+
+
+def test_a_query_that_is_removed_while_a_judge_saves_leaves_no_grade(book, monkeypatch):
+    stored = JudgementBook._put_grades
+    monkeypatch.setattr(
+        JudgementBook, "_put_grades", lambda *given, **options: (book.remove_query("q1"), stored(*given, **options))
+    )
+    with pytest.raises(UsageError, match="does not ask about this document"):
+        book.set_grade(BookGrade("ann", "q1", "d1", 2))
+    assert book.grades() == []
+    book._put_grades([BookGrade("ann", "q1", "d1", 2)])  # as an earlier version left it
+    assert (len(book.grades()), book.qrels()) == (1, {})
 
 
 def test_what_is_no_grade_is_refused(book):
@@ -111,6 +136,24 @@ def test_judgements_are_imported_as_those_of_one_judge(book):
     assert (pools["q7"].text, pools["q7"].pool) == ("seventh", ("x", "y"))
     with pytest.raises(UsageError, match="highest grade is 4"):
         book.import_qrels("file", [], {"q1": {"d1": 4}})
+
+
+def test_imported_grades_go_to_the_query_with_the_same_words(book):
+    """Ids of files and logs do not know that the words of a query were edited, nor which queries were typed."""
+    book.set_grade(BookGrade("file", "q1", "d1", 0, "a note"))
+    queries = [Query("q2", "first"), Query("q1", "other words"), Query("x", " other words ")]
+    assert book.import_qrels("file", queries, {"q2": {"d1": 3}, "q1": {"d1": 1, "d2": 2}, "x": {"d1": 2}}) == 3
+    assert [(each.id, each.text) for each in book.queries()] == [("q1", "first"), ("q2", "second <b>"), ("q1-2", "other words")]
+    assert book.qrels() == {"q1": {"d1": 3}, "q1-2": {"d1": 2, "d2": 2}}
+    assert [each.note for each in book.grades() if each.query == "q1"] == ["a note"]
+
+
+def test_the_text_of_an_imported_query_may_come_later(book):
+    book.import_qrels("file", [], {"q7": {"x": 2}})
+    assert book.queries()[-1] == BookQuery("q7", "q7", ("x",))
+    book.import_qrels("file", [Query("q7", "seventh")], {"q7": {"y": 1}})
+    assert book.queries()[-1] == BookQuery("q7", "seventh", ("x", "y"))
+    assert book.qrels() == {"q7": {"x": 2, "y": 1}}
 
 
 def test_guidelines_are_kept(book):
