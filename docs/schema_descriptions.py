@@ -65,6 +65,7 @@ DESCRIPTIONS = {
     "NextDocument.text": '"" if the index does not hold it any more.',
     "SnapshotSummary.at": "When it was taken, UTC, ISO 8601.",
     "Snapshots.compared": "One row for each query that both snapshots have, those that changed most first; empty unless two are named.",
+    "Snapshots.left_out": "Words of the queries that only one of the two snapshots has, and earlier → later words of those that changed.",
     "Job.stage": "What it is doing.",
     "Job.done": "How much of the stage is done.",
     "Job.total": "null if it is not known.",

@@ -148,6 +148,7 @@ ComparedQuery = TypedDict("ComparedQuery", {
 })
 Snapshots = TypedDict("Snapshots", {
     "schema": str, "index": str, "snapshots": Sequence[SnapshotSummary], "compared": Sequence[ComparedQuery],
+    "left_out": Sequence[str],
 })
 Job = TypedDict("Job", {
     "id": str, "kind": Literal["evaluate", "tune", "learn"], "title": str, "index": str, "state": Literal["running", "done", "failed"],

@@ -142,21 +142,22 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
 
 
 def content_of(index: Index, document: str) -> tuple[str, str, Any]:
-    """Title, text and metadata of a document, its passages joined; all empty if the index does not hold it."""
+    """Title, text and metadata of a document, its passages joined without what they share; all empty if the index does not hold it."""
     kept = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
-    body = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
+    body: dict[str, Any] = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
+    if index.lineage.passages:
+        body["sort"] = ["passage"]
     hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
-    stored = sorted(
-        (index.layout.with_text(as_written(hit["_source"], index.layout)) for hit in hits),
-        key=lambda source: source.get("passage") or 0,
-    )
+    stored = [index.layout.with_text(as_written(hit["_source"], index.layout)) for hit in hits]
     if not stored:
         return "", "", {}
-    return (
-        stored_text(stored[0], "title"),
-        " ".join(stored_text(source, "text") for source in stored),
-        stored[0].get("metadata") or {},
-    )
+    text, end = "", 0
+    for source in stored:
+        part = stored_text(source, "text")
+        start = source.get("passage_start", end + 1) if index.lineage.passages else end + 1
+        text += (" " if text and start > end else "") + part[max(0, end - start) :]
+        end = max(end, start + len(part))
+    return stored_text(stored[0], "title"), text, stored[0].get("metadata") or {}
 
 
 def metadata_of(metadata: Any) -> list[tuple[str, str]]:

@@ -285,8 +285,8 @@ class JudgementBook:
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         for place in range(0, len(grades), _PAGE // 2):
             part = grades[place : place + _PAGE // 2]
-            queries = list({each.query for each in part})
-            filters = [{"term": {"kind": "grade"}}, {"term": {"judge": part[0].judge}}, {"terms": {"query": queries}}]
+            judged: dict[str, Any] = {"terms": {"query": list({each.query for each in part})}}
+            filters = [{"term": {"kind": "grade"}}, {"term": {"judge": part[0].judge}}, judged]
             stored = {(entry["query"], entry["document"]): entry for entry in self._read(filters, ["query", "document"])}
             lines: list[dict[str, Any]] = []
             for each in part:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
-from termweave.evaluation.book.store import JudgementBook
+from termweave.evaluation.book.store import BookGrade, JudgementBook
 from tests.browser.test_served_pages import Address, address  # noqa: F401 - the fixture
 from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
@@ -112,3 +112,18 @@ def test_a_query_is_added_to_the_book_without_a_mouse(browser, address, opensear
     press(browser, "Enter")
     until(browser, "document.body?.innerText.includes('1 query was added')")
     assert "typed by keyboard alone" in {query.text for query in JudgementBook(opensearch_engine, attacked).queries()}
+
+
+def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixtures above
+    book = JudgementBook(opensearch_engine, attacked)
+    query = next(each for each in book.queries() if each.pool)
+    book.set_grade(BookGrade("held", query.id, query.pool[0], 1))
+    browser.open(Address(f"{address}/judge?judge=held"))
+    undo = "document.querySelector('button[data-key=u]')"
+    browser.do(f"clicks = 0, {undo}.addEventListener('click', event => {{ event.preventDefault(); clicks += 1; }})")
+    common = {"key": "u", "code": "KeyU", "windowsVirtualKeyCode": 85, "text": "u"}
+    for repeated in (False, True, True):
+        browser.tell("Input.dispatchKeyEvent", type="keyDown", autoRepeat=repeated, **common)
+    browser.tell("Input.dispatchKeyEvent", type="keyUp", key="u", code="KeyU", windowsVirtualKeyCode=85)
+    assert browser.do("clicks") == 1
+    book.undo("held")

@@ -10,9 +10,14 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from termweave import corpora
 from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.evaluation.measures import per_query
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations.generations import list_generations
+from termweave.records import Query
+from termweave.search.catalog.lineage import resolve
 from termweave.ui.pages.book_page import _rows
 from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of
@@ -125,14 +130,53 @@ def test_a_rating_takes_any_document_of_the_index_and_leads_nowhere_else(client,
     answer = post(client, "/judge/rate", **sent, document=quote(odd))
     assert answer.headers["location"].startswith("/search?")
     assert [(each.document, each.grade) for each in book.grades()] == [(odd, 2)]
+    before = book.queries()
     for wrong in (
         {"document": "no-such-document"},
+        {"document": "no-such-document", "q": "a query that the book does not have"},
         {"document": "csv", "q": " "},
         {"document": "csv", "grade": "4"},
         {"judge": ""},
     ):
         assert post(client, "/judge/rate", **{"document": "csv", **sent, **wrong}).status_code == 400, wrong
-    assert len(book.grades()) == 1
+    assert (book.queries(), len(book.grades())) == (before, 1)
+
+
+def test_a_hit_of_another_generation_is_rated(client, opensearch_engine, name, tmp_path):
+    """One that was not promoted, for example, before it goes live."""
+    path = tmp_path / "corpus.jsonl"
+    for key in ("earlier", "later"):
+        path.write_text(json.dumps({"_id": key, "text": "parse json"}))
+        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(signals=("lexical",)))
+    older = next(each.index for each in list_generations(opensearch_engine, name) if not each.live)
+    page = client.get("/search", params={"index": older, "q": "parse json", "judge": "ann"}).text
+    form = page.partition('action="/judge/rate"')[2]
+    sent = {each: field(form, each) for each in ("index", "generation", "judge", "q", "document", "back", "rank")}
+    assert (sent["index"], sent["generation"], sent["document"]) == (name, older, "earlier")
+    book = JudgementBook(opensearch_engine, name)
+    other = post(client, "/judge/rate", **sent | {"generation": client.app._app.state.workspace.options.index}, grade="2")
+    assert (other.status_code, "is not a generation of" in other.text, book.queries()) == (400, True, [])
+    assert post(client, "/judge/rate", **sent, grade="2").status_code == 303
+    assert list(book.qrels().values()) == [{"earlier": 2}]
+    book.remove_query(book.queries()[0].id)
+
+
+def test_a_judge_of_an_empty_book_is_told_so(client, attacked, book):
+    for address in (f"/judge?index={attacked}", f"/judge?index={attacked}&judge=ann"):
+        page = client.get(address).text
+        assert ("has no documents to judge yet" in page, "are judged" in page) == (True, False)
+
+
+@pytest.mark.parametrize("path", ["qrels.tsv", "queries.jsonl", "grades.jsonl"])
+def test_downloads_know_generations_and_refuse_what_does_not_exist(client, opensearch_engine, attacked, book, path):
+    book.import_qrels("ann", [Query("q", "parse json")], {"q": {"json": 2}})
+    generation = resolve(opensearch_engine, attacked)
+    assert generation != attacked
+    stored = client.get(f"/book/{path}", params={"index": attacked})
+    assert client.get(f"/book/{path}", params={"index": generation}).text == stored.text
+    assert "q" in stored.text
+    refused = client.get(f"/book/{path}?index=nosuch")
+    assert (refused.status_code, "no index named" in refused.text) == (400, True)
 
 
 def test_a_query_is_edited_with_its_grades_and_removed_with_them(client, attacked, book):

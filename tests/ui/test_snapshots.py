@@ -39,6 +39,19 @@ def test_two_times_are_kept_compared_and_removed(client, attacked, book):  # noq
     assert "no snapshot" in unescape(client.get("/snapshots", params=address | {"second": "x"}).text)
     assert post(client, "/snapshots/take", index=attacked, rerank="ranker@/etc").status_code == 400
     assert post(client, "/snapshots/take", index=attacked, mode="nothing").status_code == 400
+    assert (data["left_out"], "left out" in page) == ([], False)
+    edited = book.queries()[0]
+    book.change(edited.id, text="parse a string")
+    post(client, "/book/add", index=attacked, typed="join paths")
+    post(client, "/snapshots/take", index=attacked, mode="lexical")
+    taken = [read(book, each.id) for each in snapshots(book)]
+    (newest,) = [each for each in taken if "join paths" in each.texts.values()]
+    address["second"] = newest.id
+    data = valid(client.get("/api/snapshots", params=address), "snapshots")
+    assert data["left_out"] == ["run a function later → parse a string", "join paths"]
+    assert [row["query"] for row in data["compared"]] == ["parse json <b>"]
+    page = client.get("/snapshots", params=address).text
+    assert "2 queries are left out, because one snapshot does not have them or the words changed" in page
     for each in taken:
         assert post(client, "/snapshots/remove", index=attacked, snapshot=each.id).status_code == 303
     assert snapshots(book) == []

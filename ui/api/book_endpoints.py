@@ -50,6 +50,6 @@ def judge(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
 def snapshots(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
     """The saved lists of a book, and how two of them differ."""
     name = workspace_of(request).alias(given["index"])
-    taken, rows = snapshots_page.compared(judge_page.book_of(request, name), given)
+    taken, rows, left_out = snapshots_page.compared(judge_page.book_of(request, name), given)
     compared = [{"query": row.text, **row.comparison.as_dict()} for row in rows]
-    return {"index": name, "snapshots": [asdict(each) for each in taken], "compared": compared}
+    return {"index": name, "snapshots": [asdict(each) for each in taken], "compared": compared, "left_out": left_out}

@@ -257,7 +257,7 @@ def _grades(request: Request) -> Response:
 
 def _book(request: Request) -> JudgementBook:
     values = parameters.read(request.query_params, (INDEX,))
-    return book_of(request, workspace_of(request).chosen(values["index"]))
+    return book_of(request, workspace_of(request).alias(values["index"]))
 
 
 def _file(text: str, name: str, kind: str) -> Response:

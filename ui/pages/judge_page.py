@@ -208,7 +208,12 @@ def _rate(request: Request, form: FormData) -> Response:
     queries = book.queries()
     (wanted,) = placed([typed_query(text)], queries)
     query = next((each for each in queries if each.id == wanted.id), None)
-    if document not in (query.pool if query else ()) and searching.content_of(index, document) == ("", "", {}):
+    searched = workspace_of(request).index(text_of(form, "generation") or book.name)
+    if searched.lineage.name != book.name:
+        raise UsageError(
+            f"{clipped(searched.generation)!r} is not a generation of {book.name}.", "Search again and rate what is found."
+        )
+    if document not in (query.pool if query else ()) and searching.content_of(searched, document) == ("", "", {}):
         raise UsageError(f"{book.name} has no document {clipped(document)!r}.", "Search again and rate what is found.")
     if query is None:
         (query,) = pooled(index, [wanted])

@@ -85,6 +85,7 @@ class HitRating:
 
     Attributes:
         index: The index whose book gets the grades.
+        generation: The generation that was searched.
         judge: Name of the judge.
         query: The query.
         back: The query string of the page.
@@ -93,6 +94,7 @@ class HitRating:
     """
 
     index: str
+    generation: str
     judge: str
     query: str
     back: str
@@ -203,7 +205,7 @@ def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -
     book = JudgementBook(side.index.engine, side.index.lineage.name)
     query = next((each.id for each in book.queries() if each.text == text), None)
     mine = {each.document: each.grade for each in book.grades(judge) if each.query == query}
-    rating = HitRating(book.name, judge, text, urlencode(address.pairs), mine)
+    rating = HitRating(book.name, side.index.generation, judge, text, urlencode(address.pairs), mine)
     grades = book.qrels().get(query, {}) if query is not None else {}
     hits = side.answer.hits[:_RANKS]
     if not grades or values["from"] or values["k"] < _RANKS:

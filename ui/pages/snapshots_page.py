@@ -52,22 +52,26 @@ def routes() -> list[Route]:
     ]
 
 
-def compared(book: JudgementBook, values: Mapping[str, Any]) -> tuple[list[SnapshotListing], list[SnapshotRow]]:
+def compared(book: JudgementBook, values: Mapping[str, Any]) -> tuple[list[SnapshotListing], list[SnapshotRow], list[str]]:
     """All snapshots of a book, and the queries of the two that a request names, those that changed most first.
+
+    The third value names the queries that are left out: only one snapshot has them, or their words changed in between.
 
     Raises:
         UsageError: There is no such snapshot, or only one is named.
     """
     taken = snapshots.snapshots(book)
     if not values["first"] and not values["second"]:
-        return taken, []
+        return taken, [], []
     first, second = (snapshots.read(book, values[name] or "") for name in ("first", "second"))
     rows = [
         SnapshotRow(second.texts[query], compare(first.lists[query], second.lists[query]))
         for query in second.lists
-        if query in first.lists
+        if first.texts.get(query) == second.texts[query]
     ]
-    return taken, sorted(rows, key=lambda row: (row.comparison.shared - row.comparison.head, _tau(row.comparison)))
+    texts = ([each.texts[query] for each in (first, second) if query in each.texts] for query in {**first.texts, **second.texts})
+    left_out = [" → ".join(each) for each in texts if each[1:] != each[:1]]
+    return taken, sorted(rows, key=lambda row: (row.comparison.shared - row.comparison.head, _tau(row.comparison))), left_out
 
 
 def _tau(comparison: ListComparison) -> float:
@@ -78,12 +82,13 @@ def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, parameters.SNAPSHOTS)
     name = workspace_of(request).alias(values["index"])
     book = book_of(request, name)
-    taken, rows = compared(book, values)
+    taken, rows, left_out = compared(book, values)
     context = {
         "index": name,
         "taken": taken,
         "values": values,
         "rows": rows,
+        "left_out": left_out,
         "changed": sum(bool(row.moved) for row in rows),
         "queries": len(book.queries()),
     }

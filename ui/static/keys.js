@@ -1,6 +1,6 @@
-// Keys press the buttons that carry them: data-key="3". A field that is being typed in keeps its keys; Escape leaves it.
+// Keys press the buttons that carry them, once: data-key="3". A field that is being typed in keeps its keys; Escape leaves it.
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
+  if (event.repeat || event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
   if (event.target.matches("input:not([type=hidden]), textarea, select")) {
     if (event.key === "Escape") event.target.blur();
     return;

@@ -11,6 +11,7 @@ from termweave import corpora
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.search.results.best_passages import parse
+from termweave.ui import searching
 
 FILLER = "The committee met again on that day and spoke for a long time about nothing of interest to anybody."
 TEXTS = {
@@ -53,6 +54,12 @@ def test_the_best_passages_have_scores_and_offsets(index, mode):
     assert "Whoever drinks tea" in hits["other"].passages[0].text
     assert "passages" in index.search("tea kettle", mode=mode, passages=1, k=3)[0].as_dict()
     assert "passages" not in index.search("tea kettle", mode=mode, k=1)[0].as_dict()
+
+
+@pytest.mark.engine
+def test_a_document_is_shown_without_what_its_passages_share(index):
+    assert index.lineage.passages["count"] > len(TEXTS)
+    assert {key: searching.content_of(index, key)[1] for key in TEXTS} == TEXTS
 
 
 @pytest.mark.engine
