@@ -190,8 +190,9 @@ class JudgementBook:
     def qrels(self) -> Qrels:
         """Query -> document -> the median of the judges' grades, the lower one of two. What all judges skipped is left out."""
         given: dict[tuple[str, str], list[int]] = {}
-        known = {each.id for each in self.queries()}
-        for each in self.grades():
+        stored = self.grades()
+        known = {each.id for each in self.queries()}  # read later, so that no grade is of a query that was added in between
+        for each in stored:
             if each.grade is not None and each.query in known:
                 given.setdefault((each.query, each.document), []).append(each.grade)
         qrels: Qrels = {}
