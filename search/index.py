@@ -290,11 +290,12 @@ class Index:
         (sent,) = execution.prepare(self.engine, generation, [prepared.query], what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in sent.bodies.values():
-            lines += [ALL_SHARDS, body]
+            lines += [ALL_SHARDS, self.engine.without_pipeline(body)]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         operation, fetch = hits.reading(["<the ids of the best after fusion>"], generation.layout)
         read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(options.fields, generation).items())
         realtime = "&realtime=false" if operation == "_mget" else ""
+        fetch = fetch if operation == "_mget" else self.engine.without_pipeline(fetch)
         pins = prepared.query.rewritten.pinned if prepared.query.rewritten else ()
         left_out = [f"the reranker {prepared.reranking.name}"] if prepared.reranking else []
         left_out += [f"the pinned documents {few(pins)}"] if pins else []

@@ -62,6 +62,24 @@ def probe(engine: Engine) -> Capabilities:
     )
 
 
+def has_search_pipelines(engine: Engine) -> bool:
+    """Whether a search may bring a pipeline of its own (OpenSearch 2.9 and newer): another server refuses it (400).
+
+    Raises:
+        EngineError: The server does not answer the question, and would not answer a search.
+    """
+    if engine.product == "Elasticsearch":
+        return False
+    params = {"allow_no_indices": True, "ignore_unavailable": True}
+    try:
+        engine.request("POST", _NOWHERE, params=params, body={"size": 0, "search_pipeline": {}})
+    except EngineResponseError as error:
+        if error.status not in _NO_ROOT | {HTTPStatus.BAD_REQUEST}:
+            raise
+        return error.status != HTTPStatus.BAD_REQUEST and engine.product != "Elasticsearch"
+    return True
+
+
 def _elasticsearch(engine: Engine, version: str) -> Capabilities:
     """The capabilities of an Elasticsearch.
 

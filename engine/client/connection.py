@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from termweave.engine.client import credentials, payloads, retries, server_errors
 from termweave.engine.client.answer_shapes import LastAnswers
-from termweave.engine.client.capabilities import probe
+from termweave.engine.client.capabilities import has_search_pipelines, probe
 from termweave.engine.client.payloads import quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport, Request
@@ -114,6 +114,17 @@ class Engine:
         """The capabilities of this server, which is asked once."""
         return probe(self)
 
+    @cached_property
+    def _has_search_pipelines(self) -> bool:
+        return has_search_pipelines(self)
+
+    def without_pipeline(self, search: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body of a search with an empty pipeline of its own, unless it names one.
+
+        Otherwise the default pipeline of an index (`index.search.default_pipeline`) may hide documents, rename fields or change scores.
+        """
+        return search if "search_pipeline" in search or not self._has_search_pipelines else {**search, "search_pipeline": {}}
+
     def of_indices(self, path: str, kind: str, *, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Read one kind of information about indices: ``{index: {kind: ...}}``.
 
@@ -150,7 +161,8 @@ class Engine:
             method: "GET", "POST" ...
             path: Path with its leading slash, already escaped (see `quote`).
             params: Query parameters; True and False become "true" and "false".
-            body: A JSON value, or bytes that are sent as they are (NDJSON).
+            body: A JSON value, or bytes that are sent as they are (NDJSON). For `_msearch` the list of its lines. Searches run
+                `without_pipeline`, unless `params` name one.
             timeout: Seconds to wait for the response; default: the setting `timeout`.
             retry: Whether to send the request again after a lost connection or 429, 502, 503, 504; default: only if it changes nothing
                 (`patient` repeats more); False: never.
@@ -164,7 +176,12 @@ class Engine:
             NotOpenSearch: Another kind of server responded.
             EngineError: The response is not JSON.
         """
-        data = payloads.encode(body)
+        if payloads.is_search(path) and "search_pipeline" not in (params or {}):
+            if isinstance(body, list):
+                body = [self.without_pipeline(line) if number % 2 else line for number, line in enumerate(body)]
+            elif not isinstance(body, bytes):
+                body = self.without_pipeline(body or {})
+        data = payloads.encode(body, path)
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
         sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers)

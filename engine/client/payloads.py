@@ -22,15 +22,23 @@ def quote(part: str) -> str:
     return escape(part, safe="")
 
 
-def encode(body: Any) -> bytes | None:
-    """The bytes of a request's body: bytes and strings as they are, everything else as JSON."""
+def is_search(path: str) -> bool:
+    """Whether a path searches indices: `/_search`, `/NAME/_msearch`. Plugins have a `_search` of their own, with other bodies."""
+    return endpoint(path) in {"_search", "_msearch"} and not path.startswith("/_plugins/")
+
+
+def encode(body: Any, path: str = "") -> bytes | None:
+    """The bytes of a request's body: bytes and strings as they are, the list of an `_msearch` line by line, everything else as JSON."""
     if body is None or isinstance(body, bytes):
         return body
     if isinstance(body, str):
         return body.encode()
     import orjson  # noqa: PLC0415
 
-    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    if isinstance(body, list) and endpoint(path) == "_msearch":
+        return b"".join(orjson.dumps(line, option=option | orjson.OPT_APPEND_NEWLINE) for line in body)
+    return orjson.dumps(body, option=option)
 
 
 def content_type(path: str, data: bytes | None) -> str:

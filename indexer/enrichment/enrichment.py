@@ -18,7 +18,7 @@ import orjson
 
 from termweave import __version__
 from termweave.corpora.sources import Fields
-from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
 from termweave.indexer.build_target import statistics_lineage
@@ -187,8 +187,9 @@ def _watch(
     progress(WATCHING, total.written, None)
     with suppress(KeyboardInterrupt):
         watching.watch(passes.engine, passes.index, seen, every, read)
-    enriched = {"query": {"exists": {"field": "source_digest"}}}
-    total.documents = passes.engine.request("POST", f"/{quote(passes.index)}/_count", body=enriched)["count"]
+    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
+    answer = passes.engine.request("POST", f"/{quote(passes.index)}/_search", params=ALL_SHARDS, body=enriched)
+    total.documents = answer["hits"]["total"]["value"]
 
 
 def plan_enrichment(

@@ -58,7 +58,8 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     """
     task = _running(engine, index)
     if task is None:
-        body = {"source": {"index": live, "size": _STEP}, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
+        source = engine.without_pipeline({"index": live, "size": _STEP})
+        body = {"source": source, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
         task = str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
     while True:
         answer: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")

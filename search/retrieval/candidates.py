@@ -168,12 +168,9 @@ def answers_to(engine: Engine, target: str, searches: Sequence[tuple[str, Mappin
     Raises:
         SearchFailed: A search failed, or only some of the shards answered.
     """
-    import orjson  # noqa: PLC0415 - `--help` does not search
-
     if not searches:
         return []
-    header = orjson.dumps(ALL_SHARDS)
-    lines = b"".join(header + b"\n" + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n" for _, body in searches)
+    lines = [line for _, body in searches for line in (ALL_SHARDS, body)]
 
     def send() -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = engine.request("POST", f"/{target}/_msearch", body=lines, retry=False)["responses"]

@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.search.results.highlighting import CLOSE, MARKED, OPEN
 
@@ -100,13 +98,13 @@ def _surfaces(
     terms = list(dict.fromkeys(term for each in similar.values() for term in each))
     shown: dict[str, Any] = {name: {} for name in (*generation.layout.text_fields, *fields)}
     mark = {"type": "unified", "pre_tags": [OPEN], "post_tags": [CLOSE], "number_of_fragments": 3, "fragment_size": 60}
-    lines: list[bytes] = []
+    lines: list[dict[str, Any]] = []
     for field, term in terms:
         query = {"term": {field: term}}
         highlight = {**mark, "require_field_match": False, "fields": shown}
         asked = {"query": query, "size": _DOCUMENTS, "_source": False, "highlight": highlight}
-        lines += [orjson.dumps(ALL_SHARDS), orjson.dumps(asked)]
-    answers = engine.request("POST", f"/{generation.index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
+        lines += [ALL_SHARDS, asked]
+    answers = engine.request("POST", f"/{generation.index}/_msearch", body=lines)["responses"]
     surfaces: dict[tuple[str, str], list[str]] = {}
     for key, answer in zip(terms, answers, strict=True):
         marked = [

@@ -105,3 +105,16 @@ def test_knn_means_that_a_vector_field_can_be_made(opensearch_engine, name):
     else:
         with pytest.raises(EngineResponseError):
             opensearch_engine.request("PUT", f"/{name}", body=body)
+
+
+@pytest.mark.parametrize(
+    ("product", "status", "sent"),
+    [("OpenSearch", 400, b"{}"), ("OpenSearch", 403, b'{"search_pipeline":{}}'), ("Elasticsearch", 400, b"{}")],
+)
+def test_a_search_gets_its_own_pipeline_where_the_server_knows_it(scripted, product, status, sent):
+    scripted.headers = {"X-elastic-product": product} if product == "Elasticsearch" else {}
+    scripted.answers = {"/termweave-probe-none-*/_search": (status, {"error": "x"}), "*": (200, {"hits": {"hits": []}})}
+    with connect(load(url=scripted.url)) as engine:
+        engine.request("POST", "/docs/_search", body={})
+        engine.request("POST", "/_plugins/_ml/models/_search", body={})
+    assert [body for *_, body in scripted.seen][-2:] == [sent, b"{}"]

@@ -96,6 +96,7 @@ def test_reads_are_sent_again_and_writes_are_not(scripted):
 
 def test_searches_are_reads_unless_the_caller_says_otherwise(scripted):
     engine = connect(load(url=scripted.url))
+    engine.without_pipeline({})  # the first search asks the server whether it has search pipelines
     scripted.queue = [(429, {}), (200, {"hits": {}})]
     assert engine.request("POST", "/index/_search", body={"query": {"match_all": {}}}) == {"hits": {}}
     scripted.queue = [(429, {}), (200, {})]
@@ -321,7 +322,7 @@ def test_a_request_is_signed_as_it_is_sent(scripted, aws_account):
     scripted.answers["*"] = (200, {"hits": {}})
     with connect(load(url=scripted.url, aws_sigv4="eu-central-1")) as engine:
         engine.request("POST", "/an%20index/_search", params={"preference": "a b", "pretty": True}, body={"query": {}})
-    ((method, path, headers, body),) = scripted.seen
+    method, path, headers, body = scripted.seen[-1]
     sent = {name.lower(): value for name, value in headers.items()}
     names = sent["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     again = AWSRequest(method, f"{scripted.url}{path}", {name: sent[name] for name in names}, body)

@@ -78,6 +78,27 @@ def test_training_reads_it_in_the_same_order_each_time(products, opensearch_engi
     assert len(read[0]) == 60
 
 
+def test_the_default_search_pipeline_of_an_index_changes_no_search_of_termweave(products, opened, opensearch_engine, name):
+    index = products(numbered(30), shards=1)
+    path, whole = f"/_search/pipeline/{name}", {"size": 0, "track_total_hits": True}
+    hiding = {"filter_query": {"query": {"term": {"_id": "p1"}}}}
+    renaming = {"rename_field": {"field": "name", "target_field": "label"}}
+    opensearch_engine.request("PUT", path, body={"request_processors": [hiding], "response_processors": [renaming]})
+    opensearch_engine.request("PUT", f"/{index}/_settings", body={"index.search.default_pipeline": name})
+    try:
+        documents = list(opened(index, title_field="name").documents())
+        with_pipeline = opensearch_engine.request("POST", f"/{index}/_search", params={"search_pipeline": name}, body=whole)
+        searches = opensearch_engine.request(
+            "POST", f"/{index}/_msearch", body=[{}, whole, {}, whole | {"search_pipeline": name}]
+        )
+    finally:
+        opensearch_engine.request("DELETE", f"/{index}")
+        opensearch_engine.request("DELETE", path)
+    assert {each.id: each.title for each in documents} == {each: source["name"] for each, source in numbered(30).items()}
+    assert with_pipeline["hits"]["total"]["value"] == 1
+    assert [each["hits"]["total"]["value"] for each in searches["responses"]] == [30, 1]
+
+
 def test_what_is_written_meanwhile_is_not_in_the_snapshot(products, opened, opensearch_engine):
     index = products(numbered(300))
     corpus = opened(index)

@@ -39,6 +39,20 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
     clean(opensearch_engine, name)
 
 
+def test_a_default_search_pipeline_hides_no_document_from_the_copy(opensearch_engine, name, corpus):
+    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    path, hiding = f"/_search/pipeline/{name}", {"filter_query": {"query": {"match_none": {}}}}
+    opensearch_engine.request("PUT", path, body={"request_processors": [hiding]})
+    settings = {"index.search.default_pipeline": name}
+    opensearch_engine.request("PUT", f"/{live(opensearch_engine, name)}/_settings", body=settings)
+    try:
+        updated = update(opensearch_engine, corpus(numbered(12)), name, LEXICAL, mode=UpdateMode(new=True))
+        assert (updated.documents, updated.sent) == (12, 2)
+    finally:
+        clean(opensearch_engine, name)
+        opensearch_engine.request("DELETE", path)
+
+
 def test_what_was_sent_of_another_source_is_not_published(opensearch_engine, name, corpus, monkeypatch):
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     leave_a_copy(opensearch_engine, corpus(numbered(12), name="other.jsonl"), name, monkeypatch)
