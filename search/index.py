@@ -103,7 +103,7 @@ class Index:
             options: See below.
         """
         answer = self.answer(query, **vars(options))
-        answer.hits.remarks = answer.remarks
+        answer.hits.remarks = answer.all_remarks
         return answer.hits
 
     @with_options(RunOptions)

@@ -230,9 +230,12 @@ def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]
 
 
 def _leaves(clause: Any) -> int:
-    """The number of values in a clause, an upper bound of the clauses that the server counts for it; Lucene counts a set of ids as at most two."""
+    """About the number of clauses that the server counts for a clause: its values, but at most two for a list of values or a range (3.6.0).
+
+    Of a field of dates the server counts the values of a list.
+    """
     if isinstance(clause, dict):
-        if clause.keys() == {"terms"} and isinstance(clause["terms"], dict) and clause["terms"].keys() == {"id"}:
+        if len(clause) == 1 and clause.keys() <= {"terms", "range", "ids"}:
             return 2
         return max(1, sum(_leaves(value) for value in clause.values()))
     return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1

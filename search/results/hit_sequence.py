@@ -23,7 +23,7 @@ class Hits(list[Hit]):
     """The hits of a search, best first: a list, which notebooks show as a table with shaded passages.
 
     Attributes:
-        remarks: What `Index.search` has to say, as in `Answer.remarks`: for example, which filter leaves nothing.
+        remarks: What `Index.search` has to say, for example which filter leaves nothing, or how many terms of the query a signal left out.
     """
 
     remarks: tuple[str, ...] = ()

@@ -75,19 +75,22 @@ class Answer:
         return self.hits._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in self._below())
 
     def _below(self) -> list[str]:
-        """The lines below the hits: facets, remarks, and what was left out for want of clauses or time."""
+        """The lines below the hits: facets and remarks."""
         counts = {
             name: ", ".join(f"{each.value} {each.count:,}" for each in values) or "no values"
             for name, values in self.facets.items()
         }
-        dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
         return [
             *(f"{name}, among the candidates: {values}" for name, values in counts.items()),
             *([str(self.totals)] if self.totals else []),
-            *self.remarks,
-            *dropped,
-            *(f"{cut}." for cut in self.cut_short),
+            *self.all_remarks,
         ]
+
+    @property
+    def all_remarks(self) -> tuple[str, ...]:
+        """The remarks, and a sentence for each signal and each reranker that left something out."""
+        dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
+        return (*self.remarks, *dropped, *(f"{cut}." for cut in self.cut_short))
 
     def to_pandas(self) -> pd.DataFrame:
         """As `Hits.to_pandas`."""

@@ -12,6 +12,8 @@ from termweave.signals.layout import Column
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.signals import DocumentLayout
 
     Clause = dict[str, Any]
@@ -83,6 +85,23 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
 def none_of(clause: Clause) -> Clause:
     """A document passes where a clause does not."""
     return {"bool": {"must_not": [clause]}}
+
+
+def any_of(clauses: Sequence[Clause]) -> Clause:
+    """A document passes where one of the clauses does. The values of a field are one list, which the server counts as one clause."""
+    values: dict[str, list[Any]] = {}
+    others = []
+    for clause in clauses:
+        if "term" in clause:
+            ((field, value),) = clause["term"].items()
+            values.setdefault(field, []).append(value)
+        else:
+            others.append(clause)
+    together = [
+        {"terms": {field: listed}} if len(listed) > 1 else {"term": {field: listed[0]}} for field, listed in values.items()
+    ]
+    together += others
+    return together[0] if len(together) == 1 else {"bool": {"should": together, "minimum_should_match": 1}}
 
 
 def exists(name: str, layout: DocumentLayout) -> Clause:

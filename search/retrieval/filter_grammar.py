@@ -102,9 +102,7 @@ class Junction:
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
         clauses = [part.clause(layout) for part in self.parts]
-        if self.word == "AND":
-            return {"bool": {"filter": clauses}}
-        return {"bool": {"should": clauses, "minimum_should_match": 1}}
+        return {"bool": {"filter": clauses}} if self.word == "AND" else filter_clauses.any_of(clauses)
 
 
 Node = Comparison | Exists | Not | Junction

@@ -248,6 +248,9 @@ def test_what_a_long_query_leaves_out_is_what_no_document_holds(opensearch_engin
     assert [hit.id for hit in answer.hits] == ["zebra"]
     assert set(answer.dropped[mode]) < set(invented)
     assert len(answer.dropped[mode]) == 1501 - (opensearch_engine.capabilities.max_clause_count - 16)
+    assert index.search(" ".join(invented), mode=mode).remarks == (
+        f"{mode} left out {len(answer.dropped[mode]) - 1:,} terms of the query.",
+    )
     emoji = ["\N{OWL}"] * 20  # the server counts each as two characters
     answer = index.answer(" ".join([*emoji, *invented[:1400], "zebra", *invented[1400:]]), mode=mode)
     assert [hit.id for hit in answer.hits] == ["zebra"]

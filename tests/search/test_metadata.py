@@ -50,6 +50,15 @@ def test_filters_facets_and_order(index, capsys):
     assert sorted(ids(where="kind IN (a, c) AND id=d*")) == ["d0", "d2", "d4"] == sorted(ids(where="kind=a*"))
     assert sorted(ids(where="day<now-1y AND year IN (2016, 2017)")) == ["d1", "d2"]
     assert ids(where="day>now-1d") == []
+    listed = ["a", *map(str, range(2000))]  # more values than the server allows clauses
+    for where in (
+        f"kind IN ({', '.join(listed)})",
+        {"terms": {"metadata.kind": listed}},
+        {"terms": {"typed.year": list(range(2000, 4000))}},
+    ):
+        hits = index.search("json river", where=where)
+        assert (len(hits), hits.remarks) == (6 if "typed.year" in str(where) else 3, ())
+        assert {hit.id: hit.score for hit in hits}.items() <= {hit.id: hit.score for hit in index.search("json river")}.items()
     assert ids(sort="year:desc") == ["d5", "d4", "d3", "d2", "d1", "d0"]
     assert ids(sort="day", k=2, start=1) == ["d1", "d2"]
     answer = index.answer("json", where="year>2015", facets=["kind", "day"], sort="year")

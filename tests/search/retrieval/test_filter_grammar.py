@@ -46,6 +46,19 @@ def within(name, **bounds):
         ("exists(kind)", {"exists": {"field": "metadata.kind"}}),
         ("kind IN (a)", term("metadata.kind", "a")),
         (
+            "year=2020 OR kind IN (a, b) OR year=2021 OR exists(tag)",
+            {
+                "bool": {
+                    "should": [
+                        {"terms": {"typed.year": [2020, 2021]}},
+                        {"terms": {"metadata.kind": ["a", "b"]}},
+                        {"exists": {"field": "metadata.tag"}},
+                    ],
+                    "minimum_should_match": 1,
+                }
+            },
+        ),
+        (
             'year IN (2020, twenty) AND "a kind" IN ("b, c")',
             {
                 "bool": {
@@ -88,7 +101,7 @@ def within(name, **bounds):
             {
                 "bool": {
                     "filter": [
-                        {"bool": {"should": [term("metadata.kind", "a"), term("metadata.kind", "b")], "minimum_should_match": 1}},
+                        {"terms": {"metadata.kind": ["a", "b"]}},
                         term("typed.year", 1),
                     ]
                 }
