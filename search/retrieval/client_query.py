@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 
 #: Queries of words, by their names.
 _OF_WORDS = frozenset({"match", "multi_match", "combined_fields", "query_string", "simple_query_string"})
+#: Queries without words whose keys are fields, one of which may be called "match".
+_OF_FIELDS = frozenset(
+    [
+        "term",
+        "terms",
+        "terms_set",
+        "range",
+        "prefix",
+        "wildcard",
+        "regexp",
+        "fuzzy",
+        "match_phrase",
+        "match_phrase_prefix",
+        "match_bool_prefix",
+    ]
+)
 #: Queries whose words may have a syntax -> what shows it. A mark that the server takes as text, as in "red!" or "c++", is not syntax.
 _SYNTAX = {
     "query_string": re.compile(r'["*?~:()\[\]{}^\\/]|&&|\|\||![^\s!]|(?:^|\s)[+\-]\S|\b(?:AND|OR|NOT)\b'),
@@ -51,8 +67,8 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
             them and filters.
 
     Returns:
-        None for a query without words, such as `match_all`, and for one in a syntax, such as ``title:json AND year:2020``: such a query
-        asks for exactly what it says.
+        None for a query without words, such as `match_all`, for one that finds documents without its words, too, and for one in a syntax,
+        such as ``title:json AND year:2020``: such a query asks for exactly what it says.
 
     Raises:
         UsageError: The query holds words in a place from which they cannot be taken, or a clause that is not an object.
@@ -91,6 +107,9 @@ def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
             f"The bool has {len(scoring)} clauses that score.",
             "Learned search needs one: put the words into one match, and the rest into filter.",
         )
+    optional = str(body.get("minimum_should_match")) not in {"1", "100%"}
+    if _clauses(body, "should") and _clauses(body, "filter") and optional:
+        return None
     where = [*others, *_clauses(body, "filter")]
     if excluded := _clauses(body, "must_not"):
         where.append({"bool": {"must_not": excluded}})
@@ -103,17 +122,20 @@ def _has_words(part: Any) -> bool:
         return any(map(_has_words, part))
     if not isinstance(part, dict):
         return False
-    return any((name in _OF_WORDS and _words(name, body) is not None) or _has_words(body) for name, body in part.items())
+    return any(
+        name not in _OF_FIELDS and ((name in _OF_WORDS and _words(name, body) is not None) or _has_words(body))
+        for name, body in part.items()
+    )
 
 
 def _words(name: str, body: Any) -> str | None:
     """The text of a query of words; None if it has none."""
     if name == "match":
         body = next(iter(body.values()), None) if isinstance(body, dict) else None
-    if isinstance(body, dict) and str(body.get("type", "")).startswith("phrase"):
-        return None  # a multi_match of phrases asks for exactly these words in this order
+    if isinstance(body, dict) and str(body.get("type", "")).startswith(("phrase", "bool_prefix")):
+        return None  # a multi_match of phrases asks for exactly these words in this order, and one of prefixes for parts of words
     words = body.get("query") if isinstance(body, dict) else body if name == "match" else None
-    return words if isinstance(words, str) else None
+    return words if isinstance(words, str) and words.strip() else None  # `zero_terms_query` decides what no words find
 
 
 def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:

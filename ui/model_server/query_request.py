@@ -77,7 +77,7 @@ def _check_depth(query: Mapping[str, Any]) -> None:
 
 
 def check(asked: QueryRequest, generation: OpenGeneration) -> None:
-    """Refuse a request whose pipeline was made for other models or signals than the index has now.
+    """Refuse a request whose pipeline was made for other models or signals than the index has now, or for documents without passages.
 
     Raises:
         UnknownModel: It was. Another model would give wrong scores.
@@ -90,6 +90,11 @@ def check(asked: QueryRequest, generation: OpenGeneration) -> None:
                 f"for {wanted}.",
                 _ADVICE,
             )
+    if generation.lineage.passages:
+        raise UnknownModel(
+            f"The index {asked.index!r} holds passages now, which the server cannot group by document.",
+            "Index without --passage-size, or search with termweave.",
+        )
     stored = {signal.name for signal in generation.layout.signals}
     if missing := [name for name in asked.signals if name not in stored]:
         raise UnknownModel(f"The index {asked.index!r} does not have the signal {missing[0]!r} any more.", _ADVICE)

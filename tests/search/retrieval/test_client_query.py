@@ -83,6 +83,10 @@ def test_filters_are_kept():
     assert read(query) == ClientQuery("parse json", (YEAR, bound, {"bool": {"must_not": [{"term": {"tag": "old"}}]}}))
     nested = {"bool": {"must": [{"bool": {"must": WORDS, "filter": [YEAR]}}], "filter": [bound]}}
     assert read(nested) == ClientQuery("parse json", (YEAR, bound))
+    for least in (1, "1", "100%"):
+        required = {"bool": {"should": [WORDS], "filter": [YEAR], "minimum_should_match": least}}
+        assert read(required) == ClientQuery("parse json", (YEAR,))
+    assert read({"bool": {"must": [WORDS, {"term": {"match": {"value": "x"}}}]}}).where == ({"term": {"match": {"value": "x"}}},)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +101,11 @@ def test_filters_are_kept():
         {"query_string": {"query": '"parse json"'}},
         {"simple_query_string": {"query": "parse -xml"}},
         {"match": {"size": 3}},
+        {"match": {"text": {"query": " ", "zero_terms_query": "all"}}},
+        {"multi_match": {"query": "parse js", "type": "bool_prefix", "fields": ["text"]}},
+        {"bool": {"should": [WORDS], "filter": [YEAR]}},
+        {"bool": {"must": [{"term": {"match": {"value": "x"}}}, {"range": {"match": {"gte": "a"}}}]}},
+        {"bool": {"must": {"match_phrase": {"match": "parse json"}}}},
     ],
 )
 def test_a_query_that_says_exactly_what_it_wants_is_left_alone(query):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import termweave as tw
+from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
 from termweave.ui.model_server import model_application
 from termweave.ui.serve_options import ServeOptions
@@ -104,3 +106,15 @@ def test_what_cannot_be_answered_is_a_sentence(ask, query, fields, status, messa
     assert answer.status_code == status, answer.text
     assert message in answer.json()["error"]["message"]
     assert ask.client.post("/v1/query", content=b"{", headers={"content-type": "application/json"}).status_code == 400
+
+
+def test_an_index_that_has_passages_since_connect_is_refused(opensearch_engine, name):
+    from starlette.testclient import TestClient
+
+    documents = [{"id": "timer", "text": "Run a function later. " * 20}]
+    tw.index(documents, name, connection=tw.connect(opensearch_engine.url), signals=("weights",), passages=Window(20, 10))
+    client = TestClient(model_application.create(opensearch_engine, ServeOptions(serves_models=True, index=name)), base_url=URL)
+    usual = {"index": name, "models": {"weights": SHIPPED}, "signals": ["weights"], "depth": 20}
+    refused = client.post("/v1/query", json={**usual, "query": WORDS})
+    assert refused.status_code == 404
+    assert "holds passages now" in refused.json()["error"]["message"]
