@@ -12,7 +12,7 @@ import uvicorn
 
 from termweave.errors import UsageError
 from termweave.ui import application
-from termweave.ui.protection.time_limits import AT_ONCE, ImpatientProtocol
+from termweave.ui.protection.time_limits import AT_ONCE, ImpatientProtocol, ModelServerProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], 
     app = _application(engine, options)
     config = uvicorn.Config(
         app,
-        http=ImpatientProtocol,
+        http=ModelServerProtocol if options.serves_models else ImpatientProtocol,
         h11_max_incomplete_event_size=_LONGEST_HEAD,
         log_level="warning",
         access_log=False,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 def command(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool, settings: Settings, out: Output) -> None:
     """Delete NAME: the alias, all generations, their statistics and ledgers. This cannot be undone.
 
+    What 'termweave connect' registered stays until 'termweave connect NAME --remove'.
     With --id or --ids only these documents are deleted, with all their passages, and only from the live generation: promoting an older
     generation brings them back.
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: sh search.sh http://localhost:9200 docs < questions.txt
 url=$1 index=$2
-while IFS= read -r question; do
+while IFS= read -r question || [ -n "$question" ]; do
   # jq writes the question as JSON.
   body=$(printf '%s' "$question" | jq -Rs '{query: {match: {text: .}}, size: 10, _source: ["id"]}')
   curl -sS --fail-with-body -H 'Content-Type: application/json' \

@@ -118,7 +118,7 @@ class Engine:
     def _has_search_pipelines(self) -> bool:
         return has_search_pipelines(self)
 
-    def without_pipeline(self, search: Mapping[str, Any]) -> Mapping[str, Any]:
+    def without_pipeline(self, search: dict[str, Any]) -> dict[str, Any]:
         """The body of a search with an empty pipeline of its own, unless it names one.
 
         Otherwise the default pipeline of an index (`index.search.default_pipeline`) may hide documents, rename fields or change scores.

@@ -21,6 +21,7 @@ import uvicorn
 
 from termweave.cli import run
 from termweave.ui import server
+from termweave.ui.connector import parts
 from termweave.ui.protection import rate_limits, time_limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
@@ -141,6 +142,14 @@ def test_one_address_has_few_connections(listening, monkeypatch):
         assert is_closed(stack.enter_context(socket.create_connection(address, 30)))
         few[0].sendall(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         assert few[0].recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+def test_a_model_server_takes_the_connections_of_a_node(listening, monkeypatch):
+    monkeypatch.setattr(time_limits, "HERE", "none")  # the test is a client of another machine
+    address, connections = listening(serves_models=True)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(parts._CONNECTIONS)]
+        until(lambda: len(connections) == len(opened))
 
 
 def test_answers_do_not_wait_for_acknowledgements(listening):

@@ -19,7 +19,7 @@ from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.application_fields import fields_read
 from termweave.search.single_query import choose
 from termweave.ui.connector import inference, ml_commons
-from termweave.ui.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names
+from termweave.ui.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names, with_additions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
     """
     registry = _registry(engine)
-    registry.check(engine, options)
+    registry.check(engine, options, name)
     made = lineage.read(engine, lineage.resolve(engine, name))
     if made.passages:
         raise UsageError(
@@ -146,6 +146,9 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
         say(f"The cluster reaches the model server at {connection.address}.")
         switching = True
         for path, body in connection.bodies(models).items():
+            registered = _read(engine, path) if "/pipeline/" in path else None
+            if registered is not None:
+                body = with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
             engine.request("PUT", path, body=body)
     except BaseException as error:
         # Only a refusal says that the server will not write a part after this, as it may after a time-out or Ctrl-C.
@@ -170,10 +173,10 @@ def remove(engine: Engine, name: str) -> list[str]:
     registry.check(engine)
     lineage.check_one(name)
     removed = []
-    for path, kind in registry.parts(name).items():
-        if _made_by_connect(engine, path, name, kind):
-            engine.request("DELETE", path)
-            removed.append(f"{kind} {path.rpartition('/')[2]}")
+    registered = [path for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)]
+    for path in registered:
+        engine.request("DELETE", path)
+        removed.append(f"{registry.parts(name)[path]} {path.rpartition('/')[2]}")
     for model in model_names(name):
         for each in registry.models(engine, model):
             if each.description.startswith(marker(name)):

@@ -42,16 +42,18 @@ _TASKS: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
 _WORDS = "{{query}}"
 
 
-def check(engine: Engine, options: ConnectOptions | None = None) -> None:
+def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
     """Refuse a server that cannot ask a model server.
 
     Args:
         engine: The server.
         options: The options of a connection; None if one is removed, which needs no licence.
+        name: Name of the index; every name is possible here.
 
     Raises:
         UsageError: Its licence does not cover the inference API, or it lacks the API, or there is nothing for an option.
     """
+    del name
     if options is None:
         return
     without = "Search through 'termweave serve', or send the numbers of 'termweave serve --models' as query_vector."

@@ -30,6 +30,8 @@ _MODELS, _GROUPS = "/_plugins/_ml/models", "/_plugins/_ml/model_groups"
 _TRIAL = {"match": {"text": "the"}}
 #: Seconds in which a remote model is deployed: nothing is loaded, but each node notes it.
 _PATIENCE = 60.0
+#: Characters that indices may have in their names and models may not (3.6.0).
+_REFUSED = frozenset("+=&~%;$^{}[]`")
 #: A part of a message of ml-commons, and what to do about it.
 _HINTS = {
     "trusted connector endpoint": "Let the cluster call this address: PUT _cluster/settings with "
@@ -41,11 +43,11 @@ _HINTS = {
 }
 
 
-def check(engine: Engine, options: ConnectOptions | None = None) -> None:
-    """Refuse a server that cannot ask a model server.
+def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+    """Refuse a server that cannot ask a model server, and the name of an index that models cannot have.
 
     Raises:
-        UsageError: It lacks a plugin.
+        UsageError: It lacks a plugin, or ml-commons does not take the name.
     """
     del options  # all of them are possible here
     capabilities = engine.capabilities
@@ -53,6 +55,11 @@ def check(engine: Engine, options: ConnectOptions | None = None) -> None:
         raise UsageError(
             f"The server at {engine.url} lacks the plugin ml-commons or neural-search.",
             "Install both, or start the embedded node with: termweave node start --ml.",
+        )
+    if refused := sorted(_REFUSED & set(name)):
+        raise UsageError(
+            f"ml-commons takes no {' '.join(refused)} in the name of a model, which {name!r} would be part of.",
+            "Build the index under another name, for example with a hyphen instead.",
         )
 
 

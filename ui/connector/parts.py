@@ -34,6 +34,8 @@ _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
 _CONNECT, _READ = 1, 10
 #: Connections that a node keeps to the model server: ml-commons refuses searches beyond them.
 _CONNECTIONS = 100
+#: The tag of each processor of ours: the others of a pipeline are those that somebody added.
+_TAG = {"tag": "termweave"}
 #: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
 ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
 #: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
@@ -54,7 +56,7 @@ String textOf(def value, String line) {{
   return lines.toString();
 }}
 boolean isBlank(String text) {{
-  return text.chars().allMatch(each -> Character.isWhitespace(each) || Character.isSpaceChar(each));
+  return text.chars().allMatch(each -> Character.isWhitespace(each) || Character.isSpaceChar(each) || each == 0x85);
 }}
 for (field in params.written) {{ ctx.remove(field); }}
 if (ctx.id == null) {{
@@ -216,12 +218,12 @@ class IndexConnection:
             "written": list(self.documents.written),
         }
         source = {"lang": "painless", "source": _PREPARE, "params": {"line": "\n", **params}}
-        processors: list[dict[str, Any]] = [{"script": source}]
+        processors: list[dict[str, Any]] = [{"script": source | _TAG}]
         for signal in self.documents.models:
             kind, field = ENCODED[signal]
-            model = models[f"{self.name}-{signal}"]
-            processors.append({kind: {"model_id": model, "field_map": {_TEXT: field}, "batch_size": _BATCH}})
-        processors.append({"remove": {"field": _TEXT, "ignore_missing": True}})
+            encoding = {"model_id": models[f"{self.name}-{signal}"], "field_map": {_TEXT: field}, "batch_size": _BATCH}
+            processors.append({kind: {**encoding, "ignore_failure": self.fallback, **_TAG}})
+        processors.append({"remove": {"field": _TEXT, "ignore_missing": True, **_TAG}})
         return {"description": marker(self.name), "processors": processors}
 
     def pipeline_body(self, model: str) -> dict[str, Any]:
@@ -237,13 +239,16 @@ class IndexConnection:
             "input_map": [{"query": "$.query"}],
             "output_map": [{"query": "$.inference_results[0].output[0].dataAsMap.query"}],
             "ignore_failure": self.fallback,
+            **_TAG,
         }
         body: dict[str, Any] = {
             "description": marker(self.name),
             "request_processors": [{"ml_inference": rewriting}],
         }
         if len(self.weights) > 1:
-            body["phase_results_processors"] = [normalisation(list(self.weights.values()))]
+            ((kind, fusion),) = normalisation(list(self.weights.values())).items()
+            body["phase_results_processors"] = [{kind: fusion | _TAG}]
+            body["response_processors"] = [{"hybrid_score_explanation": dict(_TAG)}]  # otherwise `explain` adds the scores up
         return body
 
     def template_body(self) -> dict[str, Any]:
@@ -255,6 +260,25 @@ class IndexConnection:
             f'{{"multi_match": {{"query": "{{{{query}}}}", "fields": {json.dumps(list(self.text_fields))}, "lenient": true}}}}'
         )
         return stored_template(self.name, f'"query": {query}')
+
+
+def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a pipeline, and what somebody added to the registered one: processors before ours stay before, others come after.
+
+    Args:
+        body: What `connect` makes.
+        registered: The pipeline as the server has it.
+    """
+    lists = {section: processors for section, processors in registered.items() if isinstance(processors, list)}
+    ours = {section: [_TAG.items() <= next(iter(each.values())).items() for each in lists[section]] for section in lists}
+    if not any(map(any, ours.values())):  # made before processors had tags
+        return body
+    whole = {**registered, **body}
+    for section, processors in lists.items():
+        first = ours[section].index(True) if any(ours[section]) else 0
+        after = [each for each, own in zip(processors[first:], ours[section][first:], strict=True) if not own]
+        whole[section] = [*processors[:first], *body.get(section, []), *after]
+    return {key: value for key, value in whole.items() if value}
 
 
 def stored_template(name: str, search: str) -> dict[str, Any]:

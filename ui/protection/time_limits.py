@@ -96,6 +96,9 @@ async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send:
 class ImpatientProtocol(H11Protocol):
     """HTTP that closes a connection whose request does not arrive, or whose answer is not taken. uvicorn waits for both without end."""
 
+    #: Connections that one address may have open.
+    most = FROM_ONE
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look at the clock, unless the client's address has too many connections."""
         super().connection_made(transport)
@@ -103,7 +106,7 @@ class ImpatientProtocol(H11Protocol):
         trusted = self.config.proxy_headers and address in self.config.forwarded_allow_ips
         others = [client[0] for other in self.connections if (client := getattr(other, "client", None))]
         opened = sum(network(other) == network(address) for other in others)
-        if opened > (FROM_HERE if trusted or network(address) == HERE else FROM_ONE):
+        if opened > (FROM_HERE if trusted or network(address) == HERE else self.most):
             transport.abort()
         else:
             self._look_later(None)
@@ -127,3 +130,9 @@ class ImpatientProtocol(H11Protocol):
             self._look_later(cycle)
         else:
             self.transport.close()
+
+
+class ModelServerProtocol(ImpatientProtocol):
+    """The same for a model server: a node of a cluster asks for many clients, as a proxy does, with 100 connections for each model."""
+
+    most = FROM_HERE

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from termweave.engine import Engine
-from termweave.errors import EngineError, EngineUnreachable, TermweaveError
+from termweave.errors import EngineError, EngineUnreachable, TermweaveError, UsageError
 from termweave.search import Index
 from termweave.ui.connector import connection, ml_commons
 from termweave.ui.connector.connection import ConnectOptions
-from termweave.ui.connector.parts import model_names
+from termweave.ui.connector.parts import IndexConnection, marker, model_names
 from termweave.ui.model_server import served_models
 
 from .conftest import DOCUMENTS, answering, serving
@@ -170,10 +170,57 @@ def test_what_cannot_be_connected(termweave, small, ml_engine, tmp_path):
     assert "holds passages" in termweave("connect", small, status=2)
     path = f"/_search/pipeline/{small}-learned"
     ml_engine.request("PUT", path, body={"request_processors": [{"filter_query": {"query": {"match_all": {}}}}]})
+    template = f"/_scripts/{small}-learned"
     try:
         assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
+        ml_engine.request("PUT", path, body={"description": marker(small), "request_processors": []})
+        ml_engine.request("PUT", template, body={"script": {"lang": "mustache", "source": "{}"}})
+        assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
+        assert ml_engine.request("GET", path)  # nothing is removed before all is checked
     finally:
         ml_engine.request("DELETE", path)
+        ml_engine.request("DELETE", template)
+
+
+def test_a_name_that_models_cannot_have(ml_engine):
+    """The characters that names of indices may have, one after the other."""
+    refused = set()
+    for mark in "!$%&'()+-.;=@[]^_`{}~é中":
+        name = f"docs{mark}v2"
+        made = IndexConnection(name=name, address="http://127.0.0.1:9", models={}, weights={}, depth=1, text_fields=[])
+        (body,) = made.model_bodies().values()
+        try:
+            model = ml_engine.request("POST", "/_plugins/_ml/models/_register", body=body)["model_id"]
+        except EngineError:
+            refused.add(mark)
+        else:
+            ml_commons.delete(ml_engine, model)
+            ml_commons.delete_group(ml_engine, f"{name}-query", name)
+    assert refused == ml_commons._REFUSED
+    with pytest.raises(UsageError, match=r"takes no \+ = in the name of a model"):
+        ml_commons.check(ml_engine, None, "docs=a+b")
+
+
+def test_what_a_user_adds_to_the_pipeline_stays(termweave, small, search, ml_engine):
+    path, body = f"/_search/pipeline/{small}-learned", {"query": {"match": {"text": "run code later"}}, "explain": True}
+    before = {"filter_query": {"query": {"term": {"id": "timer"}}}}
+    after = {"rename_field": {"field": "text", "target_field": "body"}}
+    with serving(ml_engine.url, small) as url:
+        termweave("connect", small, "--model-server", url)
+        answer = ml_engine.request("POST", f"/{small}/_search", params={"search_pipeline": f"{small}-learned"}, body=body)
+        for hit in answer["hits"]["hits"]:
+            assert hit["_explanation"]["value"] == pytest.approx(hit["_score"])
+        made = ml_engine.request("GET", path)[f"{small}-learned"]
+        made["request_processors"].insert(0, before)
+        made["response_processors"].append(after)
+        ml_engine.request("PUT", path, body=made)
+        for mode, ours in (("hybrid", 1), ("weights", 0), ("hybrid", 1)):
+            termweave("connect", small, "--model-server", url, "--mode", mode)
+            pipeline = ml_engine.request("GET", path)[f"{small}-learned"]
+            assert [*map(next, map(iter, pipeline["request_processors"]))] == ["filter_query", "ml_inference"]
+            names = ["hybrid_score_explanation"] * ours + ["rename_field"]
+            assert sorted(map(next, map(iter, pipeline["response_processors"]))) == names
+            assert len(pipeline.get("phase_results_processors", [])) == ours
 
 
 def test_documents_of_an_application_get_the_numbers_of_the_build(termweave, fresh, search, ml_engine):
@@ -249,6 +296,8 @@ def test_fields_of_usual_names(termweave, enriched, search, ml_engine):
         written[1] = ingest(ml_engine, enriched, changed, "gzip")
         assert "vector_fp16" not in written[1][1]
         assert index.search("count words in files", mode="dense")[0].id == "gzip"
+    late = ingest(ml_engine, enriched, {"title": "late", "content": "Written while the model server was down."}, "late")[1]
+    assert not late.keys() & {"weights", "vector", "termweave_text"}
     body = {"id": f"{enriched}-learned", "params": {"query": "archives"}}
     answer = ml_engine.request(
         "POST", f"/{enriched}/_search/template", params={"search_pipeline": f"{enriched}-learned"}, body=body

@@ -25,7 +25,7 @@ CASES = {
         {"title": "A title", "text": None, "body": "not taken"},
         {"title": "\u00a0 ", "text": "blank title"},
         {"title": ["one", "two"], "text": ["a", ["b", None, "", 7], True, 2.5]},
-        {"title": 1984, "text": " \t"},
+        {"title": 1984, "text": " \t\x85"},
     ],
     Fields(title="name"): [{"name": "N", "title": "no title, but metadata", "content": "words"}],
     Fields(text=("title",)): [{"title": "once", "text": "not read"}],
