@@ -197,6 +197,7 @@ def _jaccard(query: KeptQuery, setting: SliderSetting, documents: Sequence[str])
     head = [document for document, _ in fused.ranking[: head_size(fused, rnn.candidates)]]
     if not head:
         return [None] * len(documents)
-    jaccard = neighbourhood(query.candidates.query.vector, query.candidates.matrix(head), rnn.rules).jaccard.tolist()
+    vectors = query.candidates.matrix(query.candidates.keys(head, mode.weights, "dense"))
+    jaccard = neighbourhood(query.candidates.query.vector, vectors, rnn.rules).jaccard.tolist()
     of_head = dict(zip(head, jaccard, strict=True))
     return [of_head.get(document) for document in documents]

@@ -42,7 +42,7 @@ class _CandidateMatrix:
         documents: Ids of the candidates, one list for each query.
         inside: ``(queries,)``, number of candidates within the window of a list; only those are reranked.
         filled: ``(queries, width)``, whether the cell has a candidate.
-        rows: ``(queries, width)``, row of the candidate in `TrialRanker._decoded`.
+        rows: ``(queries, width)``, row of the candidate's vector in `TrialRanker._decoded`.
         by_id: ``(queries, width)``, position of the candidate when the candidates of the query are sorted by id.
         gains: ``(queries, width)``, grade of the candidate; 0 if it is not judged, -1 if the cell is empty.
         values: (fusion method, signal) -> normalised values, ``(queries, width)``.
@@ -168,22 +168,24 @@ class TrialRanker:
             for row, (documents, judged) in enumerate(zip(ordered, self._judgements, strict=True)):
                 filled[row, : len(documents)] = True
                 places = self._decoded(row)[0]
-                rows[row, : len(documents)] = [places[document] for document in documents]
+                keys = self._candidates[row].keys(documents, signals, first="dense")
+                rows[row, : len(documents)] = [places[key] for key in keys]
                 by_id[row, np.argsort(np.array(documents, dtype=object), kind="stable")] = np.arange(len(documents))
                 gains[row, : len(documents)] = [judged.get(document, 0) for document in documents]
             self._layouts[signals] = _CandidateMatrix(ordered, np.array(inside, dtype=np.int64), filled, rows, by_id, gains)
         return self._layouts[signals]
 
     def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:
-        """Return document -> row, and the vectors of all candidates of a query, which are decoded once and kept as float16."""
+        """Return key -> row, and the vectors of all candidates of a query, which are decoded once and kept as float16."""
         decoded = self._vectors[row]
         if decoded is None:
             candidates = self._candidates[row]
-            documents = list(dict.fromkeys(document for ranked in candidates.lists.values() for document in ranked.scores))
-            vectors = np.zeros((len(documents), 0), np.float16)
+            lists = candidates.lists.items()
+            keys = list(dict.fromkeys(key for name, ranked in lists for key in candidates.keys(list(ranked.scores), [name])))
+            vectors = np.zeros((len(keys), 0), np.float16)
             if candidates.query.vector is not None:
-                vectors = candidates.matrix(documents).astype(np.float16)
-            decoded = self._vectors[row] = ({document: position for position, document in enumerate(documents)}, vectors)
+                vectors = candidates.matrix(keys).astype(np.float16)
+            decoded = self._vectors[row] = ({key: position for position, key in enumerate(keys)}, vectors)
         return decoded
 
     def _value(self, layout: _CandidateMatrix, by: str, name: str) -> Matrix:

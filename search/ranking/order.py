@@ -15,7 +15,7 @@ from termweave.search.ranking.fusion import fuse
 from termweave.search.ranking.rerankers import CutShort, RerankRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.search.ranking.fusion import Fusion
     from termweave.search.ranking.modes import Mode
@@ -175,7 +175,7 @@ def _reranked(
         return []
     stages = []
     for reranker in reranking.stages:
-        ranking, stage = _run(reranker, candidates, ranking, head_size(fused, reranker.candidates))
+        ranking, stage = _run(reranker, candidates, ranking, fused.lists, head_size(fused, reranker.candidates))
         stages.append(stage)
         if stage.result.scored is not None:
             report(CutShort(stage.name, stage.result.scored, len(stage.rows)))
@@ -203,23 +203,28 @@ def head_size(fused: Fusion, size: int) -> int:
     return size
 
 
-def _run(reranker: Reranker, candidates: Candidates, ranking: Scored, size: int) -> tuple[Scored, _Stage]:
-    """Rerank the first `size` documents.
+def _run(
+    reranker: Reranker, candidates: Candidates, ranking: Scored, signals: Collection[str], size: int
+) -> tuple[Scored, _Stage]:
+    """Rerank the first `size` documents of a ranking by these signals.
 
     Raises:
         UsageError: The reranker did not give a finite number for each candidate.
     """
     head, tail = ranking[:size], ranking[size:]
     ids, scores = [document for document, _ in head], [score for _, score in head]
+    keys = candidates.keys(ids, signals)
     request = RerankRequest(
         candidates.query,
         ids,
         scores,
-        candidates.matrix(ids) if "vectors" in reranker.needs and candidates.query.vector is not None else None,
-        [candidates.texts.get(document, "") for document in ids] if "texts" in reranker.needs else None,
+        candidates.matrix(candidates.keys(ids, signals, "dense"))
+        if "vectors" in reranker.needs and candidates.query.vector is not None
+        else None,
+        [candidates.texts.get(key, "") for key in keys] if "texts" in reranker.needs else None,
         candidates.liked,
         {**candidates.beside, **candidates.lists},
-        [candidates.metadata.get(document, {}) for document in ids],
+        [candidates.metadata.get(key, {}) for key in keys],
         candidates.index_terms,
     )
     with plugins.answerable("rerankers", reranker.name.partition("@")[0]):

@@ -11,12 +11,13 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.engine.index_source.entries import text_at
+from termweave.records import Passage
 from termweave.search.ranking.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
 from termweave.signals.layout import DocumentLayout, stored_content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -69,12 +70,13 @@ class Candidates:
         query: The encoded query.
         lists: Signal name -> its ranking; empty for a signal that has nothing to search for.
         clauses: Signal name -> the clause as sent.
-        vectors: Document id -> float32 ``(d,)``, if vectors were requested.
+        vectors: Key -> float32 ``(d,)``, if vectors were requested. The key is `Passage.key` of the passage that a signal returned: the
+            document's id where documents are not cut into passages.
         index: The generation that answered. Stored fields are read from it, even if the alias has moved meanwhile.
         short: Whether a list is too short because its search looked at too few passages.
         liked: float32 ``(n, d)``, vectors of the relevant documents that the query was made of; None for a query of words.
-        texts: Document id -> title and text (of the passage that ranks best), if texts were requested.
-        metadata: Document id -> typed entry -> its values, of the entries that were requested, and "words.NAME" -> the text of a field.
+        texts: Key, as for `vectors` -> title and text, if texts were requested.
+        metadata: Key, likewise -> typed entry -> its values, of the entries that were requested, and "words.NAME" -> the text of a field.
         beside: The lists of signals that a reranker reads and the mode does not have.
         pinned: Ids of documents that come first.
         index_terms: The terms of the index; None without the signal weights.
@@ -106,8 +108,29 @@ class Candidates:
                 return ranked.passages.get(document)
         return None
 
-    def matrix(self, documents: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of documents, float32 ``(len(documents), d)``; a row of zeros for a document without a vector.
+    def keys(self, documents: Sequence[str], signals: Collection[str], first: str = "") -> Sequence[str]:
+        """The keys of `texts`, `vectors` and `metadata` for documents.
+
+        In an index of passages, each signal may have returned another passage of a document. The one that ranks best stands for it.
+
+        Args:
+            documents: Ids of documents.
+            signals: The signals of the mode: passages that only other signals returned do not count.
+            first: The signal whose passage comes before all others, if it is one of them and returned the document.
+        """
+        lists = [self.lists[name] for name in signals if self.lists[name].passages]
+        if not lists:
+            return documents
+        wanted, best = set(documents), dict[str, tuple[int, int | None]]()
+        for ranked in lists:
+            before = -len(ranked.scores) if ranked is self.lists.get(first) else 0
+            for rank, document in enumerate(ranked.scores, before):
+                if document in wanted and (document not in best or rank < best[document][0]):
+                    best[document] = rank, ranked.passages.get(document)
+        return [Passage.key(document, best[document][1]) if document in best else document for document in documents]
+
+    def matrix(self, keys: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of keys, float32 ``(len(keys), d)``; a row of zeros for a document without a vector.
 
         A document without text has no vector. The query must have a vector.
         """
@@ -115,9 +138,9 @@ class Candidates:
 
         assert self.query.vector is not None
         if isinstance(self.vectors, HalfVectors):
-            return self.vectors.stacked(documents, len(self.query.vector))
+            return self.vectors.stacked(keys, len(self.query.vector))
         zeros = np.zeros_like(self.query.vector)
-        return np.stack([self.vectors.get(document, zeros) for document in documents])
+        return np.stack([self.vectors.get(key, zeros) for key in keys])
 
 
 def gather(
@@ -201,37 +224,35 @@ def _candidates(
     """
     lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
-    texts: dict[str, tuple[int, str]] = {}
+    texts: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     short, entries, words = False, prepared.entries, prepared.words
     for name, clause, answer in answered:
         signal = signals[name]
-        by_vector = signal.needs == "dense"  # the document's vector is that of the passage that the dense signal returned
         pairs: list[tuple[str, float]] = []
         passages: dict[str, int] = {}
-        for rank, hit in enumerate(hits_of(answer, name)):
+        for hit in hits_of(answer, name):
             fields = hit.get("fields", _NO_FIELDS)
             identity = hit["sort"][1] if "sort" in hit else fields.get("id", [None])[0]
             seen.add(hit["_index"])
             if identity is None:  # another program wrote this document; `verify` names it
                 continue
             pairs.append((identity, signal.score(hit["_score"], clause)))
+            key = identity
             if "passage" in fields and layout.application is None:
                 passages[identity] = fields["passage"][0]
-            if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
-                vectors[identity] = fields[VECTOR_FIELD][0]
-            if (entries or words) and identity not in metadata:
-                metadata[identity] = {entry: fields[name] for entry, name in entries.items() if name in fields}
+                key = Passage.key(identity, passages[identity])
+            if VECTOR_FIELD in fields:
+                vectors[key] = fields[VECTOR_FIELD][0]
+            if (entries or words) and key not in metadata:
+                metadata[key] = {entry: fields[name] for entry, name in entries.items() if name in fields}
                 for need, paths in words.items():
-                    metadata[identity][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
-            if "_source" in hit and (identity not in texts or rank < texts[identity][0]):
-                texts[identity] = rank, stored_content(layout.with_text(hit["_source"]))
+                    metadata[key][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
+            if "_source" in hit and key not in texts:
+                texts[key] = stored_content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.full_match_score)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
-    contents = {document: text for document, (_, text) in texts.items()}
-    return Candidates(
-        prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=contents, metadata=metadata
-    )
+    return Candidates(prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=texts, metadata=metadata)
 
 
 def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:

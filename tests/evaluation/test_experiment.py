@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import orjson
@@ -19,14 +19,17 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, index_comparison, latency, runs, systems
-from termweave.evaluation.experiment import _beaten_by_one_signal
+from termweave.evaluation.experiment import _beaten_by_one_signal, runs_of
 from termweave.evaluation.measures import LEADING, MEASURES
 from termweave.evaluation.report import html_page
 from termweave.evaluation.report import table as report
 from termweave.indexer import BuildOptions, build
+from termweave.indexer.preparation.passages import Window
+from termweave.records import Query
 from termweave.search import Index
 from termweave.search.catalog import lineage
 from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking.rerankers import Reranking, RerankResult
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -80,6 +83,49 @@ def test_queries_are_encoded_once_and_the_engine_is_asked_once_a_signal(index, f
     assert len(found.rows) == 10
     assert sorted(encoded) == sorted(found.texts.values())
     assert len(asked) == 3 * len(found.queries)
+
+
+@dataclass(frozen=True)
+class PassageCounts:
+    """Ranks by the words of the passage that stands for a document, in its text, its vector, or a field of its own."""
+
+    kind: str
+    candidates: int = 60
+
+    @property
+    def name(self):
+        return f"counts-{self.kind}"
+
+    @property
+    def needs(self):
+        return frozenset({self.kind})
+
+    def rerank(self, request):
+        if self.kind == "vectors":
+            return RerankResult(request.vectors[:, 0].tolist())
+        held = request.texts or [" ".join(each[self.kind]) for each in request.metadata]
+        return RerankResult([float(sum(map(ord, each))) for each in held])
+
+
+def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensearch_engine, name, tmp_path):
+    words = ["timer", "json", "thread", "file", "socket", "date", "random", "queue"]
+    drawn = np.random.default_rng(5)
+    texts = [" ".join(drawn.choice(words, 400)) for _ in range(12)]
+    (tmp_path / "long.jsonl").write_bytes(
+        b"\n".join(orjson.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts))
+    )
+    build(opensearch_engine, corpora.open_source(tmp_path / "long.jsonl"), name, BuildOptions(passages=Window(30, 20)))
+    index = tw.connect(opensearch_engine.url).index(name)
+    queries = [Query("a", "socket timer json"), Query("b", "random date"), Query("c", "queue thread file")]
+    for mode in ("lexical", "weights", "dense", "weights,lexical"):
+        for kind in ("texts", "vectors", "words.text"):
+            reranking = Reranking((PassageCounts(kind),))
+            both = [systems.System("one", mode, reranking), systems.System("other", "lexical,weights,dense")]
+            measured, _ = runs_of(index, queries, both, lambda *_: None, 100)
+            searched = index.run({each.id: each.text for each in queries}, mode=mode, rerank=reranking, k=12)
+            assert {q: list(each) for q, each in measured["one"].scores.items()} == {
+                q: list(each) for q, each in searched.scores.items()
+            }, (mode, kind)
 
 
 def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found, folder):

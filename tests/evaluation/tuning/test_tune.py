@@ -43,8 +43,8 @@ NEIGHBOURS = ("candidates", "k", "k_exp", "tau", "weight")
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "tune.1.json"
 
 
-def drawn(generator):
-    """Candidates with ties, lists of different documents and length, one of them now and then empty."""
+def drawn(generator, cut=False):
+    """Candidates with ties, lists of different documents and length, one of them now and then empty; `cut`: in two passages each."""
     names = [f"d{number:02}" for number in range(60)]
     vectors = generator.normal(size=(61, 12)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -55,21 +55,31 @@ def drawn(generator):
             pairs = [(names[row], float(vectors[row] @ vectors[60])) for row in chosen]
         else:
             pairs = [(names[row], float(generator.integers(1, 12))) for row in chosen]
-        lists[signal.name] = Ranked.from_scores(pairs, 30, signal)
+        passages = {document: int(generator.integers(1, 3)) for document, _ in pairs} if cut else None
+        lists[signal.name] = Ranked.from_scores(pairs, 30, signal, passages)
     judged = {names[row]: int(generator.integers(0, 4)) for row in generator.choice(60, 15, replace=False)}
     stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
-    return Candidates(Encoding("q", vector=vectors[60]), lists, {}, dict(zip(names, stored, strict=True))), judged
+    held = dict(zip(names, stored, strict=True))
+    if cut:
+        held = {f"{name}#{number}": held[name] * (1.0, -0.5)[number - 1] for name in names for number in (1, 2)}
+    return Candidates(Encoding("q", vector=vectors[60]), lists, {}, held), judged
 
 
 @pytest.mark.parametrize("measure", ["nDCG@10", "MRR@10"])
 @pytest.mark.parametrize("method", fusion.METHODS)
-def test_a_trial_ranks_as_a_search_does(method, measure):
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_trial_ranks_as_a_search_does(method, measure, cut):
     generator = np.random.default_rng(7)
-    found, judged = zip(*(drawn(generator) for _ in range(25)), strict=True)
+    found, judged = zip(*(drawn(generator, cut) for _ in range(25)), strict=True)
     bench = TrialRanker(found, judged, 2, measure)
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))
-    for weights in ({"dense": 0.5, "weights": 0.5}, {"dense": 0.3, "lexical": 0.2, "weights": 0.5}, {"dense": 1.0}):
+    for weights in (
+        {"dense": 0.5, "weights": 0.5},
+        {"dense": 0.3, "lexical": 0.2, "weights": 0.5},
+        {"dense": 1.0},
+        {"weights": 0.4, "lexical": 0.6},
+    ):
         for reranking in (
             None,
             ReciprocalNeighbours(),
