@@ -162,6 +162,8 @@ class Signal(ABC):
             ]
             if scored := [clause for clause in made if clause is not None]:
                 parts.append(scored)
+        if not parts:  # synonyms without words stand in place of the whole query
+            return None
         queries = [_best_of([_scaled(clause) for clause in scored]) for scored in parts]
         together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
         terms = [[clause.terms or {} for clause in scored] for scored in parts]

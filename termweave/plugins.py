@@ -62,8 +62,12 @@ def answerable(group: Group, name: str) -> Iterator[None]:
         name: Name under which the plugin is registered.
 
     Raises:
-        TermweaveError: A plugin of another package raised an exception. Exceptions of termweave's own plugins are not changed.
+        TermweaveError: A plugin of another package raised an exception. Exceptions of termweave's own plugins, and of objects that are
+            not registered, are not changed.
     """
+    if name not in names(group):  # an object that the caller gave: the exception is theirs
+        yield
+        return
     with blamed(f"The {group[:-1]} {name!r}", lambda: _points(group, name)[name].value):
         yield
 

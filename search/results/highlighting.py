@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Highlight
+from termweave.search.retrieval import clause_limit
 from termweave.signals import dialect_of
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def with_highlights(
         hits: The hits, with the fields `title` and `text` if these are to be highlighted.
     """
     capabilities = engine.capabilities
+    query, _ = clause_limit.fit(engine, opened, query, signals, (), capabilities)
     terms: set[str] = set()
     marked: dict[str, Spans] = {}
     for signal in signals:

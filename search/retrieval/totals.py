@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.search.retrieval import clause_limit
 from termweave.search.retrieval.metadata_fields import first_passages
 from termweave.support.messages import counted
 
@@ -51,7 +52,8 @@ def totals(
     lexical = next((signal for signal in generation.layout.signals if signal.name == "lexical"), None)
     clause = None
     if lexical is not None and candidates.query.text.strip() and not like:
-        clause = lexical.query_clause(candidates.query, size=1, where=(), capabilities=engine.capabilities)
+        query, _ = clause_limit.fit(engine, generation, candidates.query, [lexical], (), engine.capabilities)
+        clause = lexical.query_clause(query, size=1, where=(), capabilities=engine.capabilities)
     # A word may stand in any passage of a document, so that documents are counted by their ids.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}} if generation.lineage.passages else None
     aggregations: dict[str, Any] = {"passing": {"filter": first_passages(generation.layout)}}

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 #: Words of this many letters and more are corrected, by one edit; from the second number on by two.
 SHORTEST, TWO_EDITS = 4, 6
-WORD = re.compile(rf"[^\W\d_]{{{SHORTEST},}}(?:'[^\W\d_]+)?")
+#: A part of a product code, such as XKART5500 or max_length, is not a word.
+WORD = re.compile(rf"(?<!\w)[^\W\d_]{{{SHORTEST},}}(?:'[^\W\d_]+)?(?!\w)")
 #: Similar terms that are looked at, and documents that are asked for the word of each.
 _TERMS, _DOCUMENTS = 5, 5
 
@@ -49,7 +50,7 @@ def corrections(engine: Engine, generation: OpenGeneration, words: Collection[st
             (edits, -frequency, surface)
             for term, frequency in terms.items()
             for surface in surfaces.get(term, ())
-            if (edits := distance(word.casefold(), surface)) <= most
+            if (edits := distance(word.casefold(), surface.casefold())) <= most
         ]
         if near:
             best = min(near)[2]
@@ -113,7 +114,7 @@ def _surfaces(
             for every in hit.get("highlight", {}).values()
             for text in every
         ]
-        counts = Counter(word.casefold() for text in marked for word in MARKED.findall(text))
+        counts = Counter(word.lower() for text in marked for word in MARKED.findall(text))
         surfaces[key] = [word for word, _ in counts.most_common()]
     return surfaces
 

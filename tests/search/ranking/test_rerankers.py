@@ -277,6 +277,17 @@ def test_a_fault_in_our_own_reranker_stays_one():
         raise ZeroDivisionError
 
 
+def test_a_fault_in_a_reranker_that_is_not_registered_stays_one():
+    class Mine(Longest):
+        name = "mine"
+
+        def rerank(self, _):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        order(candidates(), DENSE, rerankers.choose(Mine()))
+
+
 @pytest.mark.engine
 def test_texts_come_with_the_candidates(index, monkeypatch):
     seen = []

@@ -230,6 +230,21 @@ def test_a_misspelt_word_is_corrected_and_said(shop):
     assert list(run.scores["a"]) == list(run.scores["b"])
 
 
+@pytest.mark.engine
+def test_product_codes_stay_and_words_are_spelt_as_in_documents(opensearch_engine, name, tmp_path):
+    path = tmp_path / "codes.jsonl"
+    texts = ("The XKART5500 of the company", "A kart for children", "The maxlength of a field", "Eine lange Stra\u00dfe am Fluss")
+    path.write_text("".join(json.dumps({"_id": str(at), "text": text}) + "\n" for at, text in enumerate(texts)))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    index = tw.connect(opensearch_engine.url).index(name)
+    for typed in ("XKART5500", "5500XKART", "max_lenght"):
+        answer = index.answer(typed, rewrite="spelling")
+        assert ids(answer.hits) == ids(index.search(typed))
+        assert not answer.remarks
+    (remark,) = index.answer("Strasze", rewrite="spelling").remarks
+    assert "'Stra\u00dfe' instead of 'Strasze'" in remark
+
+
 def test_distances():
     assert [distance(*pair) for pair in (("a", "a"), ("ab", "ba"), ("abc", "ab"), ("kitten", "sitting"), ("", "ab"))] == [
         0,
@@ -292,6 +307,25 @@ def test_a_long_query_is_bounded_and_says_so(shop, tmp_path, monkeypatch):
     assert shop.search("large" + " -word" * 100, rewrite="operators")
     with pytest.raises(UsageError, match="has 101 phrases and exclusions"):
         shop.search("large" + " -word" * 101, rewrite="operators")
+
+
+@pytest.mark.engine
+def test_highlights_and_counts_of_a_long_query_leave_synonyms_out(shop, tmp_path):
+    rules = synonyms(tmp_path, "tv, television, telly")
+    query = " ".join(f"word{number}" for number in range(1500)) + " tv"
+    for given in ({"highlight": True}, {"totals": True}):
+        answer = shop.answer(query, mode="lexical", rewrite=rules, **given)
+        assert ids(answer.hits) == ["set"]
+        assert answer.totals is None or answer.totals.matching == 1
+        assert not answer.hits[0].highlights or answer.hits[0].highlights[0].matches == ((2, 4),)
+
+
+@pytest.mark.engine
+def test_a_synonym_without_words_finds_nothing(shop, tmp_path):
+    rules = synonyms(tmp_path, "tv => the")
+    for mode in ("lexical", "weights"):
+        assert not shop.search("tv", mode=mode, rewrite=rules)
+        assert ids(shop.search("tv dial", mode=mode, rewrite=rules)) == ["radio"]
 
 
 def test_rules_of_synonyms():
