@@ -100,6 +100,9 @@ def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: O
 
     layout, rewriting = application_fields.with_fields(server, index, record), profile.rewriting or NOTHING
     check_needs(record.name, layout, profile.rerank.needs if profile.rerank else ())
+    for stage in profile.rerank.stages if profile.rerank else ():
+        if hasattr(stage, "check"):
+            stage.check(layout)
     check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
     pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
     if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):

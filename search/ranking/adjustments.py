@@ -21,13 +21,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.search.ranking.features import number, seconds_since
+from termweave.search.ranking.features import NUMBERS, number, seconds_since
 from termweave.search.ranking.rerankers import METADATA, WORDS, RerankResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.search.ranking.rerankers import Need, RerankRequest
+    from termweave.signals import DocumentLayout
 
 #: Share of a rule that names none.
 _SHARE = 0.1
@@ -35,6 +36,8 @@ _SHARE = 0.1
 _CANDIDATES = 100
 #: Seconds of the units of a half-life.
 _UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365.25 * 86_400.0}
+#: What a rule reads -> the types of such entries.
+_KINDS = {"numbers": NUMBERS, "dates": ("date",), "points": ("geo_point",)}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([hdwy]|km)")
 #: Mean radius of the Earth in kilometres.
 _RADIUS = 6371.0
@@ -75,43 +78,63 @@ class FieldRule:
             UsageError: A value is of another type.
         """
         assert request.metadata is not None
-        values = [metadata.get(self.field, ()) for metadata in request.metadata]
         try:
-            worth = self._decayed(values) if self.decays else self._boosted(values)
+            now = datetime.now(UTC)
+            best = [self._best(metadata.get(self.field, ()), now) for metadata in request.metadata]
         except (TypeError, ValueError) as error:
-            what = "points" if isinstance(self.origin, tuple) else "dates" if self.decays and self.origin is None else "numbers"
-            raise UsageError(
-                f"{self.name} reads {what}, and {self.field!r} holds something else.",
-                f"Name an entry of {what}." + (" For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if what == "dates" else ""),
-            ) from error
+            raise self._refusal() from error
+        worth = [merit for _, merit in best]
+        if not self.decays and self.pivot is None:
+            most = max(worth, default=0.0)
+            worth = [merit / most if most else 0.0 for merit in worth]
 
         def details(row: int) -> Mapping[str, Any]:
-            return {
-                "field": self.field,
-                "value": values[row][0] if values[row] else None,
-                "worth": worth[row],
-                "weight": self.share,
-            }
+            return {"field": self.field, "value": best[row][0], "worth": worth[row], "weight": self.share}
 
         return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
 
-    def _boosted(self, held: Sequence[Sequence[Any]]) -> list[float]:
-        values = [max((max(0.0, number(each)) for each in every), default=0.0) for every in held]
-        if self.pivot is not None:
-            return [value / (value + self.pivot) for value in values]
-        most = math.log1p(max(values, default=0.0))
-        return [math.log1p(value) / most if most else 0.0 for value in values]
+    def check(self, layout: DocumentLayout) -> None:
+        """Refuse an index whose entry has another type.
 
-    def _decayed(self, held: Sequence[Sequence[Any]]) -> list[float]:
+        Raises:
+            UsageError: It has.
+        """
+        column = layout.column(self.field)
+        if column is None or self.field in layout.extra:  # a field of --mapping may have any type
+            return
+        if column.kind not in _KINDS[self._reads]:
+            raise self._refusal()
+
+    @property
+    def _reads(self) -> str:
+        return "points" if isinstance(self.origin, tuple) else "dates" if self.decays and self.origin is None else "numbers"
+
+    def _refusal(self) -> UsageError:
+        advice = " For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if self._reads == "dates" else ""
+        return UsageError(
+            f"{self.name} reads {self._reads}, and {self.field!r} holds something else.",
+            f"Name an entry of {self._reads}.{advice}",
+        )
+
+    def _best(self, values: Sequence[Any], now: datetime) -> tuple[Any, float]:
+        """The value that is worth most, and its worth; without a value None and 0."""
+        if not values:
+            return None, 0.0
+        worth = [self._decayed(value, now) if self.decays else self._boosted(value) for value in values]
+        return max(zip(values, worth, strict=True), key=lambda pair: pair[1])
+
+    def _boosted(self, value: Any) -> float:
+        """The worth of a value; without a pivot its logarithm, which `rerank` divides by the largest one."""
+        above = max(0.0, number(value))
+        return math.log1p(above) if self.pivot is None else above / (above + self.pivot)
+
+    def _decayed(self, value: Any, now: datetime) -> float:
         assert self.pivot is not None
-        now = datetime.now(UTC)
-
-        def distance(value: Any) -> float:
-            if isinstance(self.origin, tuple):
-                return _kilometres(_point(str(value)), self.origin)
-            return max(0.0, seconds_since(value, now)) if self.origin is None else abs(number(value) - self.origin)
-
-        return [max((2.0 ** (-distance(each) / self.pivot) for each in every), default=0.0) for every in held]
+        if isinstance(self.origin, tuple):
+            distance = _kilometres(_point(str(value)), self.origin)
+        else:
+            distance = max(0.0, seconds_since(value, now)) if self.origin is None else abs(number(value) - self.origin)
+        return float(2.0 ** (-distance / self.pivot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +240,12 @@ class Diversity:
 def boost(option: str = "") -> FieldRule:
     """The reranker `boost`, for the entry point: ``FIELD[:SHARE[:PIVOT]]``."""
     field, share, pivot = _parts("boost", option, "FIELD[:SHARE[:PIVOT]], such as boost@votes:0.2", 3)
-    return FieldRule(f"boost@{option}", field, _share("boost", share), None if not pivot else _above_zero("boost", pivot))
+    return FieldRule(
+        f"boost@{option}",
+        field.removeprefix(METADATA),
+        _share("boost", share),
+        None if not pivot else _above_zero("boost", pivot),
+    )
 
 
 def decay(option: str = "") -> FieldRule:
@@ -227,6 +255,7 @@ def decay(option: str = "") -> FieldRule:
         "decay@place:0.2:10km:52.5,13.4"
     )
     field, share, span, origin = _parts("decay", option, form, 4)
+    field = field.removeprefix(METADATA)
     if not span:
         raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")
     written = _SPAN.fullmatch(span)
@@ -252,7 +281,7 @@ def decay(option: str = "") -> FieldRule:
 def match(option: str = "") -> FieldMatch:
     """The reranker `match`, for the entry point: ``FIELD[:SHARE]``."""
     field, share = _parts("match", option, "FIELD[:SHARE], such as match@title:0.2", 2)
-    return FieldMatch(f"match@{option}", field.removeprefix("metadata."), _share("match", share))
+    return FieldMatch(f"match@{option}", field.removeprefix(METADATA), _share("match", share))
 
 
 def diverse(option: str = "") -> Diversity:

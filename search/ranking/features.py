@@ -25,6 +25,7 @@ was trained with; a document that it did not show has 1.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -62,7 +63,10 @@ _NEIGHBOURS = 3
 #: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
 _MOST_ENTRIES = 95
 #: Types of metadata that are numbers.
-_NUMBERS = ("long", "double", "boolean")
+NUMBERS = ("long", "double", "boolean")
+#: A year after 9999 or before 1.
+_FAR_YEAR = re.compile(r"[+-]\d{4,9}", re.ASCII)
+_SECONDS_OF_400_YEARS = 146_097 * 86_400
 
 
 def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> list[str]:
@@ -76,7 +80,7 @@ def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str,
     features = ["score", "rank", "terms", *(f"{signal}.{part}" for signal in signals for part in _OF_SIGNALS)]
     features += _OF_VECTORS if "dense" in signals else ()
     for name, kind in types.items():
-        if kind in _NUMBERS:
+        if kind in NUMBERS:
             features.append(METADATA + name)
         elif kind == "date":
             features.append(f"{METADATA}{name}{_AGE}")
@@ -131,7 +135,7 @@ def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | Non
             (rest.removesuffix(_AGE), types.get(rest.removesuffix(_AGE))),
             (name, types.get(name)),
         ):
-            if kind in _NUMBERS and entry == rest:
+            if kind in NUMBERS and entry == rest:
                 return entry, kind, ""
             if kind == "date" and f"{entry}{_AGE}" == rest:
                 return entry, kind, ""
@@ -255,9 +259,16 @@ def number(value: object) -> float:
 
 
 def seconds_since(value: object, now: datetime) -> float:
-    """Seconds from a date of the metadata to `now`, negative for one to come; raise `ValueError` for what is no date."""
-    then = datetime.fromisoformat(str(value))
-    return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    """Seconds from a date of the metadata to `now`, negative for one to come; raise `ValueError` for what is no date.
+
+    Servers have years that Python has not, and write them with a sign. The calendar repeats after 400 years, so the date is moved by these.
+    """
+    text, moved = str(value), 0
+    if year := _FAR_YEAR.match(text):
+        moved = (int(year[0]) - 2000) // 400
+        text = f"{int(year[0]) - 400 * moved}{text[year.end() :]}"
+    then = datetime.fromisoformat(text)
+    return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds() - moved * _SECONDS_OF_400_YEARS
 
 
 def _of_signal(ranked: Ranked, ids: Sequence[str]) -> dict[str, _Values]:

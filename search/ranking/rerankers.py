@@ -147,7 +147,8 @@ class Reranker(Protocol):
     """A reranker. Creating one must be cheap: load models in the first call of `rerank`. Several threads may call it at once.
 
     A reranker that can stop early also has ``with_budget(milliseconds)``, which returns the same reranker with a time limit. One that
-    ranks a query several times at little cost has ``for_one_query()``, which returns a reranker that keeps what it computed.
+    ranks a query several times at little cost has ``for_one_query()``, which returns a reranker that keeps what it computed. One that reads
+    entries of a type has ``check(layout)``, which raises `UsageError` where the layout of an index has them as another type.
     """
 
     @property

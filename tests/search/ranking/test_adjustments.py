@@ -26,6 +26,7 @@ from termweave.records import Encoding, RewrittenQuery
 from termweave.search.catalog.profiles import Profile
 from termweave.search.ranking import rerankers
 from termweave.search.ranking.adjustments import boost, decay, diverse, match
+from termweave.search.ranking.features import seconds_since
 from termweave.search.ranking.rerankers import IndexTerms, RerankRequest
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "explain.1.json").read_text(encoding="utf-8"))
@@ -69,6 +70,29 @@ def test_decays():
     assert totals(decay("place:1:111.2km:0,-179.5"), around) == pytest.approx([0.5] * 4, abs=1e-3)
     prices = [{"price": [25]}, {"price": [35.0]}, {"price": [5]}, {}]
     assert totals(decay("price:0.5:10:25"), prices) == pytest.approx([1.0, 0.4 + 0.25, 0.25 + 0.125, 0.0])
+
+
+def test_dates_of_years_that_python_has_not():
+    now = datetime(2026, 11, 26, tzinfo=UTC)
+    assert seconds_since("+2026-11-25", now) == 86_400
+    days = {
+        "9999-12-31": 1,
+        "+10000-01-01": 0,
+        "+10000-03-01T00:00:00.000Z": -60,
+        "+10400-01-01": -146_097,
+        "-0001-01-01": 3_652_790,
+    }
+    first = seconds_since("9999-12-31", now) - 86_400
+    assert {each: (seconds_since(each, now) - first) / 86_400 for each in days} == days
+    dates = [{"day": ["+10000-01-01T00:00:00.000Z"]}, {"day": ["-0565-11-17T00:00:00.000Z"]}, {}, {}]
+    assert totals(decay("day:0.5:1d"), dates) == pytest.approx([1.0, 0.4, 0.25, 0.0])
+
+
+def test_an_explanation_shows_the_value_that_counts():
+    metadata = [{"votes": [1, 9, 3], "price": [1, 24, 50]}, {}, {}, {"votes": [-1]}]
+    for rule, values in ((boost("votes"), [9, None, None, -1]), (decay("price:0.5:10:25"), [24, None, None, None])):
+        result = rule.rerank(RerankRequest(Encoding("x"), "abcd", SCORES, None, metadata=metadata))
+        assert [result.details(row)["value"] for row in range(4)] == values
 
 
 def worths(query, titles, idf, analysis=Analysis, parts=()):
@@ -211,7 +235,17 @@ def test_rules_go_on_behind_a_profile(shop):
     assert {"rnn", "boost@votes"} <= set(names)
 
 
-def test_fields_that_do_not_fit_are_said(shop):
+def test_fields_that_do_not_fit_are_said(shop, capsys):
+    for rule, reads in (("boost@kind", "numbers"), ("decay@votes:0.1:30d", "dates"), ("decay@kind:0.1:2:11", "numbers")):
+        saved = ["profiles", shop.name, "--save", "new", "--rerank", rule, "--use", "new", "--url", shop.engine.url]
+        assert run(saved) == 2
+        assert f"{rule} reads {reads}, and" in " ".join(capsys.readouterr().err.split())
+    for rule in ("boost@metadata.votes", "decay@metadata.day:0.1:30d"):
+        saved = ["profiles", shop.name, "--save", "new", "--rerank", rule, "--url", shop.engine.url]
+        assert run(saved) == 0
+        assert [hit.id for hit in shop.search("lamp", rerank=rule)] == [
+            hit.id for hit in shop.search("lamp", rerank=rule.replace("metadata.", ""))
+        ]
     with pytest.raises(UsageError, match="reads the metadata entry 'price'"):
         shop.search("lamp", rerank="boost@price")
     with pytest.raises(UsageError, match="reads numbers, and 'kind' holds something else"):
