@@ -11,7 +11,7 @@ from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
 from termweave.evaluation.significance import ALPHA, holm, randomisation_test
 from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
-from termweave.records import Run
+from termweave.records import Run, strictly_decreasing
 from termweave.search.catalog import profiles
 from termweave.search.ranking.order import order
 from termweave.search.ranking.rerankers import budgets_remark
@@ -214,7 +214,7 @@ def runs_of(
         for query, candidates in zip(queries, fetcher.candidates([query.text for query in queries], report), strict=True):
             for system in together:
                 places = order(candidates, chosen[system.name], system.reranking, depth, cut_short[system.name].append)
-                scores[system.name][query.id] = {place.id: place.score for place in places}
+                scores[system.name][query.id] = strictly_decreasing({place.id: place.score for place in places})
         notes += fetcher.notes()
     notes += [f"{budgets_remark(cuts, name)} A faster machine would rank more." for name, cuts in cut_short.items() if cuts]
     return {name: Run(name, rankings) for name, rankings in scores.items()}, list(dict.fromkeys(notes))

@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.evaluation.runs import strictly_decreasing
+from termweave.records import strictly_decreasing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

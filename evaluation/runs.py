@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, text_line
 from termweave.errors import InputError, UsageError
-from termweave.records import Run
+from termweave.records import Run, strictly_decreasing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -94,21 +94,6 @@ def encoding_remark(ids: set[str]) -> str:
     contain, are = ("id contains", "It is") if len(ids) == 1 else ("ids contain", "They are")
     encoded = f"{are} percent-encoded in runs; termweave decodes them when it reads a run."
     return f"{len(ids):,} {contain} blanks or '%', or '=' or '@' at the beginning, for example {min(ids)!r}. {encoded}"
-
-
-def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
-    """Lower scores as little as possible so that trec_eval keeps the order of the documents.
-
-    trec_eval stores float32 and orders equal scores by id, descending. The measured order must be the order that users see.
-    """
-    import numpy as np  # noqa: PLC0415
-
-    lowered: dict[str, float] = {}
-    last = np.float32(np.inf)
-    for document, score in scores.items():
-        last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
-        lowered[document] = float(last)
-    return lowered
 
 
 def read(path: Path) -> Run:

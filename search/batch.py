@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from termweave.errors import UsageError
-from termweave.records import Query, Run
+from termweave.records import Query, Run, strictly_decreasing
 from termweave.search.catalog import profiles
 from termweave.search.options import check_query
 from termweave.search.ranking.order import order
@@ -147,5 +147,5 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
     mode, reranking = pinned.choose(options.mode, options.rerank, options.rerank_budget)
     records = [Query(query, text) for query, text in queries.items()]
     rankings = ranked(pinned, records, mode, reranking, options, BatchReport())
-    scores = {query.id: {place.id: place.score for place in places} for query, places in rankings}
+    scores = {query.id: strictly_decreasing({place.id: place.score for place in places}) for query, places in rankings}
     return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)

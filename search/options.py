@@ -458,10 +458,9 @@ class SearchOptions(RankingOptions):
             )
         object.__setattr__(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
-            raise UsageError(
-                "With --server-fusion the server returns only the final score, which cannot be explained.",
-                "Remove --server-fusion or --explain.",
-            )
+            from termweave.search.retrieval.server_fusion import unexplained  # noqa: PLC0415 - not needed by `--help`
+
+            raise unexplained()
 
     @property
     def last(self) -> int:

@@ -7,6 +7,7 @@ import inspect
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from termweave.errors import UsageError
 from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def with_options(record: Callable[_Fields, _Record_co], default: str | None = No
 
         @functools.wraps(method)
         def call(self: Any, *positional: Any, **given: Any) -> Any:
+            if len(positional) > len(names):
+                wanted = f"k={positional[-1]!r}" if hasattr(made, "k") else 'mode="lexical"'
+                raise UsageError(f"{method.__name__}() takes its options by name.", f"Write {wanted}, for example.")
             named = {name: given.pop(name) for name in names if name in given}
             if default is not None and not positional:
                 named.setdefault(names[0], default)

@@ -154,11 +154,12 @@ def prepare(
     words = None
     if query.strip() or not like:
         (words,) = encode(engine, generation, [readable(query)], rewriting)
-        if words.rewritten and words.rewritten.refusal:
+        if words.rewritten and words.rewritten.refusal and not (like and words.rewritten.operators):
             raise words.rewritten.refusal
         where = [*where, *(words.rewritten.where if words.rewritten else ())]
     if like:
-        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout, words)
+        mixed = words if words and words.text.strip() else None  # a query may only exclude
+        liked = relevance_feedback.read(engine, generation.index, list(dict.fromkeys(like)), generation.layout, mixed)
         encoded, vectors, where = liked.query, liked.vectors, [*where, liked.left_out]
         if words is not None and words.rewritten:
             encoded = replace(encoded, rewritten=replace(words.rewritten, where=(), parts=()))

@@ -392,13 +392,29 @@ class Hit:
         return {"score": self.score, "parts": parts}
 
 
+def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
+    """Lower scores as little as possible so that trec_eval keeps the order of the documents.
+
+    trec_eval stores float32 and orders equal scores by id, descending. The measured order must be the order that users see.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    lowered: dict[str, float] = {}
+    last = np.float32(np.inf)
+    for document, score in scores.items():
+        last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+        lowered[document] = float(last)
+    return lowered
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The rankings for all queries of a data set, as trec_eval reads them.
 
     Attributes:
         name: Name of the run.
-        scores: Query id -> document id -> score. A query without results has an empty mapping, and counts.
+        scores: Query id -> document id -> score, best first. Those of a search are strictly decreasing, so that whoever sorts by them keeps
+            the order of equal hits. A query without results has an empty mapping, and counts.
     """
 
     name: str

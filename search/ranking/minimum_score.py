@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
@@ -67,15 +68,17 @@ class MinimumScore:
 
 
 def parse(value: Any) -> Any:
-    """Return the `MinimumScore` that a number or a text means; anything else is returned as it is.
+    """Return the `MinimumScore` that a number or a text means; None and a `MinimumScore` are returned as they are.
 
     Raises:
         UsageError: The value is not a minimum score.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if value is None or isinstance(value, MinimumScore):
+        return value
+    if isinstance(value, Real) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        return value
+        raise UsageError(f"{value!r} is not a minimum score.", _HINT)
     final = -math.inf
     signals: dict[str, float] = {}
     for entry in value.split(","):

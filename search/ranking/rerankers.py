@@ -97,7 +97,8 @@ class RerankResult:
         keep: Factor of the earlier scores, at least 0. 0, the default: the shares replace them.
         keep_below: Factor of the earlier scores of documents beyond the reranker's candidates. They stay below all candidates,
             whatever their scores. None: `keep`, or 1 where that is 0.
-        details: Row of a candidate -> JSON values that explanations show. Called only for documents that are explained.
+        details: Row of a candidate -> JSON values that explanations show, without "name", "share", "rank" and "terms". Called only for
+            documents that are explained.
         details_below: The earlier score of a document beyond the candidates -> likewise.
         scored: How many of the candidates were scored before a time budget ended; None: all of them.
         word_effects: Row of a candidate -> its words with the largest effect on the reranker's score, ``{"word", "effect"}``. Called

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import Clause, DocumentLayout, Signal
 
+#: Names that all parts have, and those that only parts of signals have: details of a reranker do not replace them.
+_RESERVED = frozenset({"name", "share", "rank", "terms"})
 #: The passages per document that an explanation requests, and the most neighbours that a k-NN search returns.
 _PASSAGES, _REACH = 100, 10_000
 
@@ -76,7 +78,8 @@ def explain(
             explained[place.id]["parts"].append(part)
     for place in places:
         for stage in place.reranked:
-            explained[place.id]["parts"].append({"name": stage.name, "share": stage.share, **stage.details()})
+            details = {key: value for key, value in stage.details().items() if key not in _RESERVED}
+            explained[place.id]["parts"].append({"name": stage.name, "share": float(stage.share), **details})
     return explained
 
 
@@ -163,8 +166,8 @@ def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[flo
 def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     """One line about a part of a score."""
     if "rank" not in part:
-        described = next((describe for key, describe in _RERANKERS.items() if key in part), _any_reranker)
-        return described(part, terms)
+        kind = part["name"].partition("@")[0]
+        return next((describe for key, describe in _RERANKERS.get(kind, {}).items() if key in part), _any_reranker)(part, terms)
     place = f"rank {part['rank']}"
     if excluded:
         place = "excluded by a filter or the rewriting"
@@ -221,16 +224,16 @@ def _any_reranker(part: Mapping[str, Any], _: int) -> str:
     return line or "beyond the candidates that it reranks"
 
 
-#: A key that only the details of one reranker have -> what describes them.
-_RERANKERS: Mapping[str, Callable[[Mapping[str, Any], int], str]] = {
-    "jaccard": _neighbours,
-    "logit": _logit,
-    "features": _features,
-    "matched": _matched,
-    "worth": _rule_value,
-    "of": _repeated,
-    "pinned": lambda part, _: f"pinned in place {part['pinned']}",
-    "scored": lambda *_: "not scored: it has no text, or the time budget ended",
+#: Reranker -> a key of its details -> what describes them; details without the key, and those of other rerankers, are listed.
+_RERANKERS: Mapping[str, Mapping[str, Callable[[Mapping[str, Any], int], str]]] = {
+    "rnn": {"jaccard": _neighbours},
+    "ranker": {"logit": _logit, "scored": lambda *_: "not scored: it has no text, or the time budget ended"},
+    "ltr": {"features": _features},
+    "boost": {"worth": _rule_value},
+    "decay": {"worth": _rule_value},
+    "match": {"matched": _matched},
+    "diverse": {"of": _repeated},
+    "pin": {"pinned": lambda part, _: f"pinned in place {part['pinned']}"},
 }
 
 

@@ -15,6 +15,7 @@ from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search.results import explanation, term_shading
+from termweave.search.retrieval import server_fusion
 from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
 from termweave.signals.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
 
@@ -265,7 +266,13 @@ def _joined(title: str, text: str) -> str:
 
 
 def _explain_later(engine: Engine, opened: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
-    """The explanation of one hit, requested by `Hit.explain`."""
+    """The explanation of one hit, requested by `Hit.explain`.
+
+    Raises:
+        UsageError: The server fused the signals.
+    """
+    if server_fusion.SIGNAL in candidates.lists:
+        raise server_fusion.unexplained()
     stored = _stored(engine, opened, candidates, [place], _SHADED)
     explained: Mapping[str, Any] = _explained(engine, opened, candidates, [place], stored)[place.id]
     return explained

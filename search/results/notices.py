@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.search.catalog import profiles
 from termweave.search.results.hits import flat
 from termweave.search.retrieval import filter_grammar, filters
+from termweave.search.rewriting import configuration
 from termweave.search.rewriting import operators as query_operators
 from termweave.signals import dialect_of
 from termweave.support.messages import clipped, counted, few
@@ -71,7 +73,7 @@ def collect(
         which = "No document that passes the filters" if asked.where else "No document"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))
-    if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)):
+    if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)) and not _reads_operators(opened, asked):
         remarks.append(
             f'Read as plain words: {few([each.strip() for each in operators], 3)}. With --rewrite operators (rewrite="operators") '
             '"a phrase" must occur and -word must not, where blanks are around them; + has no meaning.'
@@ -88,6 +90,11 @@ def collect(
             * (opened.layout.application is None)
         )
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not searched.ranked))
+
+
+def _reads_operators(opened: OpenGeneration, asked: SearchOptions) -> bool:
+    rewriting = profiles.rewriting(opened.lineage, asked.mode, configuration.parse(asked.rewrite))
+    return rewriting is not None and rewriting.operators
 
 
 def _on_rewriting(query: Encoding, like: Sequence[str], *, found: bool) -> Iterator[str]:
@@ -162,6 +169,8 @@ def _unknown_to_filters(
 
 def _nowhere(name: str, layout: DocumentLayout) -> str:
     """Say that no document has a field, with the fields that it may be."""
+    if name in {"title", "text"}:
+        return f"Filters read the metadata and the id, not the {name}. Search its words with the query."
     near = get_close_matches(name, layout.types, n=1)
     if near:
         return f"No document has a field {name!r}. Did you mean {near[0]!r}?"

@@ -32,6 +32,14 @@ _METHODS = (DEFAULT, "min-max")
 _MOST = 5
 
 
+def unexplained() -> UsageError:
+    """The error of a request for an explanation."""
+    return UsageError(
+        "With --server-fusion the server returns only the final score, which cannot be explained.",
+        "Remove --server-fusion or --explain.",
+    )
+
+
 def check(capabilities: Capabilities, mode: Mode) -> None:
     """Check that the server can fuse this mode.
 

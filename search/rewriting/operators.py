@@ -87,7 +87,10 @@ def parse(query: str) -> Operators:
         return Operators("", refusal=UsageError(message, f"Give at most {_MOST}, or use a filter."))
     if excluded and not text.strip():
         return Operators(
-            "", refusal=UsageError(f"The query {clipped(query)!r} only excludes.", "Give it some words to search for.")
+            "",
+            excluded=tuple(excluded),
+            typed=tuple(typed),
+            refusal=UsageError(f"The query {clipped(query)!r} only excludes.", "Give it some words to search for."),
         )
     return Operators(text, tuple(phrases), tuple(excluded), tuple(typed), tuple(quoted))
 

@@ -85,6 +85,20 @@ def test_queries_are_encoded_once_and_the_engine_is_asked_once_a_signal(index, f
     assert len(asked) == 3 * len(found.queries)
 
 
+def test_runs_keep_the_order_of_equal_hits_for_those_who_sort_by_score(index, found):
+    texts = found.texts
+    tied = index.run(texts, mode="lexical", k=100)
+    for query, text in texts.items():
+        hits = [hit.id for hit in index.search(text, mode="lexical", k=100)]
+        for each in (tied, found.runs["BM25"]):
+            scores = each.scores[query]
+            assert (
+                list(scores)
+                == hits
+                == sorted(scores, key=lambda document, scores=scores: (scores[document], document), reverse=True)
+            )
+
+
 @dataclass(frozen=True)
 class PassageCounts:
     """Ranks by the words of the passage that stands for a document, in its text, its vector, or a field of its own."""

@@ -288,6 +288,8 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
     # The server gives the last of a list .001 where the client gives 0; and in a list that is not full, where the client
     # knows that all others hold no word of the query, it takes the last for the lowest all the same.
     assert [hit.score for hit in theirs] == pytest.approx([hit.score for hit in mine], abs=1.1e-3)
+    with pytest.raises(UsageError, match="cannot be explained"):
+        theirs[0].explain()
     assert len(index.search("json functions", rerank="rnn", server_fusion=True)) == 10
     assert index.search("", server_fusion=True) == []
     many = "json " + " ".join(f"word{number}" for number in range(700))  # fits one signal, not both in one query

@@ -208,6 +208,7 @@ def test_a_misspelt_field_of_a_filter_is_named_with_those_there_are(index, capsy
     def remarks(where, **options):
         return index.answer("json", where=where, **options).remarks
 
+    assert remarks("title=json") == ("Filters read the metadata and the id, not the title. Search its words with the query.",)
     assert remarks("yaer>=2018") == ("No document has a field 'yaer'. Did you mean 'year'?",)
     assert remarks("kindd!=a AND NOT exists(nothing)") == (
         "No document has a field 'kindd'. Did you mean 'kind'?",

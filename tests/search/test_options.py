@@ -42,6 +42,8 @@ def test_a_method_shows_the_fields_of_its_record(method, record):
         ({"rerank_budget": -1}, "-1 is not a time"),
         ({"rerank_budget": "80"}, "'80' is not a time"),
         ({"sort": ":desc"}, "does not name a field"),
+        ({"min_score": {"dense": 0.9}}, "is not a minimum score. Write 0.3"),
+        ({"min_score": True}, "True is not a minimum score"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(given, said):

@@ -18,7 +18,9 @@ from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.order import below_all, order
 from termweave.search.ranking.rerankers import Reranking, RerankResult
 from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.search.results.explanation import as_text
 from termweave.search.retrieval.candidates import Candidates
+from termweave.ui.pages import score_bars
 
 VECTORS = {"a": (1.0, 0.0), "b": (0.6, 0.8), "c": (0.0, 1.0)}
 TEXTS = {"a": "one", "b": "one two three", "c": "one two"}
@@ -286,6 +288,23 @@ def test_a_fault_in_a_reranker_that_is_not_registered_stays_one():
 
     with pytest.raises(ZeroDivisionError):
         order(candidates(), DENSE, rerankers.choose(Mine()))
+
+
+@pytest.mark.engine
+def test_details_may_have_any_names(index):
+    class Named(Longest):
+        name = "boost"
+
+        def rerank(self, request):
+            details = {"name": "x", "share": "y", "rank": 1, "terms": 2, "logit": 3, "jaccard": 4, "color": "red"}
+            return RerankResult(np.arange(len(request.ids), dtype=np.float32), details=lambda _: details)
+
+    hit = index.search("json functions", rerank=Named(candidates=5), k=1, explain=True)[0]
+    part = next(part for part in hit.explanation["parts"] if part["name"] == "boost")
+    assert part["share"] == pytest.approx(hit.score) == 4.0
+    assert type(part["share"]) is float
+    assert "color red" in as_text(hit.explanation)
+    assert score_bars.of_hit(hit, 5.0)
 
 
 @pytest.mark.engine

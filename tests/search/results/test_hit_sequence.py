@@ -74,6 +74,9 @@ def test_errors_name_the_arguments_of_python(index):
         given = ("json", "json-1") if search == index.explain else ({"q": "json"},) if search == index.run else ("json",)
         with pytest.raises(UsageError, match="A search has no option 'rerrank'"):
             search(*given, rerrank="rnn")
+    for search, given, wanted in ((index.search, ("json", 5), "k=5"), (index.explain, ("json", "json-1", 5), "mode=")):
+        with pytest.raises(UsageError, match=f"takes its options by name. Write {wanted}"):
+            search(*given)
     with pytest.raises(UsageError) as refused:
         index.search("json", server_fusion=True, explain=True)
     assert str(refused.value) == (
