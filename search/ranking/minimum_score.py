@@ -75,7 +75,7 @@ def parse(value: Any) -> Any:
     """
     if value is None or isinstance(value, MinimumScore):
         return value
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, Real):
         value = str(value)
     if not isinstance(value, str):
         raise UsageError(f"{value!r} is not a minimum score.", _HINT)
