@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from termweave import corpora
+from termweave.encoders.manifest import Manifest, write_manifest
 from termweave.errors import UsageError
 from termweave.evaluation import runs, systems
 from termweave.evaluation.measures import judged_share
@@ -14,6 +16,7 @@ from termweave.search.catalog import profiles
 from termweave.search.catalog.lineage import Lineage
 from termweave.search.catalog.opening import OpenGeneration
 from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.signals import DocumentLayout
@@ -119,6 +122,30 @@ def test_a_saved_run_is_a_baseline_and_what_is_neither_is_refused(tmp_path):
         systems.with_baseline(table, str(tmp_path / "missing.trec"), ALL)
     with pytest.raises(UsageError, match="no signal 'magic'"):
         systems.with_baseline(table, "magic", ALL)
+
+
+def test_a_cross_encoder_that_learned_from_the_judgements_is_said(tmp_path):
+    home = tmp_path / "judged"
+    (home / "qrels").mkdir(parents=True)
+    (home / "corpus.jsonl").write_text('{"_id": "d", "text": "a text"}\n')
+    (home / "queries.jsonl").write_text('{"_id": "q", "text": "a question"}\n')
+    for split in ("train", "test"):
+        (home / "qrels" / f"{split}.tsv").write_text("q\td\t1\n")
+    train, test = (corpora.open_dataset(f"{home}:{split}") for split in ("train", "test"))
+
+    def said(measured, **training):
+        write_manifest(tmp_path, Manifest("mine", "ranker", ("scores",), "0" * 16, 64, training=training))
+        rerankers = [ReciprocalNeighbours(), CrossEncoderReranker(str(tmp_path)), CrossEncoderReranker("no-such-model")]
+        return systems.trained_on(rerankers, measured)
+
+    (remark,) = said(train, dataset=str(home), origin="qrels", beside=[])
+    assert remark == f"ranker@{tmp_path} was trained on these judgements (judged:train): its gain here proves nothing."
+    assert said(test, dataset=f"{home}:test", origin="qrels")
+    assert said(train, dataset="other", origin="corpus", beside=[{"dataset": str(home), "origin": "qrels"}])
+    assert said(train, dataset="book:docs:all and judged:train")  # as `learn` names what it learned from
+    assert not said(test, dataset=str(home), origin="qrels")
+    assert not said(train, dataset=str(home), origin="corpus")
+    assert not said(train)
 
 
 def test_the_judged_share_counts_zeros_and_what_is_missing():
