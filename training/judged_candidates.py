@@ -256,4 +256,6 @@ def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, 
             for name, counter in counts.items():
                 counter.update(set(metadata.get(name, ())))
     least = sum(len(each.metadata) for each in found) / 100
-    return {name: [value for value, count in counter.most_common(_TEXTS) if count >= least] for name, counter in counts.items()}
+    # Ties by text: a set has another order in each process, and the trees draw features by their places.
+    best = {name: sorted(counter.items(), key=lambda each: (-each[1], each[0]))[:_TEXTS] for name, counter in counts.items()}
+    return {name: [value for value, count in texts if count >= least] for name, texts in best.items()}

@@ -23,11 +23,13 @@ from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import ModelError, UsageError
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
+from termweave.records import Encoding
 from termweave.rerank import decision_trees
 from termweave.search import Index
 from termweave.search.ranking.feature_ranker import open_feature_ranker
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures
+from termweave.search.retrieval.candidates import Candidates
 from termweave.search.rewriting.configuration import Rewriting
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD
@@ -177,6 +179,14 @@ def test_tuning_adopts_it_and_every_search_uses_it(index, folder, model, capsys)
     ]
     assert run(["evaluate", index.name, f"{folder}:test", "--quiet"]) == 0
     assert run(["profiles", index.name, "--drop", "tuned", "--quiet"]) == 0
+
+
+def test_texts_of_an_entry_are_features_in_the_same_order_in_each_process():
+    texts = [f"genre {letter}" for letter in "qwertyuiopasdfghjklzxcvbnm"]
+    metadata = {"a": {"genre": texts}, "b": {"genre": ["genre x"]}}
+    found = [Candidates(Encoding("q"), {}, {}, metadata=metadata)]
+    chosen = judged_candidates._values(found, {"genre": "keyword", "votes": "long"})
+    assert chosen == {"genre": ["genre x", *sorted(set(texts) - {"genre x"})[:19]]}
 
 
 def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, built, folder, tmp_path):
