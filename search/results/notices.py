@@ -73,9 +73,10 @@ def collect(
         which = "No document that passes the filters" if asked.where else "No document"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))
-    if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)) and not _reads_operators(opened, asked):
+    if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)):
+        advice = "" if _reads_operators(opened, asked) else 'With --rewrite operators (rewrite="operators") '
         remarks.append(
-            f'Read as plain words: {few([each.strip() for each in operators], 3)}. With --rewrite operators (rewrite="operators") '
+            f"Read as plain words: {few([each.strip() for each in operators], 3)}. {advice}"
             '"a phrase" must occur and -word must not, where blanks are around them; + has no meaning.'
         )
     encoded = not asked.like  # else the vector is a mean of document vectors

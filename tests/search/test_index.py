@@ -372,7 +372,7 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     (operators,) = remarks('"json functions" -timer well-known +"parse"')
     assert operators.startswith('Read as plain words: "json functions", -timer, +"parse".')
     (required,) = remarks("+json -timer", rewrite="operators")  # asked for already, and says what it does not read
-    assert required.startswith("Read as plain words: +json.")
+    assert required.startswith('Read as plain words: +json. "a phrase" must occur')
     assert remarks('json on a 5" or 27" screen, e-mail - c++') == ()
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
     assert remarks("json", where=only) == (
