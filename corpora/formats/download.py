@@ -62,7 +62,7 @@ def downloaded(address: str) -> Path:
     """
     try:
         parts = urlsplit(address)
-        parts.port  # noqa: B018 - raises for one that is no number
+        parts.port  # noqa: B018 - raises for one that is not a number
     except ValueError as error:
         raise UsageError(f"The source is not an address: {first_line(error)}.", "Write https://HOST/PATH.") from None
     name = shown(address)

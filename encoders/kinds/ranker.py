@@ -86,7 +86,7 @@ class RankerModel(OpenModel):
                 document off, as `CrossEncoder.predict` of sentence-transformers does.
 
         Raises:
-            ModelError: The model gives another number of logits than its description says, or one that is no number.
+            ModelError: The model gives another number of logits than its description says, or one that is not a number.
         """
         started = []
         for block in self.blocks(documents):
@@ -117,7 +117,7 @@ class RankerModel(OpenModel):
         score = single_score(logits)
         if not np.isfinite(score):
             raise ModelError(
-                f"The model {self.manifest.name!r} gives a score that is no number.",
+                f"The model {self.manifest.name!r} gives a score that is not a number.",
                 "It diverged in training, or the file is damaged: name another model.",
             )
         return score

@@ -216,7 +216,7 @@ def _labels(name: str, config: Mapping[str, Any]) -> int:
     listed = config.get("id2label")
     labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
     if not isinstance(labels, int):
-        raise ModelError(f"The {CONFIG} of the model {name!r} has num_labels={labels!r}, which is no number.", AGAIN)
+        raise ModelError(f"The {CONFIG} of the model {name!r} has num_labels={labels!r}, which is not a number.", AGAIN)
     if labels not in {1, 2}:
         raise ModelError(
             f"The model {name!r} has {labels} labels; a ranker has one score, or two labels (not relevant, relevant).",

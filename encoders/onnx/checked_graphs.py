@@ -51,7 +51,7 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
     expected = run_torch(module, sample)
     if not all(np.isfinite(output).all() for outputs in expected for output in outputs):
         raise ModelError(
-            f"The model {name!r} gives values that are no numbers (NaN or infinity).",
+            f"The model {name!r} gives values that are not numbers (NaN or infinity).",
             "It diverged in training, or the file is damaged: copy it again, or name another model.",
         )
     difference = largest_difference(expected, _run(model, scratch, "fp32", sample))

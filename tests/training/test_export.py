@@ -65,7 +65,7 @@ def test_a_graph_that_differs_is_not_written(folder, monkeypatch):
 def test_nan_is_no_parity(folder, monkeypatch):
     run = checked_graphs.run_torch
     monkeypatch.setattr(checked_graphs, "run_torch", lambda *given: [[part * np.nan for part in each] for each in run(*given)])
-    with pytest.raises(ModelError, match="no numbers"):
+    with pytest.raises(ModelError, match="not numbers"):
         exporting.export(folder)
 
 

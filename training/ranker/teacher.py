@@ -52,7 +52,7 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
 
     Raises:
         UsageError: There is no such model, or the index that its anchor reads has none of the documents.
-        ModelError: It is no ranker, or gives something that is no number.
+        ModelError: It is not a ranker, or gives something that is not a number.
     """
     name = spec.removeprefix(RANKER)
     folder = read_folder(resolve(name))

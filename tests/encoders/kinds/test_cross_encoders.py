@@ -203,7 +203,7 @@ def test_logits_that_are_no_numbers_are_an_error(folder):
     tensors = load_file(folder / "model.safetensors")
     tensors["classifier.bias"] = torch.full_like(tensors["classifier.bias"], float("nan"))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match="values that are no numbers"):
+    with pytest.raises(ModelError, match="values that are not numbers"):
         Ranker.load(folder).score("cat", ["a text"])
 
 
@@ -217,7 +217,7 @@ def test_a_graph_that_gives_nan_is_an_error(ranked, monkeypatch):
         return lambda: [[result[0] * np.float32("nan")] for result in finish()]
 
     monkeypatch.setattr(model.graph, "start", start)
-    with pytest.raises(ModelError, match=r"gives a score that is no number"):
+    with pytest.raises(ModelError, match=r"gives a score that is not a number"):
         scorer.score("cat", ["a", "b"])
 
 
