@@ -149,7 +149,8 @@ def _feature_ranker(
         return result(time.monotonic() - started, dropped="it gains no more than chance over the search without it")
     figures = {"start": float(before.mean()), "dev": float(tried.values.mean())}
     trees = feature_ranker.fit(judged, settings, tried.trees)
-    feature_ranker.write(folder, trees, judged, mode, {"index": index.name, "dataset": name}, figures)
+    about = {"index": index.name, "dataset": name}
+    feature_ranker.write(folder, trees, judged, mode, about, figures, len(tried.steps) - 1)
     return result(time.monotonic() - started, folder=folder, best=1)
 
 

@@ -124,7 +124,13 @@ def fit(judged: JudgedCandidates, settings: FeatureRankerParameters, trees: int)
 
 
 def write(
-    out: Path, content: str, judged: JudgedCandidates, mode: Mode, about: Mapping[str, Any], figures: Mapping[str, Any]
+    out: Path,
+    content: str,
+    judged: JudgedCandidates,
+    mode: Mode,
+    about: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    tried: int,
 ) -> Manifest:
     """Write a model folder.
 
@@ -135,12 +141,13 @@ def write(
         mode: Mode of the first stage.
         about: How they were trained.
         figures: The figures of the run.
+        tried: How many numbers of trees were tried on these questions.
     """
     out.mkdir(parents=True, exist_ok=True)
     atomic_files.write(out / TREES, content.encode())
     gain = f"{MEASURE}: {figures['start']:.4f} before, {figures['dev']:.4f} after, of {len(judged.questions):,} questions"
     card = [f"# {out.resolve().name}", "", f"A feature ranker for `--rerank ltr@FOLDER`. {gain}.", ""]
-    if (tried := len(figures["history"]["steps"]) - 1) > 1:
+    if tried > 1:
         chosen = f"These questions chose the best of {tried} numbers of trees, so their figure is a little too good"
         card += [f"{chosen}; a test split says more: `termweave evaluate`.", ""]
     card += ["Its features:", ""]
@@ -226,7 +233,7 @@ def train(
     }
     if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
         judged.write(out / features_file)
-    manifest = write(out, content, judged, mode, about, figures)
+    manifest = write(out, content, judged, mode, about, figures, len(measured.steps) - 1)
     return TrainingResult(folder=out, hash=manifest.hash, parity={}, ndcg={}, **figures)
 
 
