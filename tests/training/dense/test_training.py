@@ -229,7 +229,6 @@ def test_a_plan_counts_every_fit():
         ("dtr", {"towers": "query"}, "towers=query freezes it"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
-        ("le-bs", {"refresh_every": 100}, "no parameter 'refresh_every' any more"),
         ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No pair with l = 0"),
     ],
 )
