@@ -54,7 +54,8 @@ def test_the_role_suffices_and_no_permission_is_too_much(secured, termweave, cor
         connect = ("connect", "docs", "--model-server", url)
         full = {"cluster_permissions": [*SEARCH["cluster_permissions"], *needed], "index_permissions": indices}
         secured.role("connector", full)
-        assert termweave("connector", *connect)[0] == 0
+        code, text = termweave("connector", *connect)
+        assert code == 0, text
         assert through_the_pipeline(secured, "cluster:admin/opensearch/ml/predict") == 3
         with pytest.raises(EngineError, match="cluster:admin/opensearch/ml/predict"):
             through_the_pipeline(secured)
