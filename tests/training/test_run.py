@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,9 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monkeypatch):
-    data, out, sets = shutil.copytree(folder, tmp_path / "data"), tmp_path / "out", (*SMALL, "steps=4", "every=2")
+@contextmanager
+def dying_at_step_3(monkeypatch):
+    """Let a training of this block end before its third step."""
     draw = BatchSampler.draw
 
     def dies(self, step):
@@ -86,6 +88,12 @@ def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(BatchSampler, "draw", dies)
+        yield
+
+
+def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monkeypatch):
+    data, out, sets = shutil.copytree(folder, tmp_path / "data"), tmp_path / "out", (*SMALL, "steps=4", "every=2")
+    with dying_at_step_3(monkeypatch):
         assert "the machine went away" in train(capsys, data, base, out, settings=sets, status=1)
     qrels = (data / "qrels" / "train.tsv").read_text()
     (data / "qrels" / "train.tsv").write_text(qrels.partition("\n")[2])
@@ -104,15 +112,7 @@ def test_a_run_is_not_resumed_with_other_weights_or_files_behind_the_same_names(
     rows = f"{query}\t{document}\t0.5\n"
     scores.write_text(rows)
     sets = (*SMALL, "steps=4", "every=2", f"teacher={scores}")
-    draw = BatchSampler.draw
-
-    def dies(self, step):
-        if step == 3:
-            raise RuntimeError("the machine went away")
-        return draw(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchSampler, "draw", dies)
+    with dying_at_step_3(monkeypatch):
         train(capsys, folder, model, out, settings=sets, status=1)
     scores.write_text(rows.replace("0.5", "0.9"))
     whole = shutil.copyfile(weights, tmp_path / "whole")
