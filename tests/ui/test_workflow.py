@@ -102,6 +102,7 @@ def test_two_indices_are_compared_with_the_figures_of_the_command(client, opense
 
 def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(client, attacked, judged):
     client.app._app.state.workspace.index(attacked)
+    gc.collect()
     opened = sum(type(each) is Index for each in gc.get_objects())
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
     assert started.status_code == 303
@@ -125,7 +126,7 @@ def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(
     assert "of the best are the same" in shown.text
     assert client.get(f"/evaluate?index={attacked}&job=unknown").status_code == 400
     gc.collect()
-    assert sum(type(each) is Index for each in gc.get_objects()) == opened  # a result holds none, whose models take memory
+    assert sum(type(each) is Index for each in gc.get_objects()) <= opened  # a result holds none, whose models take memory
 
 
 def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engine, name, tmp_path):
