@@ -8,6 +8,7 @@ Tables: rnn (no training), coder, dtr, fectek, le-bs, sir; `reproduction_tables.
 looks at, are searched exactly. All tables take two processors about a day:
 
 * **Stop and go on.** A finished row is a file in --work, with the figure of each question, and a row that was stopped goes on from its checkpoint.
+  Files that were moved to benchmarks/reproduced are finished rows, too: they are committed, so that another machine goes on.
   Several processes may run the same command (one a processor, OMP_NUM_THREADS=1): each takes the next row that nobody computes.
 * **To the page.** `python benchmarks/figures.py --work FOLDER --finished coder dtr` writes docs/results/*.json from the rows in
   FOLDER/reproduction, without --finished it runs the missing ones first; `make docs` copies the tables into the page.
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _CHANCE = 0.05
 _MINILM = "all-MiniLM-L6-v2"
 _GROUP = ("backbone", "trained on", "split", "start")
+_COMMITTED = Path(__file__).with_name("reproduced")
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
 
     def record(file: Path, compute: Any, row: TrainedRow) -> dict[str, Any] | None:
         try:
-            return finished(file) if given.finished else measured(file, partial(compute, row))
+            return finished(file) or (None if given.finished else measured(file, partial(compute, row)))
         except Exception:  # noqa: BLE001 - hours of other rows do not wait for a person
             print(f"{name}, {', '.join(row.group)}, {row.name}: failed\n{traceback.format_exc()}", file=sys.stderr, flush=True)
             return None
@@ -185,10 +187,16 @@ def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator
                         }
                         method = str(settings.pop("method", table.method))
                         size = key(table.questions, table.pool, beside, table.part, table.measures)
-                        file = work.joinpath(*filter(None, group), f"{label}-{seed}-{key(method, settings)}-{size}.json")
-                        bm25 = work / "bm25" / f"{trained}{split}-{size}.json"
+                        file = _kept(work, *filter(None, group), f"{label}-{seed}-{key(method, settings)}-{size}.json")
+                        bm25 = _kept(work, "bm25", f"{trained}{split}-{size}.json")
                         tested = (folder, *(given.data / each for each in beside))
                         yield TrainedRow(group, label, method, seed, settings, file, bm25, tested, part)
+
+
+def _kept(work: Path, *parts: str) -> Path:
+    """Where a row is kept: among the committed ones, or in the working folder."""
+    committed = _COMMITTED.joinpath(work.name, *parts)
+    return committed if committed.is_file() else work.joinpath(*parts)
 
 
 def _printed(
