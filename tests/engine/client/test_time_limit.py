@@ -98,11 +98,11 @@ def test_a_server_that_sends_byte_after_byte_ends_within_the_time_out(beginning,
         began = time.monotonic()
         with pytest.raises(EngineUnreachable, match="did not answer"):
             server.request("GET", "/")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         server.close()  # the next request opens new connections
         with pytest.raises(EngineUnreachable, match="did not answer"):
             server.request("GET", "/", timeout=0.5)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("product", [b"", ELASTIC])
