@@ -170,9 +170,10 @@ def _rows(given: argparse.Namespace, name: str, table: PrintedTable) -> Iterator
                     part = reduced(folder, *table.part, work) if name != "sir" else folder
                     group = (backbone or _MINILM, trained, split, variant)
                     for label, own in table.rows.items():
-                        if label not in (given.rows or table.rows) or any(
-                            label not in table.only.get(each, table.rows) for each in group
-                        ):
+                        chosen = label in (given.rows or table.rows) and all(
+                            label in table.only.get(each, table.rows) for each in group
+                        )
+                        if not chosen or (seed and {label, variant} & set(table.one_seed)):
                             continue
                         settings = {
                             **COMMON,
