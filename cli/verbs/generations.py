@@ -36,12 +36,11 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
     """
     from termweave import engine
     from termweave.indexer.generations import generations
-    from termweave.indexer.generations.names import names
+    from termweave.indexer.generations.names import all_generations
 
     server = engine.connect(settings)
-    listed = [
-        generation for each in ([name] if name else names(server)) for generation in generations.list_generations(server, each)
-    ]
+    of_names = {name: generations.list_generations(server, name)} if name else all_generations(server)
+    listed = [generation for each in of_names.values() for generation in each]
     if not listed:
         out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
     for generation in listed:

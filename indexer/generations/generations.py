@@ -15,14 +15,17 @@ from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.search.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from termweave.engine import Engine
 
 #: Index names that OpenSearch takes and that need no escaping in a URL, with room for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+#: Generations that one request names: a server reads at most 4,096 bytes of an address, and each has up to 224.
+_IN_A_LINE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,11 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
     if not metas:
         raise _no_generations(engine, name)
-    bytes_of = sizes(engine, sorted(metas))
-    documents = _documents(engine, sorted(bytes_of))
+    bytes_of: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    for part in in_parts(sorted(metas), _IN_A_LINE):
+        bytes_of |= (opened := sizes(engine, part))
+        documents |= _documents(engine, sorted(opened))
     live_index = live(engine, name)
     generations = [
         _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live_index)
@@ -256,7 +262,7 @@ def _generation(index: str, meta: dict[str, Any], size: int | None, documents: i
     )
 
 
-def sizes(engine: Engine, indices: list[str]) -> dict[str, int]:
+def sizes(engine: Engine, indices: Sequence[str]) -> dict[str, int]:
     """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
     answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
     return {

@@ -26,13 +26,18 @@ def names(engine: Engine) -> list[str]:
     return sorted({str(index["mappings"]["_meta"]["termweave"]["name"]) for index in mappings.values()})
 
 
+def all_generations(engine: Engine) -> dict[str, list[Generation]]:
+    """Name -> its generations, newest first, for every name that has any."""
+    listed = {}
+    for name in names(engine):
+        with suppress(UsageError):  # deleted since the names were read, or an enriched index, which has none
+            listed[name] = generations.list_generations(engine, name)
+    return listed
+
+
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
     """Every index as JSON, as `termweave list --json` prints it."""
-    rows = []
-    for name in names(engine):
-        with suppress(UsageError):  # deleted since the names were read
-            rows.append(_summary(name, generations.list_generations(engine, name)))
-    return rows
+    return [_summary(name, listed) for name, listed in all_generations(engine).items()]
 
 
 def _summary(name: str, listed: Sequence[Generation]) -> answers.ListedIndex:

@@ -40,6 +40,18 @@ def test_listed_newest_first_with_what_is_in_them(opensearch_engine, name, three
     assert all(each.complete and each.bytes > 0 for each in found)
 
 
+def test_more_generations_are_listed_than_an_address_holds(opensearch_engine, name):
+    name = f"{name}-".ljust(200, "x")
+    for number in range(20):
+        made = {
+            "mappings": {"_meta": {"termweave": {"name": name, "created": str(number)}}},
+            "settings": {"number_of_replicas": 0},
+        }
+        opensearch_engine.request("PUT", f"/{name}-{number:023}", params={"wait_for_active_shards": 0}, body=made)
+    listed = generations.list_generations(opensearch_engine, name)
+    assert [int(each.created) for each in listed] == sorted(range(20), key=str, reverse=True)
+
+
 def test_nested_objects_are_no_documents(opensearch_engine, name, tmp_path):
     path = tmp_path / "shop.jsonl"
     path.write_bytes(
