@@ -24,7 +24,8 @@ KNOWN = frozenset({*ID_KEYS, *TEXT_KEYS, TITLE_KEY})
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 #: In a table without a known column name, more than this share of rows must be as wide as the first; some may be broken.
 _ENOUGH = 0.5
-_EXCEL = "sep="
+#: The line by which Excel announces the delimiter.
+_EXCEL = re.compile(r'sep=([^"\r\n])\s*', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,15 @@ def find(start: str, *, whole: bool) -> Dialect | None:
     lines = re.findall(r"[^\n]*\n|[^\n]+", start)  # str.splitlines would also split at U+2028
     if not whole:
         del lines[-1:]
-    announced = bool(lines) and lines[0].lower().startswith(_EXCEL) and len(lines[0].strip()) == len(_EXCEL) + 1
-    delimiters: tuple[str, ...] = (lines.pop(0)[len(_EXCEL)],) if announced else tuple(DELIMITERS)
+    announced = _EXCEL.fullmatch(lines[0]) if lines else None
+    delimiters = [announced[1]] if announced else [*DELIMITERS]
+    lines = lines[announced is not None :]
     best: tuple[tuple[bool, float, int], Dialect] | None = None
     for delimiter in delimiters:
         for quoted in _quotings(lines, delimiter):
-            fit = _Fit(lines, Dialect(delimiter, quoted, (), announced))
+            fit = _Fit(lines, Dialect(delimiter, quoted, ()))
             if fit.is_table and (best is None or fit.score > best[0]):  # if equal, the first one: quoted before unquoted
-                best = fit.score, Dialect(delimiter, quoted, fit.first, announced)
+                best = fit.score, Dialect(delimiter, quoted, fit.first, announced is not None)
     return best and best[1]
 
 

@@ -73,6 +73,7 @@ def test_quotes_and_commas_in_the_prose_of_a_tsv_mislead_nobody(tmp_path):
         ("\ufeffid;text\r\n1;a,b\r\n", [("1", "", "a,b", {})]),
         ("sep=;\nid;text\n1;a\n", [("1", "", "a", {})]),
         ("sep=^\nid^text\n1^a\n", [("1", "", "a", {})]),
+        ("sep=\t\nid\ttext\n1\ta\n", [("1", "", "a", {})]),
         ('"ID","Title","Body"\n"1","T","a ""b"" c"\n', [("1", "T", 'a "b" c', {})]),
         ("title,year\nT,2020\n", [("2", "T", "", {"year": "2020"})]),
         (",text,\n0,a,x\n", [("2", "", "a", {"column1": "0", "column3": "x"})]),
