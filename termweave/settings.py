@@ -1,7 +1,7 @@
 """The current settings: from flags, then ``TERMWEAVE_*`` variables, then ``termweave.toml``, then defaults.
 
 No other module reads settings from the environment or from a file. `settings_trust` decides which settings count for which server.
-pydantic-settings takes 300 ms to import, so commands import this module when they run, never before.
+pydantic takes a while to import, so commands import this module when they run, never before.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 
 from termweave.errors import UsageError
 from termweave.settings_trust import OF_A_SERVER, Ignored, SettingsPlace, flag, variable, winners
@@ -41,10 +40,10 @@ _OTHER_VARIABLES = (
 )
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Every setting that outlives one command. Field descriptions are the documentation."""
 
-    model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str | None = Field(
         None, description="Address of the OpenSearch server; $OPENSEARCH_URL is read, too; default: the running embedded node"
@@ -87,19 +86,6 @@ class Settings(BaseSettings):
         """The settings that are given and not used."""
         return self._ignored
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order: flags, environment, the working folder's file, the user's file."""
-        del dotenv_settings, file_secret_settings
-        return (init_settings, env_settings, *(TomlConfigSettingsSource(settings_cls, toml_file=file) for file in _files()))
-
 
 def load(**flags: Any) -> Settings:
     """Read the current settings.
@@ -118,17 +104,11 @@ def load(**flags: Any) -> Settings:
     for file in _files():
         _check_names(file)
     deciding, ignored = winners(_places(given), Settings.model_fields)
-    # Every one is passed: pydantic-settings would look for a missing one in the places whose value must not be used.
-    server = {
-        name: deciding[name].values[name] if name in deciding else Settings.model_fields[name].default for name in OF_A_SERVER
-    }
     try:
-        settings = Settings(**given | server)
+        settings = Settings(**{name: place.values[name] for name, place in deciding.items()})
     except ValidationError as error:
         wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], deciding) for each in error.errors())
         raise UsageError(f"{wrong}.", "Correct it there, or remove it.") from None
-    if settings.url is None and os.environ.get("OPENSEARCH_URL"):
-        settings = settings.model_copy(update={"url": os.environ["OPENSEARCH_URL"]})
     settings.remember({name: place.label(name) for name, place in deciding.items()}, ignored)
     for sentence in (*(each.sentence for each in ignored), *_exposed_secrets(deciding), *_unknown_variables()):
         logging.getLogger(__name__).warning("Warning: %s", sentence)
@@ -171,7 +151,7 @@ def _wrong(name: str, value: object, reason: str, deciding: Mapping[str, Setting
 
 def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
     """Every place where settings are given, the most important one first."""
-    # pydantic-settings reads variables in upper or lower case, and skips empty ones.
+    # Variables may be written in upper or lower case, and empty ones do not count.
     variables = {name.upper(): value for name, value in os.environ.items() if value}
     environment = {name: variables[key] for name in Settings.model_fields if (key := variable(name)[1:]) in variables}
     users_file = paths.config() / FILE_NAME

@@ -56,7 +56,7 @@ def load(url: str | None, target: Settings) -> Settings:
         )
     values = {name: own.get(name, Settings.model_fields[name].default) for name in OF_A_SERVER}
     try:
-        settings = Settings(**values, url=url, timeout=target.timeout)
+        settings = Settings(**values, url=url, timeout=target.timeout, compress=target.compress)
     except ValidationError as error:
         wrong = "; ".join(f"{each['loc'][0]}, from {origins.get(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
         raise UsageError(f"A setting of the source cannot be used: {wrong}.", "Correct it there, or remove it.") from None

@@ -55,7 +55,7 @@ def test_an_address_of_the_working_folder_gets_no_credentials_of_the_users_file(
 
 
 @pytest.mark.parametrize("url", [None, "OPENSEARCH_URL"])
-@pytest.mark.parametrize("spelling", [str.upper, str.lower])  # pydantic-settings reads both
+@pytest.mark.parametrize("spelling", [str.upper, str.lower])
 def test_an_address_of_the_working_folder_gets_no_credentials_of_the_environment(write, monkeypatch, caplog, url, spelling):
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(spelling(f"TERMWEAVE_{name}"), value)
