@@ -11,7 +11,6 @@ from termweave.engine.index_source.point_in_time import PointInTime, ShardView, 
 from termweave.engine.index_source.source import IndexSource
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator, Mapping
 
 #: Ids in one response.
@@ -41,13 +40,13 @@ class ChangedDocuments(IndexSource):
         field = self.reading.fields.id
         own = field if field and field != "_id" else None
         body = {"size": _IDS, "_source": [own] if own else False, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}
-        pace, never = Pace(self.reading.index.rate), _never()
+        pace = Pace(self.reading.index.rate)
         point = PointInTime(self.engine, self.reading.index.query, self._views)
         try:
             for view in point.views:
                 low = 0
                 while True:
-                    pace.wait(_IDS, never)
+                    pace.wait(_IDS)
                     hits = point.search(view, low, None, body)["hits"]["hits"]
                     yield [id_at(hit["_source"], own) if own else hit["_id"] for hit in hits]
                     if len(hits) < _IDS:
@@ -72,12 +71,6 @@ class ChangedDocuments(IndexSource):
     def _open(self) -> list[ShardView]:
         after = {key: mark - _MARGIN for key, mark in self._before.items()}
         return open_views(self.engine, self.address.index, self.mappings, self.query, after)
-
-
-def _never() -> threading.Event:
-    import threading  # noqa: PLC0415 - one event
-
-    return threading.Event()
 
 
 def since_value(field: str, kind: str, value: Any) -> dict[str, Any]:

@@ -71,15 +71,15 @@ class Pace:
         self._lock = threading.Lock()
         self._free = 0.0
 
-    def wait(self, documents: int, stop: threading.Event) -> None:
-        """Wait until a page of that many documents may be read."""
+    def wait(self, documents: int, stop: threading.Event | None = None) -> None:
+        """Wait until a page of that many documents may be read, or until `stop` is set."""
         if self.rate is None:
             return
         with self._lock:
             now = time.monotonic()
             start = max(now, self._free)
             self._free = start + documents / self.rate
-        stop.wait(start - now)
+        (stop or threading.Event()).wait(start - now)
 
     def page(self, size: int) -> int:
         """The size of a page: with a limit at most the documents of one second."""
@@ -166,11 +166,11 @@ class PageReader:
 
 def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     """Pages of the documents that were written after the point in time of their shard was lost and opened again."""
-    stop, body = threading.Event(), _body(excludes)
+    body = _body(excludes)
     for view in point.views:
         low, size = view.last + 1, pace.page(_FIRST)
         while view.renewed:
-            pace.wait(size, stop)
+            pace.wait(size)
             hits = point.search(view, low, None, {**body, "size": size})["hits"]["hits"]
             if hits:
                 yield [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]

@@ -10,6 +10,7 @@ import orjson
 from termweave.engine.client.connection import quote
 from termweave.engine.client.server_errors import EngineResponseError, block_hint
 from termweave.errors import EngineError, RefusedDocuments
+from termweave.indexer.pipeline.bulk_responses import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict
         away = [number for number, result in enumerate(results) if result["status"] == HTTPStatus.TOO_MANY_REQUESTS]
         left = [left[number] for number in away]
         if left:
-            reason = _reason(results[away[-1]])
+            reason = reason_of(results[away[-1]])
             hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
             raise EngineResponseError(
                 HTTPStatus.TOO_MANY_REQUESTS, reason, results, request=f"POST /{index}/_bulk", hint=hint, product=engine.product
@@ -89,7 +90,7 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
     results = [next(iter(item.values())) for item in items]
     later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS}
     for (hit, _), result in zip(writes, results, strict=True):
-        status, reason = result["status"], _reason(result)
+        status, reason = result["status"], reason_of(result)
         if status == HTTPStatus.BAD_REQUEST:
             raise RefusedDocuments(
                 f"The index {index} does not take document {hit['_id']!r}: {reason}.",
@@ -101,7 +102,3 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
                 "Run the command again when that is fixed: it goes on.",
             )
     return results
-
-
-def _reason(result: dict[str, Any]) -> str:
-    return str((result.get("error") or {}).get("reason"))

@@ -17,6 +17,7 @@ from termweave.indexer.generations import audit, reindex_task
 from termweave.indexer.generations.generations import list_generations, live, one_generation
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
 from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline.bulk_responses import reason_of
 from termweave.indexer.stored_documents import stored_where
 from termweave.search.catalog import lineage
 from termweave.search.catalog.statistics_store import companion
@@ -228,7 +229,7 @@ def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, page
             result = item["delete"]
             absent = result["status"] == HTTPStatus.NOT_FOUND and "error" not in result
             if result["status"] >= HTTPStatus.BAD_REQUEST and not absent:
-                reason = result.get("error", {}).get("reason", f"status {result['status']}")
+                reason = reason_of(result)
                 hint = f"{block_hint(reason)} Run the command again: it continues.".lstrip()
                 raise EngineError(f"Documents of {index} could not be deleted: {reason}.", hint)
         if ledger is not None:

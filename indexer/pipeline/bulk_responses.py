@@ -81,7 +81,7 @@ def outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
     outcome = Outcome()
     for item, entry in zip(batch, answer["items"], strict=True):
         (result,) = entry.values()
-        status, reason = result["status"], _reason(result)
+        status, reason = result["status"], reason_of(result)
         if status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.CONFLICT:  # a conflict: the document is there
             outcome.acknowledged.append((item.id, item.digest))
         elif status in LATER:
@@ -121,7 +121,8 @@ def _hint(reason: str) -> str:
     return f"{block_hint(reason)} Run the command again when that is fixed: it resumes.".lstrip()
 
 
-def _reason(result: dict[str, Any]) -> str:
+def reason_of(result: dict[str, Any]) -> str:
+    """Return why the server did not carry out an action of `_bulk`, with the cause that it names."""
     error = result.get("error") or {}
     cause = error.get("caused_by") or {}
     return ": ".join(part for part in (error.get("reason"), cause.get("reason")) if part) or f"status {result['status']}"
