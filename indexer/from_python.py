@@ -52,7 +52,8 @@ def index(
         text_fields: The keys that hold the text, if they are not called ``text``; several are joined by line ends.
         skip_bad: Leave out documents that cannot be read, instead of raising.
         progress: Called with (stage, documents done, documents in all or None); None: not called.
-        **options: The fields of `termweave.indexer.BuildOptions`: weights, dense, signals, analyzer, passages, workers, ...
+        **options: The fields of `termweave.indexer.BuildOptions`: weights, dense, signals, analyzer, passages, workers, ... An update
+            refuses those with which the live index would have been built otherwise.
 
     Returns:
         What was built or updated: documents, seconds, signals, notes and warnings.
@@ -91,8 +92,7 @@ def index(
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update
-            named = [each for each in ("model", "weights", "dense") if options.get(each)]
-            mode = replace(mode, given=[*mode.given, *named])
+            mode = replace(mode, given=[*mode.given, *(each for each, value in options.items() if value is not None)])
             done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
             done = builder.build(used.engine, source, name, chosen, report)

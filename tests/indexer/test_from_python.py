@@ -33,7 +33,9 @@ def test_a_data_frame_is_built_and_updated(connection, name):
     hits = connection.index(name).search("green tea", k=1)
     assert (hits[0].id, hits[0].fields["title"]) == ("green", "Green tea")
     more = [{"id": "pot", "text": "A warm clay pot."}, dict(NOTES[0], text="Water boils earlier on a mountain.")]
-    updated = tw.index(more, name, connection=connection, update=True)
+    with pytest.raises(UsageError, match="An update cannot change passages: the live generation was built with none, not 80"):
+        tw.index(more, name, connection=connection, update=True, passages=80)
+    updated = tw.index(more, name, connection=connection, update=True, passages=None, weights="none", vectors="float")
     assert updated.documents == 3
     assert [hit.id for hit in connection.index(name).search("mountain", k=1)] == ["boil"]
 
