@@ -93,16 +93,15 @@ def open_source(
     spec, fields = _spec(spec, "source"), Fields(id_field, title_field, field_names(text_fields))
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
-    if follow_links and not Path(spec).is_dir():
-        raise UsageError(
-            f"--follow-links is for links in a folder, and {spec} is none.", "Name a folder, or remove --follow-links."
-        )
+    _check_folder(spec, "--include names files", given=bool(include))
+    _check_folder(spec, "--follow-links is for links", given=follow_links)
     copies: list[Path] = []
     copy: Path | None
     try:
         if index_address.is_address(spec):
             try:
-                opened = _opened_index(spec, Reading(None, skip_bad, fields, (), index or IndexReading()))
+                reading = Reading(None, skip_bad, fields, (), index or IndexReading())
+                opened: OpenedSource = plugins.load("readers", "index").open(spec, reading)
             except NotAnIndex:
                 copy = download.downloaded(spec)
             else:
@@ -130,6 +129,18 @@ def open_source(
     return source
 
 
+def _check_folder(spec: str, use: str, *, given: bool) -> None:
+    """Refuse an option that only a folder needs; `use` is its flag with a verb.
+
+    Raises:
+        UsageError: It is given, and the source is not a folder.
+    """
+    if given and not Path(spec).is_dir():
+        raise UsageError(
+            f"{use} in a folder, and {without_password(spec)} is none.", f"Name a folder, or remove {use.partition(' ')[0]}."
+        )
+
+
 def _check_separator(reader: object, shown: str, list_separator: str) -> None:
     """Refuse a separator of lists, which only cells of a table need.
 
@@ -140,26 +151,14 @@ def _check_separator(reader: object, shown: str, list_separator: str) -> None:
         raise UsageError(f"--list-separator is for cells of a table, and {shown} is not a table.", "Remove it.")
 
 
-def _opened_index(spec: str, reading: Reading) -> OpenedSource:
-    """Open an existing index with its reader.
-
-    Raises:
-        NotAnIndex: The server at an http(s) address is no search engine.
-    """
-    source: OpenedSource = plugins.load("readers", "index").open(spec, reading)
-    return source
-
-
 def _folder(spec: str, include: Sequence[str]) -> Any:
     """The reader of folders of texts, for a folder with files that the patterns name.
 
     Raises:
-        UsageError: It is no folder, or no file matches.
+        UsageError: No file matches.
     """
     from termweave.corpora.readers import text_folder  # noqa: PLC0415 - as the other readers
 
-    if not Path(spec).is_dir():
-        raise UsageError(f"--include names files in a folder, and {spec} is none.", "Name a folder, or remove --include.")
     if next(text_folder.texts(Path(spec), Reading(include=tuple(include), follow_links=True)), None) is None:
         raise UsageError(
             f"No file in {spec} matches {few(list(include))}.", "Write a pattern such as '*.py' or 'src/*.c', in quotes."

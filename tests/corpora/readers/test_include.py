@@ -39,6 +39,7 @@ def test_patterns_name_files_of_any_type(folder, capsys):
     assert "not included and ignored (1 .rst, 1 .adoc, 1 .c)" in corpora.open_source(folder, include=["*.py"]).remarks[1]
     with pytest.raises(UsageError, match=r"No file in .* matches \*\.java"):
         corpora.open_source(folder, include=["*.java"])
-    with pytest.raises(UsageError, match="names files in a folder"):
-        corpora.open_source(folder / "guide.rst", include=["*.rst"])
+    for source in (folder / "guide.rst", "opensearch:docs", "-"):
+        with pytest.raises(UsageError, match=f"names files in a folder, and {source} is none"):
+            corpora.open_source(source, include=["*.rst"])
     assert run(["index", str(folder), "x", "--include", "*.java", "--url", "http://127.0.0.1:9"]) in {2, 5}
