@@ -176,7 +176,7 @@ def _files() -> list[Path]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # editors may write a byte-order mark
         return tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.", "Correct it, or move it away.") from None

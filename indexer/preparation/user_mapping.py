@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -110,7 +111,7 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") 
 def _read_object(path: Path, wrapper: str) -> dict[str, Any]:
     """Read the JSON object of a file, or the one under the key `wrapper` in it."""
     try:
-        content = orjson.loads(path.read_bytes())
+        content = orjson.loads(path.read_bytes().removeprefix(BOM_UTF8))
     except (OSError, orjson.JSONDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.", "Name a file that contains one JSON object.") from None
     if isinstance(content, dict):

@@ -35,7 +35,7 @@ def test_opensearch_url_counts_last(monkeypatch):
 
 def test_an_empty_variable_says_nothing(nowhere, monkeypatch):
     """As compose files hand variables on that nobody has set."""
-    (nowhere / "termweave.toml").write_text("timeout = 7\n")
+    (nowhere / "termweave.toml").write_bytes(b"\xef\xbb\xbftimeout = 7\n")  # with the byte-order mark of an editor
     for name in ("TERMWEAVE_URL", "TERMWEAVE_TIMEOUT", "TERMWEAVE_PASSWORD"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("OPENSEARCH_URL", "http://environment:1")
