@@ -69,11 +69,6 @@ class BuildPlan:
     warnings: tuple[str, ...]
     made_of: Mapping[str, str]
 
-    @property
-    def dimension(self) -> int | None:
-        """Length of the vectors; None without a dense model."""
-        return self.models["dense"].dimension if "dense" in self.models else None
-
     def layout(
         self,
         capabilities: Capabilities,
@@ -95,7 +90,7 @@ class BuildPlan:
         fitting = Fitting(
             capabilities,
             sample,
-            self.dimension,
+            self.models["dense"].dimension if "dense" in self.models else None,
             self.analyzer,
             self.options.prune,
             self.options.vectors == "byte",

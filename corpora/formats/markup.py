@@ -102,7 +102,6 @@ def html(text: str) -> tuple[str, str]:
     return page.result()
 
 
-#: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.
 def restructured(text: str) -> tuple[str, str]:
     """reStructuredText: the first line with an underline of punctuation is the title; its overline is dropped, too."""
     lines = text.replace("\r\n", "\n").split("\n")
@@ -128,6 +127,7 @@ def asciidoc(text: str) -> tuple[str, str]:
     return "", text.strip()
 
 
+#: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.
 KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
     ".txt": plain,
     ".text": plain,
