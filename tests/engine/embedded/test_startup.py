@@ -122,6 +122,13 @@ def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
         stranger.wait()
 
 
+def test_a_process_that_was_never_started_is_no_other_child(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not process.Layout(tmp_path, "node-2").mine(NodeProcess("node-2", 0, 1, 2))
+    assert child.wait() == 3
+
+
 def test_a_pid_that_is_gone_is_dead(home):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
