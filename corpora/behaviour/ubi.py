@@ -41,7 +41,7 @@ class _Search:
         query: What the user typed.
         listed: Document id -> position from 0, as the log of queries lists them.
         seen: Document id -> ordinal of an impression, from 0 or from 1 as the log counts.
-        clicked: Document id -> ordinal of the first click; None: not known.
+        clicked: Document id -> ordinal of the first click that has one; None: not known.
         converted: Ids of the documents that were bought, downloaded or the like.
     """
 
@@ -157,7 +157,8 @@ def _note(event: EventRecord, searches: dict[str, _Search]) -> bool:
     if search is None:
         return False
     if event.clicked:
-        search.clicked.setdefault(event.document, event.ordinal)
+        if search.clicked.get(event.document) is None:
+            search.clicked[event.document] = event.ordinal
         if event.converted:
             search.converted.add(event.document)
     elif event.ordinal is not None:

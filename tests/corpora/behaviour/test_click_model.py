@@ -88,7 +88,7 @@ def test_a_log_as_logs_are():
     ]
     events = [
         click("a", "2"), click("a", "2"), click("a", "2", action="purchase"), click("a", "3"), click("a", "8"), click("a", "1", action="hover"),
-        click("b", "2", 5, action="impression"), click("b", "7", 1), click("gone", "1"), {"action_name": "click", "query_id": "a"}, {},
+        click("b", "2", 5, action="impression"), click("b", "7"), click("b", "7", 1), click("gone", "1"), {"action_name": "click", "query_id": "a"}, {},
     ]  # fmt: skip
     log = ubi.read(searches, events)
     shown = log.impressions
