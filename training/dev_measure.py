@@ -127,10 +127,21 @@ def rankings(
         for row, own in enumerate(scores, start=first):
             if spared:
                 own[list(spared[row])] = -np.inf
-            least = np.partition(own, -length)[-length] if length < len(own) else -np.inf
-            candidates = np.flatnonzero((own >= least) & (own > -np.inf))
-            best = candidates[np.argsort(-own[candidates], kind="stable")][:length]
-            yield best, own[best]
+        for own, columns in zip(scores, best(scores, length), strict=True):
+            kept = columns[own[columns] > -np.inf]
+            yield kept, own[kept]
+
+
+def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
+    """Columns of the largest scores of each row, best first, ties by column: ``(rows, depth)``, or all columns where there are fewer."""
+    if depth >= scores.shape[1]:
+        return np.argsort(-scores, axis=1, kind="stable")
+    cut = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1]
+    result = np.zeros((len(scores), depth), dtype=np.int64)
+    for row, (values, least) in enumerate(zip(scores, cut, strict=True)):
+        at_least = np.flatnonzero(values >= least)
+        result[row] = at_least[np.argsort(-values[at_least], kind="stable")][:depth]
+    return result
 
 
 def vectors_of(encoded: Sequence[Encoding]) -> NDArray[np.float32]:

@@ -36,7 +36,8 @@ def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: Trainin
     share = settings.warmup < 1
     rise = round(settings.warmup * steps) if share else int(settings.warmup)
     if name == "one-cycle":
-        peak = settings.warmup if share else min(rise / steps, 1.0)
+        exact = share and settings.warmup * (steps + 1) != 1  # OneCycleLR divides by 0 where its rise ends at the first step
+        peak = settings.warmup if exact else min(rise / steps, 1.0)
         return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=peak)
 
     def factor(step: int) -> float:

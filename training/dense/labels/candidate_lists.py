@@ -13,6 +13,7 @@ import numpy as np
 
 from termweave.errors import InputError
 from termweave.training.data.teacher_scores import by_question
+from termweave.training.dev_measure import rankings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from termweave.records import TermWeights
     from termweave.training.data.bm25_index import SparseIndex
 
-#: Numbers in a block of scores, 64 MB of float32.
-_BLOCK = 16_000_000
 #: Fills up a list that is shorter than the others.
 NOTHING = -1
 
@@ -80,25 +79,7 @@ class RankedLists:
 
 def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:
     """The documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
-    depth = min(depth, len(documents))
-    columns = np.zeros((len(queries), depth), dtype=np.int64)
-    size = max(1, _BLOCK // max(1, len(documents)))
-    for first in range(0, len(queries), size):
-        scores = queries[first : first + size] @ documents.T
-        columns[first : first + size] = best(scores, depth)
-    return RankedLists(columns)
-
-
-def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
-    """Columns of the largest scores of each row, best first, ties by column."""
-    if depth < scores.shape[1]:
-        cut = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1 : depth]
-        result = np.zeros((len(scores), depth), dtype=np.int64)
-        for row, (values, least) in enumerate(zip(scores, cut[:, 0], strict=True)):
-            at_least = np.flatnonzero(values >= least)
-            result[row] = at_least[np.argsort(-values[at_least], kind="stable")][:depth]
-        return result
-    return np.argsort(-scores, axis=1, kind="stable")
+    return RankedLists(np.stack([columns for columns, _ in rankings(queries, documents, depth)]))
 
 
 def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:

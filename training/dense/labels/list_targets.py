@@ -11,8 +11,9 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.rerank.rules import Rules
 from termweave.support import paths
 from termweave.training.data import teacher_scores
-from termweave.training.dense.labels.candidate_lists import RankedLists, best
+from termweave.training.dense.labels.candidate_lists import NOTHING, RankedLists
 from termweave.training.dense.labels.evidence_labels import EvidenceSettings, evidence_scores
+from termweave.training.dev_measure import best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,8 +96,9 @@ def hybrid_targets(context: TargetContext) -> ListTargets:
         scores = teacher.scores(rows, documents)
         for row, own in zip(rows.tolist(), scores, strict=True):
             own[list(pairs.spared[row])] = -np.inf
-        lists[rows] = best(scores, depth)
-        powers = np.take_along_axis(scores, lists[rows], axis=1) / _HYBRID_TEMPERATURE
+        columns = best(scores, depth)
+        powers = np.take_along_axis(scores, columns, axis=1) / _HYBRID_TEMPERATURE
+        lists[rows] = np.where(np.isfinite(powers), columns, NOTHING)  # a short list reaches the spared documents
         shares = np.exp(powers - powers.max(axis=1, keepdims=True))
         targets[rows] = shares / shares.sum(axis=1, keepdims=True)
     return ListTargets(RankedLists(lists), targets, context.document_vectors)

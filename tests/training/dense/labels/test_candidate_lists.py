@@ -1,13 +1,18 @@
 """Candidate lists: exact search against a full sort, judged documents, false-negative margin, run files."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from termweave.errors import InputError
 from termweave.records import TermWeights
+from termweave.training import dev_measure
+from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.dense.labels import candidate_lists
+from termweave.training.data.pairs import Pairs
 from termweave.training.dense.labels.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
+from termweave.training.dense.labels.list_targets import hybrid_targets
 
 
 def units(generator, count, width=8):
@@ -17,7 +22,7 @@ def units(generator, count, width=8):
 
 @pytest.mark.parametrize("block", [10, 16_000_000])
 def test_nearest_is_the_full_sort_with_ties_by_index(monkeypatch, block):
-    monkeypatch.setattr(candidate_lists, "_BLOCK", block)  # one question at a time, or all
+    monkeypatch.setattr(dev_measure, "_BLOCK", block)  # one question at a time, or all
     generator = np.random.default_rng(0)
     queries, documents = units(generator, 7), units(generator, 40)
     documents[30] = documents[3]  # a tie
@@ -41,6 +46,20 @@ def test_negatives_leave_out_what_is_known():
     queries = np.array([[1.0, 0.0]], np.float32)
     lists = nearest(queries, documents, 5)
     assert [each.tolist() for each in lists.negatives([frozenset({1, 4})])] == [[0, 3, 2]]
+
+
+def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small_corpus(monkeypatch):
+    pairs = Pairs(["q"], [frozenset({0})], spared=[frozenset({2})])
+    teacher = SimpleNamespace(scores=lambda *_: np.array([[0.5, 0.4, 0.9, 0.6]]))
+    monkeypatch.setattr(teacher_scores, "vector_teacher", lambda *_: teacher)
+    data = {
+        "inputs": SimpleNamespace(pairs=pairs, documents=range(4)),
+        "settings": SimpleNamespace(candidates=200),
+        "setup": None,
+    }
+    made = hybrid_targets(SimpleNamespace(**data, document_vectors=np.eye(4), question_vectors=np.eye(1, 4)))
+    assert made.candidates.documents.tolist() == [[3, 0, 1, NOTHING]]
+    assert made.targets[0].tolist() == pytest.approx([0.665, 0.245, 0.09, 0], abs=0.001)
 
 
 def weights(*terms):
