@@ -23,7 +23,7 @@ _CHARACTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The word-pieces of one text as the model sees them, [CLS] first and [SEP] last.
+    """The word-pieces of one text as the model sees them, [CLS] first and [SEP] last (or what the tokeniser has for them).
 
     Attributes:
         ids: int64 ``(n,)``.
@@ -47,10 +47,13 @@ class PieceTokenizer:
             ModelError: The file is not a tokeniser with [CLS] and [SEP].
         """
         self.tokenizer: Any = tokenizer_file.read(file)
-        self._first = self.tokenizer.token_to_id("[CLS]")
-        self._last = self.tokenizer.token_to_id("[SEP]")
-        if self._first is None or self._last is None:
-            raise ModelError(f"{file} has no [CLS] or no [SEP].", "Term weights of whole words need a BERT-like model.")
+        special = [self.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")]
+        if None in special:
+            raise ModelError(
+                f"{file} has no [CLS] or no [SEP].", "Term weights of whole words, and training, need a BERT-like model."
+            )
+        own = self.tokenizer.encode("").ids  # MPNet has BERT's words, and [CLS] among them, but reads <s> and </s>
+        self._first, self._last = own if len(own) == 2 else special
         self._prompts: dict[str, list[int]] = {"": []}
 
     def encode(

@@ -1,7 +1,7 @@
 """Word-pieces of a text behind a prompt: the model reads the prompt, and it is no part of the text."""
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
@@ -28,6 +28,15 @@ def test_a_prompt_is_read_before_the_text_and_belongs_to_no_word(tokenizer):
     assert tokens(behind) == ["[CLS]", "query", ":", *tokens(alone)[1:]]
     assert behind.words.tolist() == [-1, -1, -1, 0, 1, 1, 2, -1]
     assert behind.starts.tolist() == [-1, -1, -1, 0, 4, 7, 9, -1]
+
+
+def test_the_special_tokens_are_those_of_the_tokeniser(tokenizer, tmp_path):
+    """MPNet's vocabulary holds [CLS] and [SEP] among its words."""
+    other = Tokenizer.from_str(tokenizer.tokenizer.to_str())
+    other.post_processor = processors.TemplateProcessing("the $A ##s", special_tokens=[("the", 6), ("##s", 8)])
+    other.save(str(tmp_path / "tokenizer.json"))
+    (pieces,) = PieceTokenizer(tmp_path / "tokenizer.json").encode(["cat sat"], 20)
+    assert tokens(pieces) == ["the", "cat", "sat", "##s"]
 
 
 def test_the_prompt_takes_room_of_the_text(tokenizer):
