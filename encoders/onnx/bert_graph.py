@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS
+from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS, weight_files
 from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError
 from termweave.support import paths
@@ -97,7 +97,7 @@ def write_weights(folder: Path) -> None:
     Raises:
         ModelError: The graph does not hold the parameters of a BERT encoder, or the extra ``train`` is missing.
     """
-    if (folder / WEIGHTS).is_file() or not (folder / SENTENCE_GRAPH).is_file():
+    if weight_files(folder) or not (folder / SENTENCE_GRAPH).is_file():
         return
     try:
         from safetensors.numpy import save_file  # noqa: PLC0415 - the extra `train`

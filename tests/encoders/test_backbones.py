@@ -291,3 +291,12 @@ def test_a_real_backbone_computes_the_states_of_its_graph(name, monkeypatch, tmp
         pytest.skip(f"{name} cannot be fetched here: {error}")
     state = bert_graph.parameters(folder / SENTENCE_GRAPH)
     assert bert_graph._same_states(folder / SENTENCE_GRAPH, state, backbones.BACKBONES[name].heads)
+
+
+def test_weights_in_several_files_are_not_read_from_the_graph(tmp_path):
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"of an architecture that is not BERT's")
+    (tmp_path / "model-1-of-1.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1-of-1.safetensors"}}')
+    bert_graph.write_weights(tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
