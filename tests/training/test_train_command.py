@@ -70,7 +70,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path, monkeypatch):
     assert data["ndcg"]["weights"]["fp32"] > data["bm25"] + 0.2
     assert data["ndcg"]["weights"]["int8"] > data["ndcg"]["weights"]["shipped"] + 0.2
     assert f"weights {data['ndcg']['weights']['fp32']:.4f} in fp32" in card
-    assert "fcm=True" in card
+    assert "fcm=true" in card
     assert not (tmp_path / "out" / "checkpoints").exists()
 
     (tmp_path / "out" / "checkpoints" / "checkpoint-60").mkdir(parents=True)  # killed after the last figure was written

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from termweave.declared_settings import written
+from termweave.encoders import hub
 from termweave.encoders.onnx.export import int8_cost
 from termweave.evaluation.measures import LEADING
+from termweave.support import paths
 from termweave.training import families
 from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
 from termweave.training.recipes import shipped_card
@@ -87,12 +89,18 @@ def described(
         "source": method.source,
         **first,
         "beside": beside,
-        "backbone": data[0].setup.backbone.name if settings.backbone else "all-MiniLM-L6-v2",
+        "backbone": name_of(settings.backbone, data[0].setup.backbone),
         "layers": {0: "frozen", -1: "trained"}.get(settings.top_layers, f"top {settings.top_layers} layers trained"),
         "options": asdict(settings),
         "changed": changed,
         "command": shlex.join(words),
     }
+
+
+def name_of(given: str, folder: Path) -> str:
+    """What the card calls a backbone: the name that was given, or the name of the folder that was given."""
+    is_path = paths.written_as_path(given) and not hub.named(given)
+    return folder.name if is_path else given or "all-MiniLM-L6-v2"
 
 
 def flags_of(reading: Mapping[str, Any]) -> list[str]:
@@ -142,7 +150,7 @@ def _run(manifest: Manifest) -> str:
         quantisation=manifest.quantisation["method"],
         verdict=verdict,
         ndcg=_cost(manifest.quantisation.get("ndcg")),
-        changed=", ".join(f"{name}={value}" for name, value in made["changed"].items()) or "none",
+        changed=", ".join(f"{name}={written(value)}" for name, value in made["changed"].items()) or "none",
         asked=figures["questions"],
         searched=figures["documents"],
         history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),
