@@ -87,6 +87,8 @@ def export(path: Path, out: Path | None = None) -> Parity:
             write_manifest(scratch, _described(folder.manifest, scratch, parity))
             shutil.move(scratch, target)
         else:
+            if (query := model.query_model) is not None and query.folder.path != path:
+                export(query.folder.path)
             for name in GRAPHS.values():
                 shutil.move(scratch / name, path / name)
             write_manifest(path, _described(folder.manifest, path, parity))

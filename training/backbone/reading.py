@@ -11,7 +11,7 @@ from termweave.encoders.manifest import MANIFEST, ModelFolder
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from termweave.training.methods.parameters import TrainingParameters
@@ -58,16 +58,23 @@ def reading_of(folder: Path, settings: TrainingParameters) -> BackboneReading:
         modules = read_modules(folder)
         pooling, prompts = modules.pooling, prompts_of(read_json(folder / "config_sentence_transformers.json", missing={}))
         layers, included = modules.dense, modules.include_prompt
-    problem = ""
-    if pooling not in _POOLING:
-        problem = f"{pooling} pooling"
-    elif layers:
-        problem = "dense layers behind its pooling"
-    elif prompts and not included:
-        problem = "prompts that its pooling leaves out"
-    if problem:
+    if problem := problem_of(pooling, _POOLING, bool(layers), bool(prompts) and not included):
         raise UsageError(
             f"{folder.name} was trained with {problem}. A model of weights and vectors would make other vectors of its states.",
             f"Train weights alone (--set outputs=weights), or take a backbone with {' or '.join(_POOLING)} pooling.",
         )
     return BackboneReading(pooling, prompts)
+
+
+def problem_of(pooling: str, trained: Collection[str], layers: bool, left_out: bool) -> str:  # noqa: FBT001
+    """What a backbone's vectors are made with that training does not do; "" if nothing.
+
+    Args:
+        pooling: How its states are pooled.
+        trained: The poolings that are trained.
+        layers: Whether dense layers follow the pooling.
+        left_out: Whether the pooling leaves out the tokens of a prompt.
+    """
+    if pooling not in trained:
+        return f"{pooling} pooling"
+    return "dense layers behind its pooling" if layers else "prompts that its pooling leaves out" if left_out else ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.encoders.kinds.sentence_modules import read_modules
-from termweave.encoders.onnx.export import export as export_graphs
+from termweave.encoders.onnx.export import export
 from termweave.errors import UsageError
 from termweave.training.backbone import loading
+from termweave.training.backbone.reading import problem_of
 from termweave.training.dense.estimate import estimate
 from termweave.training.dense.model import POOLING, Towers, reinitialise
-from termweave.training.dense.model_files import QUERY, save
+from termweave.training.dense.model_files import save
 from termweave.training.dense.preparation import prepare, reading_of
 from termweave.training.dense.trainable_towers import TrainableTowers as Trainable
 from termweave.training.families import CardText
@@ -44,10 +45,10 @@ def build_model(settings: DenseParameters, backbone: Path) -> Towers:
         UsageError: The backbone's folder has modules that are not trained.
     """
     manifest, reading = reading_of(backbone)
-    if reading.layers or manifest.pooling not in POOLING or (reading.prompts and not reading.include_prompt):
+    left_out = bool(reading.prompts) and not reading.include_prompt
+    if problem := problem_of(manifest.pooling, POOLING, bool(reading.layers), left_out):
         raise UsageError(
-            f"The backbone {backbone.name} has modules that termweave does not train: {len(reading.layers)} dense layers, pooling "
-            f"{manifest.pooling}.",
+            f"The backbone {backbone.name} was trained with {problem}, which termweave does not train.",
             f"Name a backbone without dense layers, pooled by one of {', '.join(POOLING)}.",
         )
     transformer = loading.load(backbone, settings)
@@ -57,13 +58,6 @@ def build_model(settings: DenseParameters, backbone: Path) -> Towers:
     unit = settings.vectors != "given" or read_modules(backbone).normalised
     pooling = "mean" if settings.vectors == "mean" else manifest.pooling
     return Towers(transformer, pooling=pooling, towers=settings.towers, unit=unit)
-
-
-def export(folder: Path) -> Any:
-    """Write the ONNX graphs of each encoder; the parity is that of the document encoder."""
-    if (folder / QUERY).is_dir():
-        export_graphs(folder / QUERY)
-    return export_graphs(folder)
 
 
 def card_text(manifest: Manifest) -> CardText:

@@ -7,9 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.kinds import sentence_layout
-from termweave.encoders.kinds.dense import DenseSettings
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.kinds.anchored import AnchoredModel
+from termweave.encoders.kinds.dense import DenseModel, DenseSettings
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER
+from termweave.errors import UsageError
 from termweave.training.backbone import loading
 from termweave.training.dense.evaluation import DenseDevelopment
 from termweave.training.dense.inputs import DenseInputs, tokenise
@@ -78,8 +81,16 @@ class TargetContext:
 
 
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
-    """How the backbone's folder says that texts are read and states are pooled."""
-    manifest = sentence_layout.read(backbone, backbone.name).manifest
+    """How the backbone's folder says that texts are read and states are pooled.
+
+    Raises:
+        UsageError: The folder is a cross-encoder or a sparse model, whose states are not made into vectors.
+    """
+    manifest = read_folder(backbone, check=False).manifest
+    if manifest.kind not in (DenseModel.kind, AnchoredModel.kind):
+        raise UsageError(
+            f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors of texts."
+        )
     return manifest, DenseSettings.from_manifest(manifest)
 
 

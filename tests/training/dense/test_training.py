@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -19,9 +20,14 @@ from termweave.cli import run
 from termweave.encoders import load
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import write_manifest
 from termweave.encoders.models.store import load_backbone
+from termweave.encoders.onnx.export import export
 from termweave.errors import UsageError
+from termweave.training.dense.family import build_model
+from termweave.training.dense.preparation import reading_of
 from termweave.training.methods import base as methods
+from termweave.training.model_folder.precision import remove_int8
 from termweave.training.trainer import checkpoints
 from tests.training.conftest import stop_and_resume, train, with_special_tokens
 
@@ -95,6 +101,21 @@ def test_the_papers_le_bs_averages_states_whatever_the_backbone_does(capsys, fol
         assert vector == pytest.approx(expected.numpy(), abs=1e-4)
 
 
+def test_a_backbone_that_termweave_trained_is_read_as_it_says(model, trained_folder):
+    folder = trained_folder(model)
+    described = replace(read_folder(folder, check=False).manifest, pooling="cls", settings={"prompts": {"query": "find: "}})
+    write_manifest(folder, described)
+    assert build_model(methods.get("dtr").settings({}), folder).pooling == "cls"
+    assert reading_of(folder)[1].prompt("query") == "find: "
+    write_manifest(folder, replace(described, kind="ranker"))
+    with pytest.raises(UsageError, match="is a cross-encoder"):
+        reading_of(folder)
+    settings = {"prompts": {"query": "find: "}, "include_prompt": False}
+    write_manifest(folder, replace(described, kind="dense", settings=settings))
+    with pytest.raises(UsageError, match="prompts that its pooling leaves out, which termweave does not train"):
+        build_model(methods.get("dtr").settings({}), folder)
+
+
 def test_two_towers_are_a_model_with_two_encoders(capsys, folder, complete, tmp_path, toy):
     data = train(capsys, folder, complete, tmp_path / "out", method="dtr", settings=(*SMALL, "towers=two"))
     assert data["dev"] > data["history"]["values"][0]
@@ -107,6 +128,9 @@ def test_two_towers_are_a_model_with_two_encoders(capsys, folder, complete, tmp_
         found = sentence_transformers.SentenceTransformer(str(tmp_path / "out" / place), device="cpu").encode(texts)
         cosines = (found * expected).sum(axis=1)
         assert cosines.min() > 0.9999
+    remove_int8(tmp_path / "out")
+    export(tmp_path / "out")
+    assert len([*(tmp_path / "out").rglob("model.int8.onnx")]) == 2  # of both encoders
 
 
 def test_coder_leaves_the_documents_encoder_as_it_was(capsys, folder, base, tmp_path):
