@@ -253,7 +253,7 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
 
     def check(self) -> None:
-        """Refuse a frozen encoder of documents, a share of no distribution, and batches without a wrong pair."""
+        """Refuse a frozen encoder of documents, and a share of no distribution."""
         super().check()
         if self.towers == "query":
             raise UsageError(
@@ -261,8 +261,6 @@ class LeBsParameters(NegativesParameters, DenseParameters):
             )
         if self.labels == "none" and self.alpha > 0:
             raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
-        if not (self.in_batch or self.random_negatives or (self.negatives and self.drawn)):
-            raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
 
     def texts(self) -> tuple[int, int]:
         """A query with its right document, hard negatives and random ones."""

@@ -285,3 +285,11 @@ class NegativesParameters(ParameterRecord):
         int, Setting("How many of them each question gets in a batch; FecTek's paper has 15."), Ge(0), Le(10_000)
     ] = 1
     in_batch: Annotated[bool, Setting("The other questions' documents are negatives too.")] = True
+    # What a method does that lacks the parameter of this name.
+    random_negatives = 0
+
+    def check(self) -> None:
+        """Refuse batches without a wrong document, from which nothing is learned."""
+        super().check()
+        if not (self.in_batch or self.random_negatives or (self.negatives and self.drawn)):
+            raise UsageError("No wrong document is drawn for a question.", "Set in_batch=true, or negatives and drawn above 0.")

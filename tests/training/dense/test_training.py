@@ -253,7 +253,8 @@ def test_a_plan_counts_every_fit():
         ("dtr", {"towers": "query"}, "towers=query freezes it"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
-        ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No pair with l = 0"),
+        ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No wrong document is drawn"),
+        ("fectek", {"in_batch": "false", "negatives": 0}, "No wrong document is drawn"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(method, given, said):
