@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from termweave.search.ranking.modes import Mode
     from termweave.training.judged_candidates import JudgedCandidates
     from termweave.training.methods.ltr import FeatureRankerParameters
-    from termweave.training.run import TrainingResult
 
 #: Leaves of a tree; fewest rows in one; trees between two measures of a fold.
 _LEAVES, _LEAST, _EVERY = 15, 50, 10
@@ -57,8 +56,8 @@ class CrossValidated:
 
     values: NDArray[np.float64]
     trees: int
-    steps: tuple[int, ...] = field(default=(), repr=False)
-    history: tuple[float, ...] = field(default=(), repr=False)
+    steps: tuple[int, ...]
+    history: tuple[float, ...]
 
 
 def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) -> CrossValidated:
@@ -131,7 +130,7 @@ def write(
     about: Mapping[str, Any],
     figures: Mapping[str, Any],
     tried: int,
-) -> Manifest:
+) -> None:
     """Write a model folder.
 
     Args:
@@ -172,7 +171,6 @@ def write(
         files={name: digest(out / name) for name in (TREES, *([RATES] if table else []))},
     )
     write_manifest(out, manifest)
-    return manifest
 
 
 def train(
@@ -181,7 +179,7 @@ def train(
     out: Path,
     say: Callable[[str], None],
     progress: Callable[..., None],
-) -> TrainingResult:
+) -> None:
     """Train a feature ranker and write its folder. Arguments as `training.run.train`.
 
     Raises:
@@ -208,8 +206,6 @@ def train(
     else:
         measured = cross_validate(judged, settings)
         content = fit(judged, settings, measured.trees)
-    from termweave.training.run import TrainingResult  # noqa: PLC0415 - it loads this module
-
     lexical = _alone(judged, "lexical.rank")
     p = float(randomisation_test(measured.values, lexical))
     best = int(np.argmax(measured.history))
@@ -233,8 +229,7 @@ def train(
     }
     if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
         judged.write(out / features_file)
-    manifest = write(out, content, judged, mode, about, figures, len(measured.steps) - 1)
-    return TrainingResult(folder=out, hash=manifest.hash, parity={}, ndcg={}, **figures)
+    write(out, content, judged, mode, about, figures, len(measured.steps) - 1)
 
 
 def _with_split(spec: str) -> str:

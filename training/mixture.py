@@ -143,8 +143,6 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
 def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -> None:
     """Refuse models and files that have changed behind their names since the run began. A new run stores their digests.
 
-    A run that an earlier version began has stored none: those of now are taken for the first ones.
-
     Raises:
         InputError: They have changed.
     """

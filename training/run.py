@@ -19,7 +19,6 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
-from termweave.evaluation.measures import LEADING
 from termweave.support import atomic_files, file_locks
 from termweave.training import families
 from termweave.training.backbone.lookup import SCRATCH
@@ -51,14 +50,14 @@ class TrainingResult:
         history: History of the development measure (`History`).
         measure: Name of the development measure.
         bm25: Development measure of BM25.
-        start: Development measure of the model at step 0; None for a run of a version that did not store it.
-        start_p: p-value of a randomisation test of `dev` against `start`; None likewise.
+        start: Development measure of the model at step 0.
+        start_p: p-value of a randomisation test of `dev` against `start`.
         dev: Development measure of the model, with outputs rounded as an index stores them.
         dev_float: Development measure of the model, with its unrounded outputs.
         p: p-value of a randomisation test of `dev` against `bm25`.
         default: Whether the model can be a default, because it is not significantly worse than BM25.
-        parity: Differences between the exported graphs and the model in torch.
-        ndcg: The loss of nDCG@10 by int8 (`DevelopmentSet.int8_cost`); empty for a run of a version that did not measure it.
+        parity: Differences between the exported graphs and the model in torch; empty for a feature ranker, which has no graph.
+        ndcg: The loss of nDCG@10 by int8 (`DevelopmentSet.int8_cost`); empty likewise.
     """
 
     folder: Path
@@ -66,8 +65,8 @@ class TrainingResult:
     history: dict[str, Any]
     measure: str
     bm25: float
-    start: float | None
-    start_p: float | None
+    start: float
+    start_p: float
     dev: float
     dev_float: float
     p: float
@@ -78,9 +77,7 @@ class TrainingResult:
     @property
     def beats_its_start(self) -> bool:
         """Whether the best step ranks the held-out questions better than step 0 by more than chance (p below .05)."""
-        # The history is that of the last of several fits, which may begin better than the run.
-        better = self.history["best"] > 0 if self.start is None else self.dev > self.start
-        return better and (self.start_p is None or self.start_p < CHANCE)
+        return self.dev > self.start and self.start_p < CHANCE
 
 
 def train(
@@ -121,8 +118,8 @@ def train(
             return _result(out)
         try:
             if method.run is not None:
-                own: TrainingResult = method.run(spec, settings, out, say, progress)
-                return own
+                method.run(spec, settings, out, say, progress)
+                return _result(out)
             data = parts(spec, settings, out, say)
             with system_errors(out):
                 trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
@@ -279,9 +276,9 @@ def _result(out: Path) -> TrainingResult:
     return TrainingResult(
         folder=out,
         hash=manifest.hash,
-        measure=figures.get("measure", LEADING),  # a run of an earlier version has no name
-        **{name: figures.get(name) for name in ("start", "start_p")},
-        **{name: figures[name] for name in ("history", "bm25", "dev", "dev_float", "p", "default")},
-        parity=manifest.quantisation.get("parity", {}),  # a feature ranker has no graph
+        **{
+            name: figures[name] for name in ("history", "measure", "bm25", "start", "start_p", "dev", "dev_float", "p", "default")
+        },
+        parity=manifest.quantisation.get("parity", {}),
         ndcg=manifest.quantisation.get("ndcg", {}),
     )

@@ -197,8 +197,8 @@ def _show(result: TrainingResult, inspection: Inspection | None, out: Output) ->
         _show_weights(inspection, out)
     floats = "vectors in fp32" if inspection is None else "float impacts"
     unrounded = f"; {floats} {result.dev_float:.4f}" if result.dev_float != result.dev else ""  # a ranker has no outputs to round
-    start = "" if result.start is None else f"step 0 {result.start:.4f} (p {result.start_p:.2g}), "
-    click.echo(f"dev {result.measure}: model {result.dev:.4f}; {start}BM25 {result.bm25:.4f} (p {result.p:.2g}){unrounded}")
+    start = f"step 0 {result.start:.4f} (p {result.start_p:.2g})"
+    click.echo(f"dev {result.measure}: model {result.dev:.4f}; {start}, BM25 {result.bm25:.4f} (p {result.p:.2g}){unrounded}")
     if result.ndcg:
         click.echo(int8_cost(result.ndcg))
     if loses_too_much(result.ndcg):

@@ -73,8 +73,8 @@ class TrainingMethod:
         train: Takes the fits of a run, one after the other; one fit where it is not given.
         trains_first: ``(name of the data set, setup, settings) -> (method, settings, folder)`` of a model that is trained and kept before,
             if the settings need one; None: none. It refuses a model that was named instead and does not fit.
-        run: ``(data set, settings, folder, say, progress) -> TrainingResult``, of a method whose models are not of torch: it trains and
-            writes the folder itself. None for all others.
+        run: ``(data set, settings, folder, say, progress)``, of a method whose models are not of torch: it trains and writes the folder
+            itself. None for all others.
     """
 
     name: str
@@ -90,7 +90,7 @@ class TrainingMethod:
     targets: Callable[[Any], Any] = lambda _: None
     train: Callable[[Trainer], None] = lambda trainer: trainer.fit()
     trains_first: Callable[[str, Any, Any], tuple[Any, Any, Path] | None] = lambda *_: None
-    run: Callable[..., Any] | None = None
+    run: Callable[..., None] | None = None
 
     @property
     def family(self) -> str:

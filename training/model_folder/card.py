@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from termweave.declared_settings import written
 from termweave.encoders import hub
 from termweave.encoders.onnx.export import int8_cost
-from termweave.evaluation.measures import LEADING
 from termweave.support import paths
 from termweave.training import families
 from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
@@ -49,7 +48,8 @@ Made again by: `{command}`
 ## Development
 
 {measure} of {asked:,} held-out questions in {searched:,} documents ({measured}):
-this model {dev:.4f}; {start}BM25 {bm25:.4f} (p {p:.2g}){unrounded}. p: two-sided paired randomisation test against this model.
+this model {dev:.4f}; at step 0 {start:.4f} (p {start_p:.2g}), BM25 {bm25:.4f} (p {p:.2g}){unrounded}.
+p: two-sided paired randomisation test against this model.
 
 | step | loss | {measure} |
 |---|---|---|
@@ -127,7 +127,7 @@ def _run(manifest: Manifest) -> str:
     """Format the card of a model that `termweave train` wrote."""
     made, figures = manifest.training, manifest.metrics["train"]
     parity, text = manifest.quantisation["parity"], families.of_kind(manifest.kind).card_text(manifest)
-    history = figures["history"]
+    history, ndcg = figures["history"], manifest.quantisation["ndcg"]
     rows = zip(history["steps"], history["losses"], history["values"], strict=True)
     verdict = (
         "" if figures["default"] else "* **significantly below BM25 on its development questions: not fit to be a default**\n"
@@ -135,33 +135,22 @@ def _run(manifest: Manifest) -> str:
     return _RUN.format(
         **{name: getattr(manifest, name) for name in ("name", "hash", "max_length", "analysis")},
         **{name: value for name, value in made.items() if name not in ("changed", "options")},
-        data="\n".join(
-            [_DATA.format(what="data", **made), *(_DATA.format(what="beside", **each) for each in made.get("beside", ()))]
-        ),
-        **{name: figures[name] for name in ("bm25", "dev", "p")},
+        data="\n".join([_DATA.format(what="data", **made), *(_DATA.format(what="beside", **each) for each in made["beside"])]),
+        **{name: figures[name] for name in ("measure", "bm25", "start", "start_p", "dev", "p")},
         measured=text.measured,
-        start=f"at step 0 {figures['start']:.4f} (p {figures['start_p']:.2g}), " if "start" in figures else "",
         unrounded=f"; with {text.unrounded} {figures['dev_float']:.4f}" if text.unrounded else "",
         **parity,
         title_of_outputs=text.title,
         lines="\n".join(f"* {line}" for line in text.lines),
         export=text.export,
-        measure=figures.get("measure", LEADING),
         quantisation=manifest.quantisation["method"],
         verdict=verdict,
-        ndcg=_cost(manifest.quantisation.get("ndcg")),
+        ndcg=f"{int8_cost(ndcg)}. {ONLY_FP32 if loses_too_much(ndcg) else ''}".rstrip() + "\n",
         changed=", ".join(f"{name}={written(value)}" for name, value in made["changed"].items()) or "none",
         asked=figures["questions"],
         searched=figures["documents"],
         history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),
     )
-
-
-def _cost(figures: Mapping[str, Any] | None) -> str:
-    """What int8 costs, and what follows from it."""
-    if figures is None:
-        return ""
-    return f"{int8_cost(figures)}. {ONLY_FP32 if loses_too_much(figures) else ''}".rstrip() + "\n"
 
 
 def write(path: Path, manifest: Manifest, figures: Mapping[str, str]) -> None:
