@@ -25,7 +25,7 @@ from termweave.support.python_processes import process_pool
 from termweave.training.dense.labels.candidate_lists import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -51,8 +51,8 @@ class EvidenceSettings:
         rules: The parameters of the neighbourhoods.
     """
 
-    weight: float = 0.451
-    context: int = 60
+    weight: float
+    context: int
     rules: Rules = field(default_factory=partial(Rules, k=21, k_exp=3, tau=0.0))
 
 
@@ -65,7 +65,6 @@ def evidence_scores(
     home: Path,
     *,
     workers: int | None = None,
-    progress: Callable[..., None] = lambda *_, **__: None,
 ) -> NDArray[np.float32]:
     """Compute r'' of every candidate of every list.
 
@@ -77,7 +76,6 @@ def evidence_scores(
         settings: Of the neighbourhoods.
         home: Folder of the cache.
         workers: Processes; None: one for each processor.
-        progress: ``(done, total, stage)``.
 
     Returns:
         float32 ``(Q, N)``; -inf for a candidate outside the context, and where a list is shorter.
@@ -90,18 +88,17 @@ def evidence_scores(
     folder.mkdir(parents=True, exist_ok=True)
     blocks = range(0, len(queries), BLOCK)
     missing = [first for first in blocks if not (folder / f"{first}.npy").is_file()]
-    done = len(blocks) - len(missing)
     if missing:
         _store(folder, {"queries": queries, "documents": documents, "lists": lists.documents})
         work = [(first, [sorted(judged) for judged in relevant[first : first + BLOCK]]) for first in missing]
         count = min(workers or os.cpu_count() or 1, len(missing))
         compute = partial(_block, folder, settings)
         if count == 1 or len(missing) * BLOCK <= _FEW:
-            results = map(compute, work)
-            _report(results, done, len(blocks), progress)
+            for each in work:
+                compute(each)
         else:
             with process_pool(count, **_SINGLE_THREADS) as pool:
-                _report(pool.map(compute, work), done, len(blocks), progress)
+                list(pool.map(compute, work))
     result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
     _save(whole, result)
     for file in folder.iterdir():
@@ -137,7 +134,7 @@ def list_evidence(
     return scores
 
 
-def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[int]]]) -> int:
+def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[int]]]) -> None:
     first, relevant = work
     queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
     rows = range(first, first + len(relevant))
@@ -145,13 +142,6 @@ def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[
         list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in zip(rows, relevant, strict=True)
     ]
     _save(folder / f"{first}.npy", np.stack(scores))
-    return first
-
-
-def _report(results: Iterable[int], done: int, total: int, progress: Callable[..., None]) -> None:
-    for _ in results:
-        done += 1
-        progress(done, total, "Label smoothing")
 
 
 def _store(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
