@@ -24,13 +24,13 @@ class IntRange(click.IntRange):
 
 
 class FloatRange(click.FloatRange):
-    """A number within bounds; NaN is refused."""
+    """A number within bounds; NaN and infinity are refused."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert the value, and refuse NaN: it passes every check of bounds, because every comparison with it is false."""
+        """Convert the value, and refuse what passes checks of bounds: NaN, because every comparison with it is false, and infinity."""
         number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail("nan is not a number.", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
         return number

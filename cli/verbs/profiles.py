@@ -55,7 +55,7 @@ def command(
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
     record = lineage.read(server, index)
-    before = record.profile
+    before = record
     if drop is not None:
         record = profiles.without(record, drop)
     if save is not None:
@@ -70,8 +70,8 @@ def command(
             _check(server, index, record, profile, out, stored=wanted != save)
     if use is not None or save is not None or drop is not None:
         lineage.write(server, index, record)
-    if record.profile != before:
-        audit.write(server, "profile", record.name, before=before, after=record.profile)
+    if _in_force(record) != _in_force(before):
+        audit.write(server, "profile", record.name, before=before.profile, after=record.profile)
     stored = [profile for title in sorted(record.profiles) if (profile := profiles.find(record, title))]
     data = {
         "schema": "termweave.profiles/1",
@@ -87,6 +87,11 @@ def command(
             else f"{name} has no profiles. Make one: termweave tune {name} DATASET."
         ),
     )
+
+
+def _in_force(record: Lineage) -> tuple[str, Any]:
+    """Name and content of the profile in force: a profile that is saved anew keeps its name."""
+    return record.profile, record.profiles.get(record.profile)
 
 
 def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:

@@ -211,6 +211,12 @@ def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_time_that_is_no_number_is_refused(capsys, number):
+    assert run(["learn", "docs", "--minutes", number]) == 2
+    assert f"{number} is not a finite number." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--passage-size", "--shards", "--replicas"])
 def test_a_whole_number_that_no_engine_takes_is_refused_where_it_is_given(capsys, option):
     assert run(["index", "corpus.jsonl", "docs", option, str(2**31)]) == 2

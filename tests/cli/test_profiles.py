@@ -196,6 +196,9 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     )
     profile = profiles.find(lineage.read(index.engine, index.generation), "newer")
     assert (profile.rerank.name, profile.rewriting) == ("rnn>diverse@0.2>diverse@0.3", None)
+    assert run(["profiles", name, "--save", "shop", "--mode", "dense"]) == 0  # searches use the profile of this name
+    act = audit.read(index.engine, name, 1)[0]
+    assert (act.act, act.before, act.after) == ("profile", "shop", "shop")
     capsys.readouterr()
     for wrong, said in (
         (["--mode", "lexical"], "go with --save"),
