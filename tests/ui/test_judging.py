@@ -330,8 +330,9 @@ def test_a_log_that_cannot_be_read_is_a_sentence_without_a_path(client, attacked
         ({"log": ("a.tsv", b"a\tb\tc\nd\te\tf\n")}, "The file, line 2 is no click"),
         ({"log": ("a.tsv", b"")}, "no log to read"),
         ({"dataset": "ubi:/etc"}, "may not read the log"),
-        ({"log": ("a.tsv", b"a\tb\n"), "most": "0"}, "not a number of queries"),
-        ({"log": ("a.tsv", b"a\tb\n"), "most": "9" * 5_000}, "not a number of queries"),
+        ({"log": ("a.tsv", b"a\tb\n"), "most": "0"}, "number from 1 to 500"),
+        ({"log": ("a.tsv", b"a\tb\n"), "most": "9" * 5_000}, "number from 1 to 500"),
+        ({"log": ("a.tsv", b"a\tb\n"), "most": "0000000501"}, "number from 1 to 500"),
     ):
         answer = post(client, "/book/log", index=attacked, **fields)
         assert answer.status_code == 400, fields

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from termweave.errors import TermweaveError
+from termweave.errors import TermweaveError, UsageError
 from termweave.support import paths
 from termweave.support.python_processes import start_python
 
@@ -100,7 +100,7 @@ class LearningProcess:
                 else:
                     update(message["done"], message["total"], message["stage"])
         if self._stopped:
-            raise TermweaveError("The training was stopped.", _RESUMED)
+            raise UsageError("The training was stopped.", _RESUMED)
         raise TermweaveError(
             f"The training ended without a result (status {process.returncode}).", f"Its messages are in {self._log}. {_RESUMED}"
         )

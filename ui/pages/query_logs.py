@@ -6,12 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from starlette.datastructures import QueryParams
+
 from termweave.errors import UsageError
 from termweave.evaluation.book import pool
 from termweave.records import Query
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
 from termweave.ui.pages.judge_page import book_to_fill
+from termweave.ui.parameters import Parameter
 from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 
     from termweave.records import Qrels
 
-#: Queries that are taken from a log, unless the form says how many; and at most.
-_QUERIES, _MOST = 50, 500
+#: Queries that are taken from a log.
+_MOST = Parameter("most", "How many queries.", "count", 50, 1, 500)
 #: How the spec of a log of user behaviour begins.
 UBI = "ubi:"
 #: The judge whose grades are those of the click model.
@@ -40,9 +43,7 @@ def routes() -> list[Route]:
 def _add(request: Request, form: FormData) -> Response:
     workspace = workspace_of(request)
     name, spec = text_of(form, "index"), text_of(form, "dataset")
-    wanted = text_of(form, "most") or str(_QUERIES)
-    if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= _MOST):
-        raise UsageError(f"{wanted!r} is not a number of queries.", f"Give one from 1 to {_MOST}.")
+    wanted = _MOST.read(QueryParams({"most": text_of(form, "most")}))
     content = bytes_of(form, "log")
     if spec and spec not in workspace.options.datasets:
         raise UsageError(f"Pages may not read the log {spec!r}.", "'termweave serve --on ubi:opensearch' allows one.")
@@ -50,7 +51,7 @@ def _add(request: Request, form: FormData) -> Response:
         raise UsageError("There is no log to read, or there are two.", "Choose a file, or one of the logs of the list.")
     with tempfile.TemporaryDirectory() as folder:
         counts, qrels = _read(content, Path(folder)) if content else _behaviour(spec)
-    frequent = sorted(counts, key=lambda text: -counts[text])[: int(wanted)]
+    frequent = sorted(counts, key=lambda text: -counts[text])[:wanted]
     if not frequent:
         raise UsageError("The log holds no query with a click.", "Choose another one.")
     from termweave.corpora.behaviour.ubi import query_id  # noqa: PLC0415 - numpy, which the pages start without

@@ -129,6 +129,7 @@ def test_a_run_can_be_stopped_on_the_page(learner, topics, trains):
 
     until(lambda: state()["state"] == "failed")
     assert "was stopped" in state()["error"]
+    assert learner.get(f"/api/learn?job={job}").status_code == 400  # not a fault
     assert post(learner, "/learn/stop", job=job).status_code == 400
 
 
