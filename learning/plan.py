@@ -122,7 +122,7 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
         ("questions", f"{sum(parts.values()):,} of {plan.questions}, {plan.near_duplicates:,} with a near duplicate"),
         (
             "answers",
-            f"{plan.answers:,} of {counted(plan.documents, 'document')}, {plan.questions_per_answer:g} questions for each (median)",
+            f"{plan.answers:,} of {counted(plan.documents, 'document')}, questions for each: {plan.questions_per_answer:g} (median)",
         ),
         ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
         ("language", " / ".join(dict.fromkeys(plan.languages.values()))),

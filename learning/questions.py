@@ -252,19 +252,18 @@ def _contradicted(queries: list[Query], qrels: Qrels) -> set[str]:
     return {text for (text, _), given in grades.items() if len(given) > 1}
 
 
-def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, seed: int = 0) -> QuestionSplit:
+def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) -> QuestionSplit:
     """Split questions into three parts. Near duplicates are in the same part. Fewer than `FEWEST` questions do not train.
 
     Args:
         questions: The questions, in any order: the parts are the same.
         earlier: Text -> part of a question that models have learned from before: it stays in its part, and new ones that are alike join
             it. A new question that is alike to several parts is left out, and so are the trained ones where no judged questions train.
-        seed: Seed of the draw.
 
     Raises:
         InputError: There are too few questions, or too few that may choose and confirm.
     """
-    count = len(questions.queries)
+    count, earlier = len(questions.queries), earlier or {}
     if count < FEWEST_TO_PROVE:
         raise InputError(
             f"{questions.name} has {counted(count, 'question')} with an answer, and no test can show a gain with so few: learning needs at "
@@ -279,16 +278,16 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None, 
     shuffled: list[list[str]] = []
     parts: dict[str, list[str]] = {TRAIN: [], HELD_OUT: [], TEST: []}
     for alike in members.values():
-        known = {earlier[text[query]] for query in alike if text[query] in earlier} if earlier else set()
+        known = {earlier[text[query]] for query in alike if text[query] in earlier}
         if not known:
             shuffled.append(alike)
         elif len(known) == 1:
             parts[known.pop()] += alike
         else:
             for identity in alike:
-                if earlier and text[identity] in earlier:
+                if text[identity] in earlier:
                     parts[earlier[text[identity]]].append(identity)
-    random.Random(seed).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
+    random.Random(0).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
     _fill(parts, shuffled, count)
     _refuse_one_sided(questions, parts, learned=bool(earlier))
     return QuestionSplit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from termweave.learning.learned import Learned
 from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.training_rounds import TrainingRounds
-from termweave.learning.trial_generation import TrialGeneration, build_trial
+from termweave.learning.trial_generation import build_trial
 from termweave.search import Index
 from termweave.support import atomic_files, file_locks, paths
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.learning.candidates import Candidate, TrainedCandidate
     from termweave.learning.choice import Choice
+    from termweave.learning.trial_generation import TrialGeneration
     from termweave.records import Run
     from termweave.search.catalog.profiles import Profile
 
@@ -76,7 +77,7 @@ def run(learning: Learning) -> Learned:
             index = Index.open(learning.server, trial.index)
             chosen = chosen or _choice(learning, index)
             index.adopt(chosen.profile)
-            return _improved(_Trial(learning, _tried(rounds.trained, chosen), trial, chosen))
+            return _improved(learning, _tried(rounds.trained, chosen), trial, chosen)
         except KeyboardInterrupt:
             learning.reports.say(_best_so_far(rounds.trained))
             raise
@@ -215,29 +216,11 @@ def _unchanged(learning: Learning, tried: Sequence[TrainedCandidate], live: Run)
     return _written(Learned(**_asked(learning, tried), before=mean, after=mean))
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """A trial generation that is ready to be compared with the live one.
-
-    Attributes:
-        learning: The run.
-        tried: Every model that was trained.
-        built: The generation.
-        choice: How it is searched.
-    """
-
-    learning: Learning
-    tried: Sequence[TrainedCandidate]
-    built: TrialGeneration
-    choice: Choice
-
-
-def _improved(trial: _Trial) -> Learned:
-    """Confirm the choice, and report it."""
-    learning, generation, ranker = trial.learning, trial.built.index, trial.choice.ranker
-    best = dict(trial.built.best)
-    if ranker and ranker.folder:
-        best["ranker"] = ranker
+def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: TrialGeneration, chosen: Choice) -> Learned:
+    """Confirm how the trial generation is searched, and report it."""
+    generation, best = trial.index, dict(trial.best)
+    if chosen.ranker and chosen.ranker.folder:
+        best["ranker"] = chosen.ranker
     server, name, folder = learning.server, learning.task.name, learning.folder
     test = _judged(learning, TEST)
     live_run = str(folder / f"live-{TEST}.trec")
@@ -259,9 +242,9 @@ def _improved(trial: _Trial) -> Learned:
         if each.folder and (before := folders.get(part)) is not None
     )
     gained, lost = report.gained_terms(best["weights"], folder / DATA) if "weights" in best else ([], [])
-    chosen = {(each.candidate.method, each.steps): each for each in best.values()}  # with the precision that was chosen
-    tried = [chosen.get((each.candidate.method, each.steps), each) for each in trial.tried]
-    about = {"index": name, "questions": learning.questions.name, "documents encoded": f"{trial.built.encoded:,}"}
+    built = {(each.candidate.method, each.steps): each for each in best.values()}  # with the precision that was chosen
+    tried = [built.get((each.candidate.method, each.steps), each) for each in tried]
+    about = {"index": name, "questions": learning.questions.name, "documents encoded": f"{trial.encoded:,}"}
     atomic_files.write(folder / _REPORT, report.page(confirmation, test, tried, lists, about).encode())
     return _written(
         Learned(
@@ -271,9 +254,9 @@ def _improved(trial: _Trial) -> Learned:
             p=confirmation.p,
             used={part: str(each.folder) for part, each in best.items()},
             generation=generation,
-            encoded=trial.built.encoded,
+            encoded=trial.encoded,
             confirmed=confirmation.confirmed,
-            profile=trial.choice.profile.as_meta(),
+            profile=chosen.profile.as_meta(),
             needed=confirmation.needed,
             systems=confirmation.table(),
             moved=lists,

@@ -146,7 +146,6 @@ _SECOND = (
     Parameter("rerank2", "Reranker of the second list. Default: as in a search."),
 )
 COMPARE = (QUERY, *_COMMON, *_SECOND)
-GENERATIONS = (INDEX,)
 #: What the page of the sliders understands besides a weight for each signal.
 CANDIDATES_PAGE = (
     _OPTIONAL_QUERY,
@@ -156,7 +155,6 @@ CANDIDATES_PAGE = (
     Parameter("rnn", "lambda, the weight of rNN; 1 leaves it out. Default: as the mode says.", "number", None, 0, 1),
 )
 KEPT = (*CANDIDATES_PAGE, Parameter("judged", "1: also the judged queries of the book.", "flag"))
-BOOK = (INDEX,)
 JUDGE = (INDEX, Parameter("judge", "Name of the judge.", required=True))
 SNAPSHOTS = (
     INDEX,

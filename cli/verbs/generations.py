@@ -68,7 +68,5 @@ def _table(listed: list[Generation], width: int) -> Table:
 
 def _options(generation: Generation) -> str:
     """The signals of a generation, and the options of its build that change stored documents."""
-    options = {
-        "passage-size": generation.passages.get("size"),
-    }
-    return " ".join([", ".join(generation.signals), *(f"--{name} {value}" for name, value in options.items() if value)])
+    size = generation.passages.get("size")
+    return ", ".join(generation.signals) + (f" --passage-size {size}" if size else "")

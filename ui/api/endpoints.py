@@ -131,13 +131,11 @@ ENDPOINTS = {
     ),
     "encode": Endpoint(encode, "Term weights and vectors of queries.", parameters.ENCODE),
     "indices": Endpoint(indices, "All indices, as 'termweave list --json'.", schema="list"),
-    "generations": Endpoint(
-        generations, "The generations of an index, as 'termweave generations --json'.", parameters.GENERATIONS
-    ),
+    "generations": Endpoint(generations, "The generations of an index, as 'termweave generations --json'.", (parameters.INDEX,)),
     "book": Endpoint(
-        book_endpoints.book, "The judged queries of an index, with their pools, and how far judges agree.", parameters.BOOK
+        book_endpoints.book, "The judged queries of an index, with their pools, and how far judges agree.", (parameters.INDEX,)
     ),
-    "grades": Endpoint(book_endpoints.grades, "Every grade of every judge, with notes.", parameters.BOOK),
+    "grades": Endpoint(book_endpoints.grades, "Every grade of every judge, with notes.", (parameters.INDEX,)),
     "judge": Endpoint(book_endpoints.judge, "How far a judge is, and the document to judge next.", parameters.JUDGE),
     "snapshots": Endpoint(
         book_endpoints.snapshots,

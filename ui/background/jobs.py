@@ -61,7 +61,7 @@ class JobBoard:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, BackgroundJob] = OrderedDict()
-        self._threads: dict[str, Thread] = {}
+        self._thread = Thread()
         self._lock = Lock()
 
     def start(self, job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> BackgroundJob:
@@ -80,8 +80,8 @@ class JobBoard:
             self._jobs[job.id] = job
             while len(self._jobs) > _KEPT:
                 self._jobs.popitem(last=False)
-            self._threads = {job.id: Thread(target=_run, args=(job, work), daemon=True)}
-            self._threads[job.id].start()
+            self._thread = Thread(target=_run, args=(job, work), daemon=True)
+            self._thread.start()
         return job
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class JobBoard:
         for job in self.all():
             if job.running and job.stop is not None:
                 job.stop()
-                self._threads[job.id].join(_GRACE)
+                self._thread.join(_GRACE)
 
     def find(self, name: str) -> BackgroundJob:
         """A job by its id.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -239,18 +240,12 @@ def _qrels(request: Request) -> Response:
 
 
 def _queries(request: Request) -> Response:
-    import orjson  # noqa: PLC0415 - imports wait until a page needs them
-
     lines = [orjson.dumps({"_id": query.id, "text": query.text}).decode() for query in _book(request).queries()]
     return _file("".join(f"{line}\n" for line in lines), "queries.jsonl", "application/jsonl")
 
 
 def _grades(request: Request) -> Response:
     """Every judge's grades, with notes and times."""
-    from dataclasses import asdict  # noqa: PLC0415 - as above
-
-    import orjson  # noqa: PLC0415 - as above
-
     lines = [orjson.dumps(asdict(each)).decode() for each in _book(request).grades()]
     return _file("".join(f"{line}\n" for line in lines), "grades.jsonl", "application/jsonl")
 
