@@ -60,16 +60,16 @@ def evaluate_against(
     ]
     searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100)
     compared = Run(against, searched[system.name].scores)
-    asked = systems or [default_system(index)]
-    made = evaluate(index, dataset, asked, progress=progress, baseline=compared, required=required, is_ours=True)
+    default = default_system(index)
+    made = evaluate(index, dataset, systems or [default], progress=progress, baseline=compared, required=required, is_ours=True)
     of_other = [f"{against}: {note}" for note in (*notes, *shortened)]
-    return replace(made, notes=(*made.notes, *of_other, verdict(made, name)))
+    return replace(made, notes=(*made.notes, *of_other, verdict(made, name, default.name)))
 
 
-def verdict(experiment: Experiment, name: str) -> str:
+def verdict(experiment: Experiment, name: str, default: str) -> str:
     """Say which of two indices to take: the evaluated one, by its default search, or the baseline."""
     (base,) = [row for row in experiment.rows if row.system == experiment.baseline]
-    row = next((each for each in experiment.rows if each.system == experiment.default), None)
+    row = next((each for each in experiment.rows if each.system == default), None)
     if row is None:
         return f"The default search of {name} is not in the table: leave --mode and --rerank out to compare the two indices."
     mine, other, p = row.values[LEADING], base.values[LEADING], row.p[LEADING]

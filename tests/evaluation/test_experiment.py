@@ -382,8 +382,9 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert evaluated(other, str(folder), "--against", index.name)["notes"][-1].startswith(f"Take {index.name}: ")
     same = evaluated(index.name, str(folder), "--against", index.name)["notes"][-1]
     assert same.startswith(f"{index.name} and {index.name} may differ by chance")
-    shown = evaluated(index.name, str(folder), "--against", other, "--mode", "dense", "--mode", "weights")["notes"][-1]
-    assert "leave --mode and --rerank out" in shown
+    for modes in (("--mode", "dense", "--mode", "weights"), ("--mode", "dense")):
+        shown = evaluated(index.name, str(folder), "--against", other, *modes)["notes"][-1]
+        assert "leave --mode and --rerank out" in shown
     enriched = f"{index.name}-enriched"  # it has no generations, and a size nevertheless
     mapping = {"settings": {"index.knn": True}, "mappings": {"properties": {"body": {"type": "text"}}}}
     index.engine.request("PUT", f"/{enriched}", body=mapping)
