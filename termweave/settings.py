@@ -30,14 +30,8 @@ ASK = "-"
 _SECRET = ("password", "client_key_password")
 #: Permission bits of people other than the owner.
 _OTHERS = 0o077
-#: Variables that are no settings: `engine.embedded.artifacts`, `encoders.backbones`, `engine.pytest_plugin`, and the project's own tests.
-_OTHER_VARIABLES = (
-    "TERMWEAVE_OPENSEARCH_ARCHIVES",
-    "TERMWEAVE_BACKBONE_ARCHIVES",
-    "TERMWEAVE_REQUIRE_ENGINE",
-    "TERMWEAVE_FAULTS",
-    "TERMWEAVE_FUZZ_EXAMPLES",
-)
+#: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones` and `engine.pytest_plugin`.
+_OTHER_VARIABLES = ("TERMWEAVE_OPENSEARCH_ARCHIVES", "TERMWEAVE_BACKBONE_ARCHIVES", "TERMWEAVE_REQUIRE_ENGINE")
 
 
 class Settings(BaseModel):

@@ -6,28 +6,16 @@ always found exactly one whole generation. The larger matrix is in test_faults_s
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 
 import orjson
 import pytest
 
-from .conftest import HOLD, Bench, killed_at, own_node, two_generations, until
+from .conftest import HOLD, Bench, own_node, two_generations, until
 from .proxy import Proxy
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.mark.nightly
-def test_killed_at_any_step(bench):
-    steps = two_generations(bench, 1200)
-    with bench.searching("first second"):
-        for number, part in enumerate((0.1, 0.45, 0.8, 0.97)):
-            bench.write(1200, ("second", "first")[number % 2])
-            killed_at(bench, int(steps * part), random.Random(number).uniform(0, 0.02))
-            bench.run()
-            bench.whole()
 
 
 @pytest.mark.nightly

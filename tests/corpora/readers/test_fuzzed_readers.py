@@ -15,7 +15,7 @@ from termweave.signals.layout import source_digest
 from tests.corpora.readers import fuzz_readers
 
 #: Examples for each reader; the environment asks for more.
-EXAMPLES = int(os.environ.get("TERMWEAVE_FUZZ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 fuzzing = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
