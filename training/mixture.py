@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from termweave.training.data import teacher_scores
 from termweave.training.setup import RunSetup, apart, set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -105,15 +106,15 @@ def parts(spec: str, settings: Any, out: Path, say: Callable[[str], None]) -> li
             )
         every.append(DataPart(other, setup, own.fitted(made=setup.made)))
     if settings.beside:
-        held_out = [question for part in every for question in part.setup.dev.questions]
-        every = [part if part.setup.made else _apart(part, held_out, say) for part in every]
+        made, judged = ([each.setup.dev.questions for each in every if each.setup.made is kind] for kind in (True, False))
+        every = [_apart(part, chain(*judged, *([] if part.setup.made else made)), say) for part in every]
     steps = settings.steps_of(len(every[0].setup.train), every[0].share / sum(part.share for part in every))
     every[0] = replace(every[0], settings=replace(every[0].settings, steps=steps))
     return every
 
 
-def _apart(part: DataPart, held_out: Sequence[str], say: Callable[[str], None]) -> DataPart:
-    """The part without the training questions that any part holds out."""
+def _apart(part: DataPart, held_out: Iterable[str], say: Callable[[str], None]) -> DataPart:
+    """The part without the training questions that are held out, too."""
     return replace(part, setup=replace(part.setup, train=apart(part.setup.train, held_out, _prefixed(part.name, say))))
 
 

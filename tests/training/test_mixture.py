@@ -56,6 +56,18 @@ def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypa
     assert np.array_equal(resumed.numpy(), weight.numpy())
 
 
+def test_titles_of_another_data_set_are_not_learned_where_they_are_held_out(folder, base, tmp_path):
+    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    documents = [{"_id": str(n), "title": json.loads(line)["text"], "text": "filler padding " * 9} for n, line in enumerate(lines)]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, documents)))
+    sets = (*SMALL, f"backbone={base}", f"beside={corpus}", "views=title")
+    settings = methods.get("fectek").settings(methods.read_assignments(sets))
+    judged, made = (part.setup for part in mixture.parts(str(folder), settings, tmp_path, lambda _: None))
+    assert made.made
+    assert not {*judged.dev.questions} & {*judged.train.questions, *made.train.questions}
+
+
 def test_the_measure_is_the_one_that_was_asked_for(capsys, folder, base, tmp_path, monkeypatch):
     sets = (*SMALL, "steps=10", "measure=MRR@10")
     bm25, asked = DevelopmentSet.bm25, []
