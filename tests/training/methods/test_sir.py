@@ -138,6 +138,12 @@ def test_random_documents_have_no_anchor():
         sir.METHOD.settings({"variant": "random", "anchor": True})
 
 
+def test_a_measure_that_no_order_changes_is_refused():
+    with pytest.raises(UsageError, match="the same however 30 documents are reranked"):
+        sir.METHOD.settings({"measure": "recall@100"})
+    assert sir.METHOD.settings({"measure": "recall@100", "reranked": 200}).reranked == 200
+
+
 @pytest.mark.parametrize("blocks", ["16,16", "8,16", "x", "", "88,1"])
 def test_a_chain_that_does_not_fall_is_refused(blocks):
     with pytest.raises(UsageError, match="not a chain of block sizes" if blocks != "x" else "a whole number, not x"):
