@@ -58,7 +58,9 @@ def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypa
 
 def test_titles_of_another_data_set_are_not_learned_where_they_are_held_out(folder, base, tmp_path):
     lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    documents = [{"_id": str(n), "title": json.loads(line)["text"], "text": "filler padding " * 9} for n, line in enumerate(lines)]
+    documents = [
+        {"_id": str(n), "title": json.loads(line)["text"], "text": "filler padding " * 9} for n, line in enumerate(lines)
+    ]
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n".join(map(json.dumps, documents)))
     sets = (*SMALL, f"backbone={base}", f"beside={corpus}", "views=title")

@@ -58,7 +58,8 @@ class RankerParameters(CandidateParameters, TrainingParameters):
         super().check()
         if self.measure == "recall@100" and self.reranked <= 100:
             raise UsageError(
-                f"recall@100 is the same however {self.reranked} documents are reranked.", "Set another measure, or reranked above 100."
+                f"recall@100 is the same however {self.reranked} documents are reranked.",
+                "Set another measure, or reranked above 100.",
             )
         if self.top_layers == 0:
             raise UsageError("A ranker trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more.")
