@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from termweave.training.data.teacher_scores import units
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings
-from termweave.training.model_folder import quantisation_check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.training.dense.inputs import TokenIds
     from termweave.training.dense.model import Towers
-    from termweave.training.setup import RunSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,23 +36,12 @@ class DenseDevelopment(DevelopmentSet):
         documents = model.vectors("document", self.documents) if self.fixed is None else self.fixed
         questions = model.vectors("query", self.questions)
         if not model.unit:  # the exported model is searched by cosine
-            documents, questions = unit_rows(documents), unit_rows(questions)
+            documents, questions = units(documents), units(questions)
         length, gains = depth(self.measure), self.gains()
         return [
             ranking_measure(list(rankings(questions, vectors, length, self.pairs.spared)), gains, self.measure)
             for vectors in (as_stored(documents), *([documents] if unrounded else []))
         ]
-
-    def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
-        """Search held-out questions with both graphs (`DevelopmentSet.int8_cost`)."""
-        return quantisation_check.cost(folder, outputs, self, setup.texts, setup.statistics)
-
-
-def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale each row to length 1; a row of zeros stays as it is."""
-    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
-    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return scaled
 
 
 def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -102,7 +102,7 @@ def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool
     for place, row in enumerate(rows):
         if row:
             documents[place, : len(row)], features[place, : len(row)] = list(row), list(row.values())
-    return CandidateLists(documents, features, stage.names)
+    return CandidateLists(documents, features)
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,9 @@ class HybridStage:
 
     Attributes:
         texts: The documents.
-        window: Documents of each signal that are fused.
     """
 
     texts: Sequence[str]
-    window: int = _WINDOW
     names: tuple[str, ...] = ("score", "cosine", "jaccard")
 
     @cached_property
@@ -128,7 +126,7 @@ class HybridStage:
         rows: list[dict[int, tuple[float, ...]]] = []
         for query, left_out in zip(opened.encode(questions), spared, strict=True):
             assert query.vector is not None
-            best = opened.search(query, left_out, max(depth, self.window))[:depth]
+            best = opened.search(query, left_out, max(depth, _WINDOW))[:depth]
             places = [document for document, _ in best]
             cosines, jaccard = opened.vectors[places] @ query.vector, np.zeros(len(places))
             if places:

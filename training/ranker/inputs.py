@@ -27,16 +27,11 @@ class CandidateLists:
 
     Attributes:
         documents: int64 ``(Q, N)``, best first; `NOTHING` at the end of a shorter list.
-        features: float32 ``(Q, N, F)``: the score of the first stage, and the further features that `names` lists.
-        names: The features: "score"; with vectors also "cosine" and "jaccard".
+        features: float32 ``(Q, N, F)``: the features that the first stage names, its score first.
     """
 
     documents: NDArray[np.int64]
     features: NDArray[np.float32]
-    names: tuple[str, ...] = ("score",)
-
-    def __len__(self) -> int:
-        return len(self.documents)
 
 
 @dataclass(frozen=True)
