@@ -43,7 +43,6 @@ class _CandidateMatrix:
         inside: ``(queries,)``, number of candidates within the window of a list; only those are reranked.
         filled: ``(queries, width)``, whether the cell has a candidate.
         rows: ``(queries, width)``, row of the candidate's vector in `TrialRanker._decoded`.
-        by_id: ``(queries, width)``, position of the candidate when the candidates of the query are sorted by id.
         gains: ``(queries, width)``, grade of the candidate; 0 if it is not judged, -1 if the cell is empty.
         values: (fusion method, signal) -> normalised values, ``(queries, width)``.
         extents: (fusion method, signal) -> how much the list of the signal counts, ``(queries,)``.
@@ -53,7 +52,6 @@ class _CandidateMatrix:
     inside: NDArray[np.int64]
     filled: NDArray[np.bool_]
     rows: NDArray[np.int64]
-    by_id: NDArray[np.int64]
     gains: Matrix
     values: dict[tuple[str, str], Matrix] = field(default_factory=dict)
     extents: dict[tuple[str, str], Matrix] = field(default_factory=dict)
@@ -121,7 +119,7 @@ class TrialRanker:
         positions = np.arange(heads.shape[1])
         # Candidates outside the window stay below the others, in their order; inner products are at least -1.
         scores = np.where(positions < layout.inside[:, None], scores, -2.0 - positions)
-        reordered = np.lexsort((np.take_along_axis(layout.by_id, heads, axis=1), -scores), axis=1)
+        reordered = np.argsort(-scores, axis=1, kind="stable")  # candidates with equal scores keep their order
         return np.concatenate([np.take_along_axis(heads, reordered, axis=1), order[:, reranking.candidates :]], axis=1)
 
     def _near(self, layout: _CandidateMatrix, heads: NDArray[np.int64], reranking: ReciprocalNeighbours) -> tuple[Matrix, Matrix]:
@@ -163,16 +161,15 @@ class TrialRanker:
             ]
             width = max((1, *(len(documents) for documents in ordered)))
             filled = np.zeros((len(ordered), width), dtype=bool)
-            by_id, rows = np.zeros(filled.shape, dtype=np.int64), np.zeros(filled.shape, dtype=np.int64)
+            rows = np.zeros(filled.shape, dtype=np.int64)
             gains = np.full(filled.shape, -1.0)
             for row, (documents, judged) in enumerate(zip(ordered, self._judgements, strict=True)):
                 filled[row, : len(documents)] = True
                 places = self._decoded(row)[0]
                 keys = self._candidates[row].keys(documents, signals, first="dense")
                 rows[row, : len(documents)] = [places[key] for key in keys]
-                by_id[row, np.argsort(np.array(documents, dtype=object), kind="stable")] = np.arange(len(documents))
                 gains[row, : len(documents)] = [judged.get(document, 0) for document in documents]
-            self._layouts[signals] = _CandidateMatrix(ordered, np.array(inside, dtype=np.int64), filled, rows, by_id, gains)
+            self._layouts[signals] = _CandidateMatrix(ordered, np.array(inside, dtype=np.int64), filled, rows, gains)
         return self._layouts[signals]
 
     def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:

@@ -59,9 +59,9 @@ def drawn(generator, cut=False):
         lists[signal.name] = Ranked.from_scores(pairs, 30, signal, passages)
     judged = {names[row]: int(generator.integers(0, 4)) for row in generator.choice(60, 15, replace=False)}
     stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
-    held = dict(zip(names, stored, strict=True))
+    held = dict(zip(names[::2], stored[::2], strict=True))  # the others have no text: with J = 0 their ties stay
     if cut:
-        held = {f"{name}#{number}": held[name] * (1.0, -0.5)[number - 1] for name in names for number in (1, 2)}
+        held = {f"{name}#{number}": held[name] * (1.0, -0.5)[number - 1] for name in held for number in (1, 2)}
     return Candidates(Encoding("q", vector=vectors[60]), lists, {}, held), judged
 
 
