@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-#: Characters of an id that are percent-encoded in a run: white space, because it separates columns; "%"; and "=" or "@" at the
-#: beginning, because a spreadsheet would run the cell as a formula. (It also runs "+" and "-", but many ids begin with them.)
-_SPECIAL = re.compile(r"[\s%]|\A[=@]")
+#: Characters of an id that are percent-encoded in a run: white space, because it separates columns; "%"; and at the
+#: beginning "=" and "@", because a spreadsheet would run the cell as a formula (it also runs "+" and "-", but many ids begin with them), and
+#: U+FEFF, which readers take for a byte order mark.
+_SPECIAL = re.compile(r"[\s%]|\A[=@\ufeff]")
 
 
 class Writer:

@@ -3,7 +3,7 @@
 from termweave.evaluation import runs
 from termweave.records import Run
 
-IDS = ("=HYPERLINK(0)", "@SUM(1)", "a b", "100%", "tab\there", "line\nbreak", "a=b", "-5", "+1", "caf\u00e9")
+IDS = ("\ufeffmark", "=HYPERLINK(0)", "@SUM(1)", "a b", "100%", "tab\there", "line\nbreak", "a=b", "-5", "+1", "caf\u00e9")
 
 
 def test_no_column_of_a_run_is_a_formula_of_equals_or_at(tmp_path):
