@@ -171,7 +171,7 @@ class FeatureLog:
         if self._table:
             self._table.writerow(["query", "document", "label", *names])
         else:
-            file.writelines(f"# {number} {name}\n" for number, name in enumerate(names, 1))
+            file.writelines(f"# {number} {_on_one_line(name)}\n" for number, name in enumerate(names, 1))
 
     def add(self, query: str, found: CandidateFeatures, labels: Sequence[int] = ()) -> None:
         """Add the candidates of a query.
@@ -182,11 +182,16 @@ class FeatureLog:
             labels: The grade of each; empty: 0, because nothing is judged.
         """
         self._queries += 1
-        query = " ".join(query.split())
+        query = _on_one_line(query)
         for document, row, label in zip(found.ids, found.rows.tolist(), labels or [0] * len(found.ids), strict=True):
             values = ["" if value != value else f"{value:.9g}" for value in row]  # noqa: PLR0124 - NaN
             if self._table:
                 self._table.writerow([query, document, label, *values])
             else:
                 pairs = " ".join(f"{number}:{value}" for number, value in enumerate(values, 1) if value)
-                self._file.write(f"{label} qid:{self._queries} {pairs} # {query} {document}\n")
+                self._file.write(f"{label} qid:{self._queries} {pairs} # {query} {_on_one_line(document)}\n")
+
+
+def _on_one_line(text: str) -> str:
+    """A text without line ends: a query, an id and a value of the metadata may have some."""
+    return " ".join(text.split())
