@@ -55,7 +55,7 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         raise UsageError("The mode is empty.", _list_of_modes(available, profiles))
     signals, separator, named = text.partition("@")
     method = fusion.method(named if separator else fusion.DEFAULT)
-    if signals == "hybrid":
+    if signals.strip() == "hybrid":
         parts = dict.fromkeys(hybrid(available), 1.0)
     else:
         parts = {}

@@ -183,6 +183,7 @@ def test_an_unknown_method_is_named():
 def test_modes():
     available = ["lexical", "weights", "dense"]
     assert modes.parse("hybrid", available).weights == {"weights": 0.5, "dense": 0.5}
+    assert modes.parse("hybrid @rrf", available).weights == {"weights": 0.5, "dense": 0.5}
     assert modes.parse("hybrid", ["lexical", "dense"]).weights == {"lexical": 0.5, "dense": 0.5}
     assert modes.parse("hybrid", ["lexical"]).weights == {"lexical": 1.0}
     assert modes.parse("lexical", available).single
