@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 #: Words of this many letters and more are corrected, by one edit; from the second number on by two.
 SHORTEST, TWO_EDITS = 4, 6
+#: Most letters of such a word. A text without spaces is longer, and the server makes a clause of each of its characters.
+_LONGEST = 100
 #: A part of a product code, such as XKART5500 or max_length, is not a word.
-WORD = re.compile(rf"(?<!\w)[^\W\d_]{{{SHORTEST},}}(?:'[^\W\d_]+)?(?!\w)")
+WORD = re.compile(rf"(?<!\w)[^\W\d_]{{{SHORTEST},{_LONGEST}}}(?:'[^\W\d_]{{1,{_LONGEST}}})?(?!\w)")
 #: Similar terms that are looked at, and documents that are asked for the word of each.
 _TERMS, _DOCUMENTS = 5, 5
 

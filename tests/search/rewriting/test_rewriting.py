@@ -239,7 +239,7 @@ def test_product_codes_stay_and_words_are_spelt_as_in_documents(opensearch_engin
     path.write_text("".join(json.dumps({"_id": str(at), "text": text}) + "\n" for at, text in enumerate(texts)))
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
     index = tw.connect(opensearch_engine.url).index(name)
-    for typed in ("XKART5500", "5500XKART", "max_lenght"):
+    for typed in ("XKART5500", "5500XKART", "max_lenght", "\u65e5" * 1500):  # more characters than a query may have clauses
         answer = index.answer(typed, rewrite="spelling")
         assert ids(answer.hits) == ids(index.search(typed))
         assert not answer.remarks
