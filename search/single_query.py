@@ -17,7 +17,7 @@ from termweave.search.catalog import profiles
 from termweave.search.options import FIELDS
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.minimum_score import MinimumScore
-from termweave.search.ranking.order import below_all, order, with_pinned
+from termweave.search.ranking.order import below_all, order
 from termweave.search.results import best_passages, explanation, feature_log, highlighting, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
@@ -195,11 +195,9 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
         candidates = prepared.candidates(depth)
         pinned = () if asked.sort else candidates.pinned  # sorted documents have an order of their own
         cut_short: list[CutShort] = []
-        limit = None if asked.sort or asked.collapse or pinned or asked.min_score is not None else asked.last + len(seen)
-        ranked = order(replace(candidates, pinned=()), mode, reranking, limit, cut_short.append)
-        places = ranked if asked.min_score is None else [place for place in ranked if floor.keeps(place)]
-        if pinned:
-            places = with_pinned(places, pinned)
+        limit = None if asked.sort or asked.collapse or asked.min_score is not None else asked.last + len(seen)
+        ranked = order(replace(candidates, pinned=pinned), mode, reranking, limit, cut_short.append)
+        places = ranked if asked.min_score is None else [place for place in ranked if place.id in pinned or floor.keeps(place)]
         if asked.sort:
             places = metadata_fields.ordered(prepared.engine, generation.index, generation.layout, places, asked.sort)
         new = [place for place in places if place.id not in seen]

@@ -310,6 +310,10 @@ def test_pinned_documents_come_first(shop, opensearch_engine):
     assert shop.search("red lamp", pin=["9"], mode="lexical")[0].explain()["parts"]
     pages = [hit.id for start in range(0, 12, 3) for hit in shop.search("red lamp", pin=pins, k=3, start=start)]
     assert pages == [hit.id for hit in whole]
+    # A pinned document below a minimum score: what the signals give it is as it was.
+    (high,) = shop.search("red lamp", pin=["4"], min_score=9, explain=True)
+    (part,) = [part for part in whole[1].explanation["parts"] if part["name"] == "dense"]
+    assert part in high.explanation["parts"]
     # A document that the search would never find, and one that a filter leaves out.
     assert [hit.id for hit in shop.search("dimmer", mode="lexical", pin=["0"], k=1)] == ["0"]
     assert "0" not in [hit.id for hit in shop.search("lamp", pin=["0"], where="votes>=5", k=12)]
