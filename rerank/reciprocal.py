@@ -83,7 +83,8 @@ def reciprocal(
     Raises:
         UsageError: `weight` is outside its range, the shapes do not fit, or a vector is not finite.
     """
-    return _mixed(query, vectors, weight, rules)
+    similarity, sets = compare(query, vectors, rules, with_shares=False)
+    return mix(similarity[0, 1:], sets.jaccard[0, 1:], weight)
 
 
 def reciprocal_batch(
@@ -114,7 +115,7 @@ def reciprocal_batch(
         raise UsageError(
             f"rNN needs one list of candidates per query, and got {len(candidates)} lists for {len(queries)} queries."
         )
-    return [_mixed(query, vectors, weight, rules) for query, vectors in zip(queries, candidates, strict=True)]
+    return [reciprocal(query, vectors, weight=weight, rules=rules) for query, vectors in zip(queries, candidates, strict=True)]
 
 
 def neighbourhood(
@@ -213,9 +214,3 @@ def _products(elements: NDArray[np.float32]) -> NDArray[np.float32]:
     distinct = elements[np.unique(copies, return_index=True)[1]]
     products: NDArray[np.float32] = (distinct @ distinct.T)[np.ix_(copies, copies)]
     return products
-
-
-def _mixed(query: NDArray[np.float32], vectors: NDArray[np.float32], weight: float, rules: Rules) -> NDArray[np.float32]:
-    """The scores of one query's candidates."""
-    similarity, sets = compare(query, vectors, rules, with_shares=False)
-    return mix(similarity[0, 1:], sets.jaccard[0, 1:], weight)

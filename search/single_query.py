@@ -263,7 +263,7 @@ def explain(engine: Engine, generation: OpenGeneration, target: str, query: str,
         if place.id == document:
             hit_of_document = hits.fetch(engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
             return (explanation.with_word_effects(hit_of_document, [place]) if asked.explain_words else hit_of_document)[0]
-    excluded = bool(where) and not filters.passes(engine, generation.index, document, where)
+    excluded = bool(where) and not filters.documents_passing(engine, generation.index, [document], where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
         candidates = replace(prepared, retrieval=Retrieval(list(mode.weights), asked.candidates)).candidates(asked.candidates)
     # Below the last candidate of every signal: one signal alone gives its own score, several fuse to 0.

@@ -116,9 +116,7 @@ class WeightedTerms(Signal):
             return None
         if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):
             raise _not_finite(f"document {document.id!r}")
-        weights = encoding.weights
-        if self.prune_share or self.prune_below:
-            weights = Pruning(self.prune_share, self.prune_below).apply(weights, self.w_max)
+        weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
         if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
             return weights
         return weights.part([place for place, term in enumerate(weights.terms) if storable(term)])

@@ -109,15 +109,11 @@ class FusionMethod:
 
     Attributes:
         name: The name that a mode gives it, as in ``hybrid@rrf``.
-        summary: One sentence about it.
-        source: The publication or module that it comes from.
         extent: Computes how much a signal's list counts for this query, before the mode's weights.
         values: Computes the value of each document of a list, in [0, 1], in the order of the list.
     """
 
     name: str
-    summary: str
-    source: str
     extent: Callable[[Ranked], float]
     values: Callable[[Ranked], list[float]] = Ranked.normalised
 
@@ -133,39 +129,23 @@ def _deviations(ranked: Ranked) -> float:
 METHODS = {
     method.name: method
     for method in (
-        FusionMethod(
-            "adaptive",
-            "Min-max; each signal counts by the square of its spread, which it measures in its own unit.",
-            "termweave.search.ranking.fusion",
-            lambda ranked: ranked.spread**2,
-        ),
-        FusionMethod(
-            "min-max",
-            "The lowest candidate of a signal gets 0 and its best 1; all signals count the same.",
-            "Fox and Shaw, TREC-2, 1994 (CombSUM); Lee, SIGIR 1997 (normalisation)",
-            lambda ranked: float(ranked.within > 0),
-        ),
-        FusionMethod(
-            "z-score",
-            "Scores are measured in standard deviations of the list.",
-            "Montague and Aslam, CIKM 2001",
-            _deviations,
-        ),
+        # Min-max; each signal counts by the square of its spread, which it measures in its own unit.
+        FusionMethod("adaptive", lambda ranked: ranked.spread**2),
+        # The lowest candidate of a signal gets 0 and its best 1; all signals count the same. Fox and Shaw, TREC-2, 1994 (CombSUM); Lee, SIGIR
+        # 1997 (normalisation).
+        FusionMethod("min-max", lambda ranked: float(ranked.within > 0)),
+        # Scores are measured in standard deviations of the list. Montague and Aslam, CIKM 2001.
+        FusionMethod("z-score", _deviations),
+        # Reciprocal rank fusion: only ranks count, not scores. Cormack, Clarke and Büttcher, SIGIR 2009.
         FusionMethod(
             "rrf",
-            f"Reciprocal rank fusion, 1 / ({_RRF} + rank): only ranks count, not scores.",
-            "Cormack, Clarke and Büttcher, SIGIR 2009",
             lambda ranked: float(ranked.within > 0),
             lambda ranked: [
                 (_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0 for rank in range(1, len(ranked.scores) + 1)
             ],
         ),
-        FusionMethod(
-            "sum",
-            "The weighted sum of the unchanged scores, for signals on the same scale.",
-            "Fox and Shaw, TREC-2, 1994",
-            lambda ranked: ranked.high - ranked.low,
-        ),
+        # The weighted sum of the unchanged scores, for signals on the same scale. Fox and Shaw, TREC-2, 1994.
+        FusionMethod("sum", lambda ranked: ranked.high - ranked.low),
     )
 }
 DEFAULT = "adaptive"

@@ -111,22 +111,23 @@ def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
         pinned: Ids, some of which may not be ranked.
     """
     ranked = {place.id: place for place in places}
+    others = ranked.keys() - pinned
     top = max(1.0, places[0].score if places else 1.0)
     first = []
     for number, document in enumerate(pinned):
         place = ranked.get(document, Place(document, 0.0))
         lift = RerankShare("pin", top + len(pinned) - number - place.score, partial(dict, pinned=number + 1))
         first.append(Place(document, place.score + lift.share, place.signals, (*place.reranked, lift)))
-    return [*first, *(place for place in places if place.id not in set(pinned))]
+    return [*first, *(place for place in places if place.id in others)]
 
 
-def below_all(places: Sequence[Place], document: str, reranking: Reranking | None = None) -> Place:
+def below_all(places: Sequence[Place], document: str, reranking: Reranking | None) -> Place:
     """Rank a document that no signal returned.
 
     It goes below the last place, whose score can be negative, for example when rNN mixes in inner products.
     """
-    lowest = min(0.0, places[-1].score) if places and reranking is not None else 0.0
-    if reranking is None or not lowest:
+    lowest = places[-1].score if places else 0.0
+    if reranking is None or lowest >= 0:
         return Place(document, 0.0)
     return Place(document, lowest, {}, (RerankShare(reranking.stages[-1].name, lowest),))
 

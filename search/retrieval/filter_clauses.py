@@ -148,8 +148,7 @@ def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     if (column := _application_field(name, layout)) is not None:
         return _compared(name, "=", value, column)
     kind = layout.types.get(_entry(name), "keyword")
-    if (relative := _relative(name, "=", value, Column("", kind))) is not None:
-        return relative
+    _relative(name, "=", value, Column("", kind))  # refuses now-7d
     if name == "id" or kind == "keyword":
         return {"term": {stored_field(name): value}}
     if kind == "date":

@@ -45,22 +45,17 @@ class Unmet:
     others: tuple[str, ...]
 
 
-def passes(engine: Engine, index: str, document: str, where: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a document passes all filters.
+def documents_passing(
+    engine: Engine, index: str, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """The documents that the index holds and that pass all filters, each once, in the order given.
 
     Args:
         engine: The server.
         index: The concrete index.
-        document: Id of the document in the source.
+        documents: Ids of the documents in the source.
         where: Filters of the query DSL.
     """
-    return bool(documents_passing(engine, index, [document], where))
-
-
-def documents_passing(
-    engine: Engine, index: str, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
-) -> tuple[str, ...]:
-    """The documents that the index holds and that pass all filters, each once, in the order given. Arguments as `passes`."""
     if not documents:
         return ()
     body = {
