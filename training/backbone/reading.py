@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from termweave.encoders.kinds.base import PromptSettings
 from termweave.encoders.kinds.sentence_layout import prompts_of
 from termweave.encoders.kinds.sentence_modules import read_json, read_modules
 from termweave.encoders.manifest import MANIFEST, ModelFolder
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
     from pathlib import Path
 
     from termweave.training.methods.parameters import TrainingParameters
@@ -20,25 +20,8 @@ if TYPE_CHECKING:
 _POOLING = ("mean", "cls")
 
 
-@dataclass(frozen=True)
-class BackboneReading:
-    """How texts are read and states are pooled.
-
-    Attributes:
-        pooling: "mean" or "cls" (the state of the first token).
-        prompts: "query" and "document" -> text before a query or a document.
-    """
-
-    pooling: str = "mean"
-    prompts: Mapping[str, str] = field(default_factory=dict)
-
-    def prompt(self, kind: str) -> str:
-        """The text before a query or a document; "" for none."""
-        return self.prompts.get(kind, "")
-
-
-def reading_of(folder: Path, settings: TrainingParameters) -> BackboneReading:
-    """How a joint model on this backbone reads. Weights alone need neither the pooling nor a prompt.
+def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptSettings]:
+    """How a joint model on this backbone pools states, "mean" or "cls", and the prompts that it reads. Weights alone need neither.
 
     Args:
         folder: Of the backbone.
@@ -49,7 +32,7 @@ def reading_of(folder: Path, settings: TrainingParameters) -> BackboneReading:
         ModelError: A description in the folder is damaged.
     """
     if "dense" not in settings.outputs:
-        return BackboneReading()
+        return "mean", PromptSettings()
     if (folder / MANIFEST).is_file():
         manifest = ModelFolder.read(folder, check=False).manifest
         pooling, prompts = manifest.pooling, dict(manifest.settings.get("prompts", {}))
@@ -63,7 +46,7 @@ def reading_of(folder: Path, settings: TrainingParameters) -> BackboneReading:
             f"{folder.name} was trained with {problem}. A model of weights and vectors would make other vectors of its states.",
             f"Train weights alone (--set outputs=weights), or take a backbone with {' or '.join(_POOLING)} pooling.",
         )
-    return BackboneReading(pooling, prompts)
+    return pooling, PromptSettings(prompts=prompts)
 
 
 def problem_of(pooling: str, trained: Collection[str], layers: bool, left_out: bool) -> str:  # noqa: FBT001

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.encoders.kinds.sentence_modules import read_modules
@@ -16,9 +15,11 @@ from termweave.training.dense.model_files import save
 from termweave.training.dense.preparation import prepare, reading_of
 from termweave.training.dense.trainable_towers import TrainableTowers as Trainable
 from termweave.training.families import CardText
-from termweave.training.ranker import teacher
+from termweave.training.ranker import first_stage, teacher
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.encoders.manifest import Manifest
     from termweave.training.dense.declaration import DenseParameters
     from termweave.training.setup import RunSetup
@@ -33,9 +34,7 @@ def check(settings: DenseParameters, setup: RunSetup) -> None:
     """Refuse a file of candidates that is not there, and a ranker that cannot teach."""
     del setup
     teacher.check(settings.teacher)
-    ranking = settings.candidates_from
-    if ranking not in ("bm25", "model") and not ranking.startswith("index:") and not Path(ranking).is_file():
-        raise UsageError(f"There is no run file {ranking}.", "Set candidates_from to bm25, model, index:NAME, or a TREC run.")
+    first_stage.check(settings.candidates_from, "model")
 
 
 def build_model(settings: DenseParameters, backbone: Path) -> Towers:

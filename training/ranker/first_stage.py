@@ -62,14 +62,14 @@ class FirstStage(Protocol):
         ...
 
 
-def check(name: str) -> None:
-    """Refuse a run file that is not there.
+def check(name: str, usual: str = "hybrid") -> None:
+    """Refuse a run file that is not there; `usual`: the first stage that a method has by default.
 
     Raises:
         UsageError: There is no such file.
     """
-    if name not in ("hybrid", "bm25") and not name.startswith(INDEX) and not Path(name).is_file():
-        raise UsageError(f"There is no run file {name}.", "Set candidates_from to hybrid, bm25, index:NAME, or a TREC run.")
+    if name not in (usual, "bm25") and not name.startswith(INDEX) and not Path(name).is_file():
+        raise UsageError(f"There is no run file {name}.", f"Set candidates_from to {usual}, bm25, index:NAME, or a TREC run.")
 
 
 def first_stage(name: str, setup: RunSetup, say: Callable[[str], None]) -> FirstStage:

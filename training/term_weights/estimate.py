@@ -56,7 +56,7 @@ def _one_cached_text(
     model: JointModel, texts: Sequence[str], kind: Kind, settings: TermWeightParameters, setup: RunSetup
 ) -> tuple[float, float]:
     """Seconds in which the frozen backbone reads a text, with the graph of the run, and in which the heads weigh it from cached states."""
-    drawn, prompt = texts[:: max(1, len(texts) // _READ)][:_READ], reading_of(setup.backbone, settings).prompt(kind)
+    drawn, prompt = texts[:: max(1, len(texts) // _READ)][:_READ], reading_of(setup.backbone, settings)[1].prompt(kind)
     length = loading.length(model.backbone, settings.training_length)
     common = (setup.analysis, setup.tokenizer, setup.statistics, BM25())
     prepared = inputs.prepare(drawn, *common, kind, length, settings.form(), prompt)
@@ -73,7 +73,7 @@ def _one_text(
     model: JointModel, texts: Sequence[str], kind: Kind, settings: TermWeightParameters, setup: RunSetup
 ) -> tuple[float, float]:
     """Seconds for a text, forwards and where layers are trained backwards, and the bytes of its activations."""
-    drawn, prompt = texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], reading_of(setup.backbone, settings).prompt(kind)
+    drawn, prompt = texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], reading_of(setup.backbone, settings)[1].prompt(kind)
     sample = setup.tokenizer.encode(drawn, settings.training_length, prompt=prompt)
     ids, mask = (np.zeros((len(sample), max(len(each.ids) for each in sample)), dtype=np.int64) for _ in range(2))
     for row, pieces in enumerate(sample):

@@ -67,7 +67,7 @@ def prepare(
     length = loading.length(model.backbone, settings.training_length)
     identity = "".join(digest(file) for file in weight_files(setup.backbone))
     common = (setup.analysis, setup.tokenizer, setup.statistics, bm25)
-    prompt = reading_of(setup.backbone, settings).prompt
+    prompt = reading_of(setup.backbone, settings)[1].prompt
     documents = inputs.prepare(texts, *common, "document", length, form, prompt("document"))
     train = inputs.prepare(setup.train.questions, *common, "query", length, form, prompt("query"))
     dev = inputs.prepare(setup.dev.questions, *common, "query", length, form, prompt("query"))

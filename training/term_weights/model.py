@@ -44,7 +44,8 @@ def build(settings: TermWeightParameters, folder: Path) -> JointModel:
     backbone = loading.load(folder, settings)
     form = settings.form()
     shape = _shape(settings, int(backbone.config.num_hidden_layers))
-    model = JointModel(backbone, shape, reading_of(folder, settings).pooling)
+    pooling, _ = reading_of(folder, settings)
+    model = JointModel(backbone, shape, pooling)
     if form.activation == "log":
         for head in {model.heads.head("document"), model.heads.head("query")}:
             torch.nn.init.constant_(head.outer.bias, 0.5)  # a ReLU that starts at 0 or below may never get a gradient
@@ -106,7 +107,7 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
 def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -> None:
     """Write the weights and the manifest of a model."""
     settings = contents.settings
-    prompts = dict(reading_of(contents.setup.backbone, settings).prompts)
+    _, reading = reading_of(contents.setup.backbone, settings)
     store.save(
         model,
         folder,
@@ -120,7 +121,7 @@ def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -
             terms=settings.terms,
             analysis=contents.setup.analysis.id,
             anchor={**asdict(settings.form()), **asdict(BM25())},
-            settings={"prompts": prompts} if prompts else {},
+            settings={"prompts": reading.prompts} if reading.prompts else {},
             training={**contents.training, "backbone_hash": loading.fingerprint(model.backbone)},
         ),
     )
