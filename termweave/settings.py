@@ -118,7 +118,7 @@ def _unknown_variables() -> list[str]:
     for name in sorted(os.environ):
         if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
             near = get_close_matches(name.upper(), known, 1)
-            sentences.append(f"${name} is no setting and is not read." + (f" Did you mean ${near[0]}?" if near else ""))
+            sentences.append(f"${name} is not a setting and is not read." + (f" Did you mean ${near[0]}?" if near else ""))
     return sentences
 
 

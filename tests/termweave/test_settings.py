@@ -111,4 +111,4 @@ def test_a_variable_that_nothing_reads_is_named(monkeypatch, caplog):
     monkeypatch.setenv("TERMWEAVE_REQUIRE_ENGINE", "1")
     assert settings.load().timeout == 60
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "Warning: $TERMWEAVE_TIMOUT is no setting and is not read. Did you mean $TERMWEAVE_TIMEOUT?"
+    assert said == "Warning: $TERMWEAVE_TIMOUT is not a setting and is not read. Did you mean $TERMWEAVE_TIMEOUT?"

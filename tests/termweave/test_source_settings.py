@@ -58,5 +58,5 @@ def test_a_misspelt_variable_is_named_and_a_right_one_is_not(monkeypatch, caplog
     monkeypatch.setenv("TERMWEAVE_SOURCE_USER", "x")
     monkeypatch.setenv("TERMWEAVE_SOURCE_USR", "x")
     settings.load()
-    assert "$TERMWEAVE_SOURCE_USR is no setting" in caplog.text
+    assert "$TERMWEAVE_SOURCE_USR is not a setting" in caplog.text
     assert "$TERMWEAVE_SOURCE_USER is no" not in caplog.text
