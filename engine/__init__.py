@@ -6,8 +6,9 @@ Names are loaded when they are first used, because every pytest run imports this
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from termweave.support.lazy_module import lazy_names
 
 _HOME = {
     "Engine": "client.connection",
@@ -26,13 +27,4 @@ if TYPE_CHECKING:
     from termweave.engine.client.server_errors import EngineResponseError
     from termweave.engine.embedded.state import NodeProcess, NodeState
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'termweave.engine' has no attribute {name!r}")
-    return getattr(import_module(f"termweave.engine.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

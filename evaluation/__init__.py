@@ -5,8 +5,9 @@ Names are loaded when they are first used: the pages of `termweave serve` start 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from termweave.support.lazy_module import lazy_names
 
 _HOME = {
     "MEASURES": "measures",
@@ -15,6 +16,7 @@ _HOME = {
     "System": "systems",
     "TuningReport": "tuning.tune",
     "evaluate": "experiment",
+    "gates": "gates",
     "holm": "significance",
     "per_query": "measures",
     "randomisation_test": "significance",
@@ -43,15 +45,4 @@ if TYPE_CHECKING:
     from termweave.evaluation.systems import System
     from termweave.evaluation.tuning.tune import TuningReport, tune
 
-
-def __getattr__(name: str) -> Any:
-    if name == "gates":
-        return import_module("termweave.evaluation.gates")
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'termweave.evaluation' has no attribute {name!r}")
-    return getattr(import_module(f"termweave.evaluation.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

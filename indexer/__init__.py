@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from termweave.support.lazy_module import lazy_names
 
 if TYPE_CHECKING:
     from termweave.indexer.build_plan import BuildPlan, plan
@@ -47,12 +48,4 @@ _MODULES = {
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"termweave.indexer.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'termweave.indexer' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

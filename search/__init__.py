@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from termweave.support.lazy_module import lazy_names
 
 if TYPE_CHECKING:
     from termweave.search.client import Connection, connect
@@ -15,12 +16,4 @@ __all__ = ["Connection", "Index", "ReciprocalNeighbours", "connect"]
 #: Where each public name lives. The command line reads the options of a search without loading anything else.
 _HOME = {"Connection": "client", "Index": "index", "ReciprocalNeighbours": "ranking.rnn", "connect": "client"}
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"termweave.search.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'termweave.search' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

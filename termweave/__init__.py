@@ -5,28 +5,29 @@ Public names are re-exported here lazily (PEP 562): ``import termweave`` loads n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from termweave.support.lazy_module import lazy_names
 
 __version__ = "0.1.0"
 
 #: Module of each public name. For a module that is public itself, its own name.
 _HOME = {
-    "Capabilities": "termweave.records",
-    "CorpusStatistics": "termweave.statistics",
-    "DenseEncoder": "termweave.encoders",
-    "Document": "termweave.records",
-    "Encoding": "termweave.records",
-    "Hit": "termweave.records",
-    "Index": "termweave.search",
-    "Query": "termweave.records",
-    "Run": "termweave.records",
-    "TermWeighter": "termweave.encoders",
-    "TermWeights": "termweave.records",
-    "TermweaveError": "termweave.errors",
-    "connect": "termweave.search",
-    "index": "termweave.indexer",
-    "rerank": "termweave.rerank",
+    "Capabilities": "records",
+    "CorpusStatistics": "statistics",
+    "DenseEncoder": "encoders",
+    "Document": "records",
+    "Encoding": "records",
+    "Hit": "records",
+    "Index": "search",
+    "Query": "records",
+    "Run": "records",
+    "TermWeighter": "encoders",
+    "TermWeights": "records",
+    "TermweaveError": "errors",
+    "connect": "search",
+    "index": "indexer",
+    "rerank": "rerank",
 }
 
 __all__ = [
@@ -57,14 +58,4 @@ if TYPE_CHECKING:
     from termweave.search import Index, connect
     from termweave.statistics import CorpusStatistics
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'termweave' has no attribute {name!r}")
-    module = import_module(home)
-    return module if home == f"termweave.{name}" else getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

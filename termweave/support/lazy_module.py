@@ -1,9 +1,12 @@
-"""Import a module when it is first used, for files that must also load where that module is slow or not installed."""
+"""Import a module when it is first used, where it is slow or not installed; also for the public names of a package (PEP 562)."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class LazyModule:
@@ -24,3 +27,20 @@ class LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(import_module(self._name), attribute)
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package whose public names are imported when they are first used.
+
+    Args:
+        package: Name of the package.
+        homes: Public name -> its module in the package; a public module has its own name.
+    """
+
+    def getattr_(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{homes[name]}")
+        return module if homes[name] == name else getattr(module, name)
+
+    return getattr_, lambda: list(homes)

@@ -124,7 +124,8 @@ def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
 
 def test_a_process_that_was_never_started_is_no_other_child(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
     assert not process.Layout(tmp_path, "node-2").mine(NodeProcess("node-2", 0, 1, 2))
     assert child.wait() == 3
 
