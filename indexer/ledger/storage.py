@@ -46,8 +46,8 @@ def folder(engine: Engine) -> Path:
             ) from error
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        cluster = blake2b(engine.url.encode(), digest_size=8).hexdigest()  # this user may not read the id
-    if not _PLAIN.fullmatch(cluster):  # the id comes from the server and becomes the name of a folder
+        cluster = engine.url  # this user may not read the id
+    if not _PLAIN.fullmatch(cluster):  # it comes from the server and becomes the name of a folder
         cluster = blake2b(cluster.encode(), digest_size=8).hexdigest()
     return paths.state() / "ledgers" / cluster
 
