@@ -156,10 +156,19 @@ def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     if not fields.text and not any(name in entry for name in TEXT_KEYS):
         entry["text"] = None
     if reading.index.whole:
-        if source.get("id", hit["_id"]) != hit["_id"]:
-            raise BadLine("its field 'id' is not its _id, which termweave writes there")
+        check_id(source, hit["_id"])
         entry["metadata"] = dict(source)  # the mapper merges it, and what is title or text stays in it
     return entry
+
+
+def check_id(source: Mapping[str, Any], identity: str) -> None:
+    """Refuse a document whose own field `id` would be lost, because termweave writes the `_id` there.
+
+    Raises:
+        BadLine: It has another value.
+    """
+    if source.get("id", identity) != identity:
+        raise BadLine("its field 'id' is not its _id, which termweave writes there")
 
 
 def id_at(source: Mapping[str, Any], path: str) -> str:

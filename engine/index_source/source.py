@@ -110,6 +110,11 @@ class IndexSource(EntrySource):
         return self.reading.index.query
 
     @property
+    def ids_agree(self) -> bool:
+        """Whether the field `id` of the first documents is their `_id`, where they have this field."""
+        return all((hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in self.sample)
+
+    @property
     def marks(self) -> str:
         """The highest sequence number of each shard that was read, for the lineage."""
         return " ".join(f"{view.key}={view.last}" for view in self._views if view.uuid)

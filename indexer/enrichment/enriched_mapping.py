@@ -73,6 +73,11 @@ def signals(options: BuildOptions) -> tuple[str, ...]:
     return options.signals or tuple(name for name in SIGNALS if getattr(options, name) != "none")
 
 
+def own_fields(source: IndexSource) -> set[str]:
+    """The fields of the first documents, in the mapping or not."""
+    return {name for hit in source.sample for name in hit["_source"] or ()}
+
+
 def field_names(layout: DocumentLayout) -> list[str]:
     """The fields that an enrichment writes."""
     return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
@@ -101,6 +106,8 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     left = {name for name in possible & theirs.keys() if _may_stay(engine, index, name, theirs, source)}
     _check_source(engine, index, mapping, settings, left)
     conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
+    unmapped = (wanted & own_fields(source)) - theirs.keys() - ({"id"} if source.ids_agree else set())
+    conflicts += [f"{name} (not in the mapping)" for name in sorted(unmapped)]
     if conflicts:
         raise UsageError(
             f"The index {index!r} has fields of names that an enrichment needs: {', '.join(conflicts)}.",
@@ -161,7 +168,7 @@ def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], 
     """Whether a field of the application serves as it is: a keyword `id` that equals the `_id`; else one that `enrich --remove` left."""
     kind = theirs[name].get("type")
     if name == "id":
-        return kind == "keyword" and all((hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in source.sample)
+        return kind == "keyword" and source.ids_agree
     ours = {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}
     if kind not in ours and theirs[name].get("analyzer") != ANALYZER:
         return False

@@ -271,7 +271,7 @@ def _begin(
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
     layout = planned.layout(engine.capabilities, sample, corpus.statistics)
     enriched_mapping.add_settings(engine, index, layout, close=close)
-    theirs = {"id"} & (source.mappings[index].get("properties") or {}).keys()
+    theirs = {"id"} & {*(source.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(source)}
     added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
     made = Lineage(
         name=index,

@@ -145,6 +145,7 @@ def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Docume
         InputError: It cannot be read.
     """
     try:
+        entries.check_id(own, identity)
         entry = entries.entry_of({"_id": identity, "_source": own}, source.reading)
         return replace(Mapper(source.reading.fields).document(entry, 1), id=identity, metadata={})
     except BadLine as bad:
@@ -156,7 +157,9 @@ def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Docume
 
 
 def removing_writes(added: Collection[str], hits: Sequence[Hit], _: PassCounts) -> Iterator[Write]:
-    """The writes that take fields out of documents again."""
+    """The writes that take fields out of documents again; an `id` that is not the `_id` is the application's."""
     for hit in hits:
-        if hit["_source"].keys() & added:
-            yield hit, {"index": {name: value for name, value in hit["_source"].items() if name not in added}}
+        source = hit["_source"]
+        ours = {*added} if source.get("id") == hit["_id"] else {*added} - {"id"}
+        if source.keys() & ours:
+            yield hit, {"index": {name: value for name, value in source.items() if name not in ours}}

@@ -103,11 +103,7 @@ def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
         kind = field.get("type", "object")
         if name in texts and texts[name] == (name,) and kind in {"text", "match_only_text"}:
             continue
-        if (
-            name == "id"
-            and kind == "keyword"
-            and all((hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in index.sample)
-        ):
+        if name == "id" and kind == "keyword" and index.ids_agree:
             continue
         if name in _RESERVED:
             wrong.append(f"{name!r} ({kind}) has the name of a field that termweave writes")

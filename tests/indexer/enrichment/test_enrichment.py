@@ -310,6 +310,27 @@ def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich,
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
 
 
+@pytest.mark.parametrize("properties", [{"id": {"type": "keyword"}}, {}])
+def test_an_id_of_the_application_is_never_lost(shop, enrich, opensearch_engine, monkeypatch, properties):
+    index = shop(properties)
+
+    def own(identity):
+        opensearch_engine.request("POST", f"/{index}/_update/p29", params={"refresh": True}, body={"doc": {"id": identity}})
+
+    weights = ("--signals", "weights")
+    own("sku-29")
+    assert "names that an enrichment needs: id (" in enrich(index, *weights, status=2)
+    with monkeypatch.context() as patch:
+        patch.setattr("termweave.engine.index_source.source._SAMPLE", 3)
+        assert "document 'p29': its field 'id' is not its _id" in enrich(index, *weights, status=1)
+        enrich(index, "--remove", fields=())
+    assert sources(opensearch_engine, index)["p29"]["id"] == "sku-29"
+    own("p29")
+    assert enrich(index, *weights)["documents"] == 30
+    enrich(index, "--remove", fields=())
+    assert sources(opensearch_engine, index)["p29"]["id"] == "p29"
+
+
 def test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, opensearch_engine, name):
     """Partial updates make the whole document of `_source`: what it leaves out would be lost from the index."""
     index = shop(_source={"excludes": ["stock"]})
