@@ -61,9 +61,7 @@ class DevelopmentSet:
 
     def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
         """Measure what int8 costs in nDCG@10, with both graphs of an exported model: ``{"questions", "documents", OUTPUT: {"fp32", "int8", "change"}}``."""
-        from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - it measures with this module
-
-        return quantisation_check.cost(folder, outputs, self, setup.texts, setup.statistics)
+        raise NotImplementedError
 
     def bm25(self) -> NDArray[np.float64]:
         """Compute the measure of BM25 for each question."""

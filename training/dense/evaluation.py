@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from termweave.training.data.teacher_scores import units
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings
+from termweave.training.model_folder import quantisation_check
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from termweave.training.dense.inputs import TokenIds
     from termweave.training.dense.model import Towers
+    from termweave.training.setup import RunSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,10 @@ class DenseDevelopment(DevelopmentSet):
             ranking_measure(list(rankings(questions, vectors, length, self.pairs.spared)), gains, self.measure)
             for vectors in (as_stored(documents), *([documents] if unrounded else []))
         ]
+
+    def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
+        """Search held-out questions with both graphs (`DevelopmentSet.int8_cost`)."""
+        return quantisation_check.cost(folder, outputs, self, setup.texts, setup.statistics)
 
 
 def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

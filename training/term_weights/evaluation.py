@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from termweave.encoders.term_weighting.weight_function import place_tags
 from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
+from termweave.training.model_folder import quantisation_check
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
+    from termweave.training.setup import RunSetup
     from termweave.training.term_weights.batch import Prepared
     from termweave.training.term_weights.hidden_states import States
 
@@ -48,6 +53,10 @@ class TermWeightDevelopment(DevelopmentSet):
             search_measure(stored(documents, bits), questions, self.gains(), self.pairs.spared, self.measure)
             for bits in (self.bits, *([0] if unrounded else []))
         ]
+
+    def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
+        """Search held-out questions with both graphs (`DevelopmentSet.int8_cost`)."""
+        return quantisation_check.cost(folder, outputs, self, setup.texts, setup.statistics)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
