@@ -53,6 +53,12 @@ def freeze(backbone: Any, trained: int) -> None:
         layer.requires_grad_(requires_grad=True)
 
 
+def attend_by_sdpa(backbone: Any) -> None:
+    """Switch to the attention that is fastest in training; `load` chooses the one that exports best."""
+    if hasattr(backbone, "set_attn_implementation"):
+        backbone.set_attn_implementation("sdpa")
+
+
 def write_backbone(model: Any, source: Path, folder: Path) -> None:
     """Write a model as `save_pretrained` does, with those files of the backbone's tokeniser that transformers reads beside ``tokenizer.json``."""
     model.save_pretrained(folder)

@@ -51,8 +51,7 @@ def build_model(settings: DenseParameters, backbone: Path) -> Towers:
             f"Name a backbone without dense layers, pooled by one of {', '.join(POOLING)}.",
         )
     transformer = loading.load(backbone, settings)
-    if hasattr(transformer, "set_attn_implementation"):
-        transformer.set_attn_implementation("sdpa")  # faster in training than what exports best
+    loading.attend_by_sdpa(transformer)
     reinitialise(transformer, settings.reinitialise, settings.seed)
     unit = settings.vectors != "given" or read_modules(backbone).normalised
     pooling = "mean" if settings.vectors == "mean" else manifest.pooling

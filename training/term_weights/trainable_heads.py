@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from termweave.encoders.models.joint_model import masked_mean, pooled
+from termweave.training.backbone.loading import attend_by_sdpa
 from termweave.training.term_weights.batch import BatchSide, HeadInputs, vocabulary_of
 from termweave.training.trainer.trainable_model import TrainableModel
 
@@ -43,6 +44,8 @@ class TrainableHeads(TrainableModel):
     ) -> None:
         super().__init__(method, model, inputs, settings)
         self.heads = model.heads
+        if self.trains_backbone:
+            attend_by_sdpa(model.backbone)
 
     def sides(self, batch: Batch, *, everything: bool) -> tuple[BatchSide, BatchSide]:
         """Return the questions and the documents of a batch; with `everything` all pieces, not only those of the questions' terms."""

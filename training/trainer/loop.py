@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from termweave.errors import InputError
 from termweave.training.trainer.checkpoints import latest
+from termweave.training.trainer.cpu_dropout import CpuDropout
 from termweave.training.trainer.early_stopping import DevelopmentCallback, History
 from termweave.training.trainer.optimizer import optimizer
 
@@ -87,7 +88,7 @@ def fit(
         callbacks=[watch],
     )
     trainer.remove_callback(PrinterCallback)  # it prints to stdout
-    with warnings.catch_warnings(), watch.interruptible():
+    with warnings.catch_warnings(), watch.interruptible(), CpuDropout():
         warnings.simplefilter("ignore")
         if not watch.done:
             trainer.train(resume_from_checkpoint=str(last) if last else None)
