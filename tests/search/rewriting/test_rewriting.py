@@ -224,6 +224,8 @@ def test_a_misspelt_word_is_corrected_and_said(shop):
     assert not quoted.hits  # what stands in quotes is searched as it was typed
     assert "'thraed memory'" in quoted.remarks[0]
     assert ids(shop.search('memry "red case"', rewrite="operators,spelling", k=1)) == ["red"]
+    for before, remarks in ((99, 1), (100, 0)):  # 3,000 words took half a minute
+        assert len(shop.answer("thread " * before + "thraed", rewrite="spelling", mode="lexical").remarks) == remarks
     beside = shop.answer("thraed", rewrite="spelling", like=["tv"])
     assert beside.remarks[0].startswith("Searched for 'thread' instead of 'thraed'")  # not for the text of the document
     excluding = shop.answer("thraed -tv", rewrite="operators,spelling")
