@@ -100,7 +100,7 @@ def tfidf(asked: Anchored, given: Anchored, statistics: CorpusStatistics) -> NDA
     occurrences = np.bincount(given.term_of_word[given.term_of_word >= 0], minlength=len(given.terms))
     counts = dict(zip(given.terms, occurrences.tolist(), strict=True))
     length = sum(counts.values())
-    return np.array([counts.get(term, 0) / length * idf(term, statistics) if length else 0.0 for term in asked.terms])
+    return np.array([counts.get(term, 0) / length * _idf(term, statistics) if length else 0.0 for term in asked.terms])
 
 
 def recall(given: Anchored, questions: Sequence[Anchored]) -> NDArray[np.float64]:
@@ -109,8 +109,7 @@ def recall(given: Anchored, questions: Sequence[Anchored]) -> NDArray[np.float64
     return np.array([sum(term in terms for terms in term_sets) / max(1, len(term_sets)) for term in given.terms])
 
 
-def idf(term: str, statistics: CorpusStatistics) -> float:
-    """The second factor of Eq. 1: ``log(|Y| / (df_w + 1))``, with |Y| and df of all documents."""
+def _idf(term: str, statistics: CorpusStatistics) -> float:
     return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
 
 

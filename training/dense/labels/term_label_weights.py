@@ -19,7 +19,6 @@ from termweave.errors import UsageError
 from termweave.support import paths
 from termweave.training.data.pairs import count
 from termweave.training.methods import base
-from termweave.training.methods.bert_scorer import idf
 from termweave.training.methods.parameters import DataParameters
 from termweave.training.setup import analysis_of
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.anchored import AnchoredModel
     from termweave.encoders.manifest import ModelFolder
+    from termweave.statistics import CorpusStatistics
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.methods.base import TrainingMethod
     from termweave.training.setup import RunSetup
@@ -53,9 +53,13 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
             length, counts = len(terms), dict[str, int]()
             for term in terms:
                 counts[term] = counts.get(term, 0) + 1
-            weights.append({term: number / length * idf(term, statistics) for term, number in counts.items()})
+            weights.append({term: number / length * _idf(term, statistics) for term, number in counts.items()})
         weights_of_both.append(weights)
     return weights_of_both[0], weights_of_both[1]
+
+
+def _idf(term: str, statistics: CorpusStatistics) -> float:
+    return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
 
 
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
