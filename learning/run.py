@@ -111,7 +111,7 @@ def tried_on(learning: Learning) -> list[Candidate]:
     backbone = _backbone(dense)
     if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
         backbone = str(dense)
-    heads = LiveHeads(str(start) if start else None, _backbone(start), joint=weights == dense)
+    heads = LiveHeads(str(start) if start else None, _backbone(start), joint=weights is not None and weights == dense)
     return candidates(heads, backbone, documents_stay=learning.documents_stay, made=not learning.split.parts["train"])
 
 

@@ -323,6 +323,12 @@ def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine,
     assert prepare(opensearch_engine, task).folder != whole.folder
 
 
+def test_an_index_without_models_learns_weights_that_bring_no_vectors(opensearch_engine, name, folder):
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(signals=("lexical",)))
+    tried = {each.method: each.settings for each in run.tried_on(prepare(opensearch_engine, LearningTask(name, str(folder))))}
+    assert tried["fectek"]["outputs"] == "weights"
+
+
 def test_a_learned_model_that_began_with_nothing_does_not_go_on_from_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / HEADS).touch()
