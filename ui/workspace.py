@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
+from termweave.search.catalog import lineage
 from termweave.search.ranking.rerankers import RULES, split_chain
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ class Workspace:
             UsageError: There is no such index, or it was not made by termweave.
         """
         from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
-        from termweave.search.catalog.lineage import check_one  # noqa: PLC0415 - likewise
 
-        check_one(name)
+        lineage.check_one(name)
         if (known := self._open_index(name)) is not None:
             return known
         with self._lock:
@@ -83,8 +83,6 @@ class Workspace:
 
     def _open_index(self, name: str) -> Index | None:
         """The index, if it is open, with the generation, the profiles and the models that it has now."""
-        from termweave.search.catalog import lineage  # noqa: PLC0415 - as in `index`
-
         with self._lock:
             index = self._indices.get(name)
             if index is None:
@@ -156,8 +154,8 @@ class Workspace:
         )
 
     def alias(self, name: str | None) -> str:
-        """The name of the index that a request is about, without a generation."""
-        return self.index(self.chosen(name)).lineage.name
+        """The name of the index that a request is about, without a generation. It opens no model: this host may lack one of them."""
+        return lineage.read(self.engine, lineage.resolve(self.engine, self.chosen(name))).name
 
     def check_reranker(self, name: str | None) -> None:
         """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.

@@ -17,7 +17,7 @@ from termweave.evaluation.book.pool import order_for, pooled
 from termweave.evaluation.book.query_ids import placed
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
 from termweave.records import Query
-from termweave.search.catalog.lineage import resolve
+from termweave.search.catalog import lineage
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import page_address, see_other
@@ -108,9 +108,8 @@ def book_to_fill(request: Request, form: FormData) -> JudgementBook:
     Raises:
         UsageError: There is no such index.
     """
-    workspace, name = workspace_of(request), text_of(form, "index")
-    resolve(workspace.engine, name)  # the workspace may still hold an index that was deleted
-    return book_of(request, workspace.index(name).lineage.name)
+    engine = workspace_of(request).engine
+    return book_of(request, lineage.read(engine, lineage.resolve(engine, text_of(form, "index"))).name)
 
 
 def _show(request: Request) -> Response:
