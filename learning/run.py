@@ -25,6 +25,7 @@ from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.training_rounds import TrainingRounds
 from termweave.learning.trial_generation import build_trial
 from termweave.search import Index
+from termweave.signals import signal_class
 from termweave.support import atomic_files, file_locks, paths
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def promote(server: Engine, learned: Learned) -> Learned:
 
 
 def tried_on(learning: Learning) -> list[Candidate]:
-    """The candidates for an index.
+    """The candidates for an index, of what it stores or, where all documents are encoded again, the server can store.
 
     Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
     """
@@ -112,7 +113,10 @@ def tried_on(learning: Learning) -> list[Candidate]:
     if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
         backbone = str(dense)
     heads = LiveHeads(str(start) if start else None, _backbone(start), joint=weights is not None and weights == dense)
-    return candidates(heads, backbone, documents_stay=learning.documents_stay, made=not learning.split.parts["train"])
+    stored = {signal.needs for signal in learning.live.lineage.layout.signals}
+    able, stay = learning.server.capabilities, learning.documents_stay
+    tried = candidates(heads, backbone, documents_stay=stay, made=not learning.split.parts["train"])
+    return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
 
 
 def _begun_with(learned: Path) -> Path:

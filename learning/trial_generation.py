@@ -24,6 +24,7 @@ from termweave.indexer.generations import generations, option_compatibility
 from termweave.learning.preparation import QUERY
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
+from termweave.signals import signal_class
 from termweave.support import atomic_files
 from termweave.training.model_folder.precision import MOST_LOST, remove_int8
 
@@ -132,6 +133,9 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
             index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
         else:
             options = option_compatibility.options_of(server, learning.live, _models(learning, best))
+            signals = options.signals or ()
+            new = best.keys() - {signal_class(each).needs for each in signals}  # trained for an index that has no such signal
+            options = replace(options, signals=(*signals, *sorted(new)))
             index = build(server, learning.source, name, options, progress, hold).index
     except NotPublished as held:
         index = held.built.index

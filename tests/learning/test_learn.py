@@ -24,7 +24,7 @@ from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import generations
 from termweave.learning import choice, preparation, run, training_folder, training_rounds, trial_generation
-from termweave.learning.candidates import Candidate
+from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.learning.learned import Learned
 from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, Reports, prepare
@@ -323,10 +323,15 @@ def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine,
     assert prepare(opensearch_engine, task).folder != whole.folder
 
 
-def test_an_index_without_models_learns_weights_that_bring_no_vectors(opensearch_engine, name, folder):
+def test_an_index_without_models_gets_the_weights_that_were_trained_for_it(opensearch_engine, name, folder):
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(signals=("lexical",)))
-    tried = {each.method: each.settings for each in run.tried_on(prepare(opensearch_engine, LearningTask(name, str(folder))))}
-    assert tried["fectek"]["outputs"] == "weights"
+    learning = prepare(opensearch_engine, LearningTask(name, str(folder)))
+    tried = {each.method: each for each in run.tried_on(learning)}
+    assert tried["fectek"].settings["outputs"] == "weights"
+    model = TrainedCandidate(tried["fectek"], 12, 1.0, model_lookup.resolve("shipped"), best=1)
+    learning.folder.mkdir(parents=True)
+    trial = trial_generation.build_trial(learning, {"weights": model})
+    assert Index.open(opensearch_engine, trial.index).signals == ["lexical", "weights"]
 
 
 def test_a_learned_model_that_began_with_nothing_does_not_go_on_from_the_working_folder(tmp_path, monkeypatch):
