@@ -43,8 +43,11 @@ NEIGHBOURS = ("candidates", "k", "k_exp", "tau", "weight")
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "tune.1.json"
 
 
-def drawn(generator, cut=False):
-    """Candidates with ties, lists of different documents and length, one of them now and then empty; `cut`: in two passages each."""
+def drawn(generator, cut=False, ties=False):
+    """Candidates with ties, lists of different documents and length, one of them now and then empty.
+
+    `cut`: in two passages each. `ties`: half of the documents have no text, so that with J = 0 their ties stay.
+    """
     names = [f"d{number:02}" for number in range(60)]
     vectors = generator.normal(size=(61, 12)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -59,7 +62,9 @@ def drawn(generator, cut=False):
         lists[signal.name] = Ranked.from_scores(pairs, 30, signal, passages)
     judged = {names[row]: int(generator.integers(0, 4)) for row in generator.choice(60, 15, replace=False)}
     stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
-    held = dict(zip(names[::2], stored[::2], strict=True))  # the others have no text: with J = 0 their ties stay
+    held = dict(zip(names, stored, strict=True))
+    if ties:
+        held = {name: held[name] for name in names[::2]}
     if cut:
         held = {f"{name}#{number}": held[name] * (1.0, -0.5)[number - 1] for name in held for number in (1, 2)}
     return Candidates(Encoding("q", vector=vectors[60]), lists, {}, held), judged
@@ -70,7 +75,7 @@ def drawn(generator, cut=False):
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_trial_ranks_as_a_search_does(method, measure, cut):
     generator = np.random.default_rng(7)
-    found, judged = zip(*(drawn(generator, cut) for _ in range(25)), strict=True)
+    found, judged = zip(*(drawn(generator, cut, ties=True) for _ in range(25)), strict=True)
     bench = TrialRanker(found, judged, 2, measure)
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))

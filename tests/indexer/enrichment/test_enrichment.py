@@ -84,7 +84,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     url = ["--url", opensearch_engine.url]
     assert run(["delete", index, "--id", "p1", "--yes", *url]) == 2
     assert "is an index of another application" in capsys.readouterr().err
-    assert run(["generations", *url]) == 0  # it has none
+    assert (run(["generations", *url]), index in capsys.readouterr().out) == (0, False)  # it has none
     assert enrich(index, "--remove", fields=())["removed"] == 30
     assert all(not added & body.keys() for body in sources(opensearch_engine, index).values())
     assert opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"] == {"owner": "shop"}
