@@ -1,4 +1,4 @@
-"""Dropout on processors. torch draws its numbers there one by one, which takes up to half of a training step."""
+"""Dropout on processors. torch draws its numbers there one by one: 29 % of a step of MiniLM in bf16 (32 texts of 192 word-pieces)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CpuDropout(TorchFunctionMode):
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002, FBT001, FBT002 - torch's
-    if not training or p == 0 or input.device.type != "cpu" or inplace:
+    if not training or not 0 < p < 1 or input.device.type != "cpu" or inplace:
         return functional.dropout(input, p, training, inplace)
     seed = int(torch.randint(2**62, ()))
     bits = np.random.PCG64DXSM(seed).random_raw(-(-input.numel() // 4)).view(np.int16)[: input.numel()]

@@ -22,6 +22,7 @@ def test_a_share_of_p_is_dropped_and_the_rest_scaled(dtype, p):
         torch.manual_seed(0)
         again = dropout(values, p)
         assert dropout(values, p, training=False) is values
+        assert not dropout(values, 1.0).any()
     assert set(first.unique().tolist()) == {0.0, float(torch.tensor(1 / (1 - p), dtype=dtype))}
     assert abs(float((first == 0).float().mean()) - p) < 5 * math.sqrt(p * (1 - p) / values.numel())
     assert torch.equal(first, again)
