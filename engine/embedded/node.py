@@ -27,6 +27,8 @@ __all__ = ["logs", "running", "start", "status", "stop", "wipe"]
 
 #: Seconds to wait for a start. One process usually takes 10 to 18; three on two busy cores took 60.
 _PATIENCE = 240.0
+#: How often a start tries other ports after another program took the ones it had chosen.
+_OTHER_PORTS = 2
 
 
 def _silent(message: str) -> None:
@@ -77,13 +79,13 @@ def start(
                 process.end(_layouts(known))
                 known = status(home)
         request = startup.StartRequest(home=home, count=count, port=port, heap=heap, ml=ml, patience=patience, say=say)
-        try:
-            return startup.start(request, known)
-        except startup.PortTakenError:
-            if port is not None:
-                raise
-            say("Another program took the port; trying other ports.")
-            return startup.start(request, status(home))
+        for _ in range(_OTHER_PORTS if port is None else 0):
+            try:
+                return startup.start(request, known)
+            except startup.PortTakenError:
+                say("Another program took the port; trying other ports.")
+                request, known = replace(request, same_ports=False), status(home)
+        return startup.start(request, known)
 
 
 def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None, *, ml: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -16,11 +17,14 @@ from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 #: Always loopback: the embedded server has no security plugin.
 _HOST = "127.0.0.1"
+#: Free ports are chosen below those that systems give to connections (Linux from 32768, macOS and Windows from 49152): no connection takes
+#: one while the server starts.
+_PORTS = range(20_000, 32_768)
 
 
 class PortTakenError(TermweaveError):
@@ -35,6 +39,7 @@ class StartRequest:
         home: Folder of the node.
         count: Number of processes.
         port: HTTP port of the first process; None: any free one.
+        same_ports: Whether the ports of the last start are taken again if they are free.
         heap: Maximum heap of one process in MB; None: chosen from the memory.
         ml: Whether the server has the plugin ml-commons.
         patience: Seconds to wait for the server.
@@ -44,6 +49,7 @@ class StartRequest:
     home: Path
     count: int
     port: int | None
+    same_ports: bool = True
     heap: int | None
     ml: bool
     patience: float
@@ -105,6 +111,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
 def _plan(request: StartRequest, known: NodeState | None) -> list[NodeProcess]:
     """The processes of the cluster with their ports. Those that run are kept, others get their old ports if free, else new ones."""
     before = {each.name: each for each in known.nodes} if known is not None else {}
+    free = free_ports()
     plan: list[NodeProcess] = []
     for number in range(1, request.count + 1):
         name = f"node-{number}"
@@ -118,8 +125,8 @@ def _plan(request: StartRequest, known: NodeState | None) -> list[NodeProcess]:
                 raise TermweaveError(f"Port {request.port} is taken by another program.", advice)
             port = request.port
         else:
-            port = old.port if old is not None and _is_free(old.port) else _free_port()
-        transport = old.transport if old is not None and _is_free(old.transport) else _free_port()
+            port = old.port if old is not None and request.same_ports and _is_free(old.port) else next(free)
+        transport = old.transport if old is not None and request.same_ports and _is_free(old.transport) else next(free)
         plan.append(NodeProcess(name, 0, port, transport, alive=False))
     return plan
 
@@ -215,9 +222,11 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _free_port() -> int:
-    """A port on which no program listens."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports() -> Iterator[int]:
+    """Ports on which no program listens, each once, in random order.
+
+    Raises:
+        TermweaveError: None is left.
+    """
+    yield from (port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+    raise TermweaveError(f"No port from {_PORTS[0]} to {_PORTS[-1]} is free.", "End servers that are not needed.")

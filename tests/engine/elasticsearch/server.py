@@ -16,12 +16,13 @@ import tempfile
 import time
 import urllib.request
 import zipfile
+from itertools import islice
 from pathlib import Path
 
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, java, process
+from termweave.engine.embedded import artifacts, folders, java, process, startup
 from termweave.engine.embedded.artifacts import Artifact
 from termweave.errors import TermweaveError
 
@@ -94,8 +95,7 @@ class ElasticsearchServer:
             "ES_PATH_CONF": str(self.conf),
             "ES_TMPDIR": str(self._root / "tmp"),
         }
-        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-            port, transport = one.getsockname()[1], other.getsockname()[1]
+        port, transport = islice(startup.free_ports(), 2)
         self.url = f"{scheme}://127.0.0.1:{port}"
         shutil.copytree(self._distribution / "config", self.conf)
         (self.conf / "elasticsearch.yml").write_text(_SETTINGS.format(root=self._root, port=port, transport=transport, more=more))

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jsonschema
@@ -52,21 +52,15 @@ def valid(text, schema):
 
 def started(world):
     status, stdout, stderr = termweave(world, "node", "start", "--json")
-    assert status == 0, stderr
+    assert status == 0, stderr + termweave(world, "node", "logs")[1]
     return json.loads(stdout), stderr
 
 
 @pytest.fixture(scope="module")
 def two_starts(world):
     """Two users' commands at the same moment."""
-    results = []
-    threads = [threading.Thread(target=lambda: results.append(started(world))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 2
-    return results
+    with ThreadPoolExecutor(2) as pool:
+        return [each.result() for each in [pool.submit(started, world) for _ in range(2)]]
 
 
 def test_two_starts_at_once_give_one_node_and_tell_the_second(world, two_starts):

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import ssl
 import time
 import urllib.request
 import zipfile
+from itertools import islice
 from urllib.error import HTTPError
 
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, java, process
+from termweave.engine.embedded import artifacts, folders, java, process, startup
 from termweave.engine.embedded.artifacts import Artifact
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
@@ -94,7 +94,7 @@ class SecuredServer:
     def __init__(self, root, *, ml=False):
         self.authority = Authority(root / "authority", "Ours")
         self._admin = self.authority.issue("admin")
-        port, transport = _free_ports(2)
+        port, transport = islice(startup.free_ports(), 2)
         self.url = f"https://127.0.0.1:{port}"
         distribution, jdk = _distribution(ml), java.find()
         self._layout = process.Layout(root, "node-1")
@@ -187,12 +187,3 @@ def _distribution(ml):
         staging.chmod(0o755)
         staging.rename(place)
     return place
-
-
-def _free_ports(count):
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
