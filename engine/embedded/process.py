@@ -78,7 +78,7 @@ PORT_TAKEN = "its port is taken by another program"
 #: Patterns in logs -> (what is wrong, what to do). The first match counts.
 _CAUSES = (
     (
-        r"BindException|Address already in use|Failed to bind",
+        r"Address already in use",
         (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
     ),
     (r"No space left on device|Disk quota exceeded", ("the disk is full", "Free some space and start again.")),

@@ -174,8 +174,11 @@ def _wait(
         for layout, child in started:
             if not layout.mine(child):
                 wrong, advice = process.cause_of_death(layout)
-                kind = PortTakenError if wrong == process.PORT_TAKEN else TermweaveError
-                raise kind(f"The server ended while it started: {wrong}.", advice)
+                if wrong == process.PORT_TAKEN:
+                    raise PortTakenError(
+                        f"The server ended while it started: {wrong} ({child.port} or {child.transport}).", advice
+                    )
+                raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
         for layout, child in kept:
             if not layout.mine(child):
                 raise TermweaveError(

@@ -52,7 +52,8 @@ def valid(text, schema):
 
 def started(world):
     status, stdout, stderr = termweave(world, "node", "start", "--json")
-    assert status == 0, stderr + termweave(world, "node", "logs")[1]
+    causes = [line for line in termweave(world, "node", "logs")[1].splitlines() if "xception" in line] if status else []
+    assert status == 0, "\n".join([stderr, *causes])
     return json.loads(stdout), stderr
 
 
