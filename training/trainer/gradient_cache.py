@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from termweave.training.trainer.cpu_dropout import CpuDropout
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -15,6 +17,7 @@ class CachedPasses(torch.autograd.Function):
     """Several passes whose activations are computed again when their gradients are wanted, one pass at a time.
 
     `torch.utils.checkpoint` computes the same, but keeps two to three times as much memory between the passes (torch 2.15).
+    Both passes enter `CpuDropout` themselves: torch leaves such a context while it computes gradients.
     """
 
     @staticmethod
@@ -25,7 +28,8 @@ class CachedPasses(torch.autograd.Function):
         vectors = []
         for encode in passes:
             context.states.append(_random_state(device))
-            vectors.append(encode())
+            with CpuDropout():
+                vectors.append(encode())
         context.sizes = [len(each) for each in vectors]
         return torch.cat(vectors)
 
@@ -33,7 +37,8 @@ class CachedPasses(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[None, None, None]:
         """Add the gradients of each pass to those of the parameters."""
         for encode, state, gradient in zip(context.passes, context.states, gradients[0].split(context.sizes), strict=True):
-            with torch.random.fork_rng(devices=[context.device] if context.device.type == "cuda" else []), torch.enable_grad():
+            devices = [context.device] if context.device.type == "cuda" else []
+            with torch.random.fork_rng(devices=devices), torch.enable_grad(), CpuDropout():
                 _set_random_state(context.device, state)  # dropout drops what it dropped before
                 encode().backward(gradient)
         return None, None, None

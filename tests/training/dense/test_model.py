@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from termweave.errors import UsageError  # noqa: E402
 from termweave.training.dense.inputs import TokenIds, by_length, tokenise  # noqa: E402
 from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402
 from termweave.training.methods import dtr  # noqa: E402
+from termweave.training.trainer.cpu_dropout import CpuDropout  # noqa: E402
 
 
 def backbone(**changed):
@@ -54,13 +56,15 @@ def test_gradient_caching_gives_the_same_loss_and_gradients(towers):
         torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
 
 
-def test_gradient_caching_computes_a_chunk_again_with_the_same_dropout():
+@pytest.mark.parametrize("loop", [nullcontext, CpuDropout])  # the training loop runs in the latter
+def test_gradient_caching_computes_a_chunk_again_with_the_same_dropout(loop):
     """The second pass must drop what the first dropped, or the gradients belong to another loss."""
     model = Towers(backbone(hidden_dropout_prob=0.3)).train()
     queries = texts(9, 1)
     torch.manual_seed(5)
-    vectors = model.encode("query", queries, range(9), 4)
-    vectors.square().sum().backward()  # of unit vectors the gradient is 0 in every direction that is kept: only through other noise
+    with loop():
+        vectors = model.encode("query", queries, range(9), 4)
+        vectors.square().sum().backward()  # of unit vectors the gradient is 0 in every direction that is kept: only through other noise
     largest = max(float(each.grad.abs().max()) for each in model.parameters() if each.grad is not None)
     assert largest < 1e-4
 
