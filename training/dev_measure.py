@@ -139,7 +139,7 @@ def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
     cut = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1]
     result = np.zeros((len(scores), depth), dtype=np.int64)
     for row, (values, least) in enumerate(zip(scores, cut, strict=True)):
-        at_least = np.flatnonzero(values >= least)
+        at_least = np.flatnonzero(~(values < least))  # also NaN, of a model that has diverged
         result[row] = at_least[np.argsort(-values[at_least], kind="stable")][:depth]
     return result
 

@@ -9,7 +9,7 @@ from termweave.encoders.term_weighting.weight_function import Form
 from termweave.records import Capabilities, Encoding, TermWeights
 from termweave.signals import Fitting
 from termweave.signals.weights import Weights
-from termweave.training.dev_measure import stored
+from termweave.training.dev_measure import rankings, stored
 from termweave.training.term_weights.evaluation import weigh
 from tests.training.conftest import randomised
 
@@ -25,3 +25,11 @@ def test_impacts_are_stored_as_an_index_stores_them(texts, model, bits):
         assert other.weights.tolist() == signal.quantise(one.weights).tolist()
     assert stored(before, 0) == before
     assert stored([], bits) == []
+
+
+def test_a_model_that_has_diverged_ranks_nothing():
+    """Its next loss ends the run, with advice."""
+    documents = np.ones((30, 4), np.float32)
+    assert [len(places) for places, _ in rankings(np.full((2, 4), np.nan, np.float32), documents, 10)] == [0, 0]
+    documents[5:] = np.nan
+    assert [places.tolist() for places, _ in rankings(np.ones((1, 4), np.float32), documents, 10)] == [[0, 1, 2, 3, 4]]
