@@ -44,5 +44,6 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | No
         return functional.scaled_dot_product_attention(query, key, value, attn_mask, **given)
     scores = (query * (given.get("scale") or query.shape[-1] ** -0.5)) @ key.transpose(-1, -2)
     if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        lowest = torch.finfo(scores.dtype).min  # -inf would make a text without a token NaN
+        scores = scores.masked_fill(~attn_mask, lowest) if attn_mask.dtype == torch.bool else scores + attn_mask
     return _dropout(scores.softmax(dim=-1), given["dropout_p"]) @ value

@@ -44,3 +44,11 @@ def test_attention_is_that_of_torch_where_nothing_is_dropped(mask):
         dropped = scaled_dot_product_attention(query, key, value, masks[mask], dropout_p=0.5)
     assert torch.allclose(own, scaled_dot_product_attention(query, key, value, masks[mask]), atol=1e-6)
     assert not torch.allclose(own, dropped, atol=1e-2)
+
+
+def test_a_text_without_a_token_is_not_nan():
+    with CpuDropout():
+        states = scaled_dot_product_attention(
+            *torch.ones(3, 1, 1, 2, 4), torch.zeros(1, 1, 1, 2, dtype=torch.bool), dropout_p=0.1
+        )
+    assert states.isfinite().all()
