@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import re
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, memory, node, process
+from termweave.engine.embedded import artifacts, folders, memory, node, process, startup
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
@@ -61,7 +62,9 @@ def test_a_server_that_dies_at_start_says_why(home, make_java, only_these_javas,
     assert node.status(home).state == "stopped"
 
 
-def test_a_start_that_lost_its_port_tries_others(home, make_java, only_these_javas):
+def test_a_start_that_lost_its_port_tries_others(home, make_java, only_these_javas, monkeypatch):
+    drawn = iter(random.sample(startup._PORTS, len(startup._PORTS)))
+    monkeypatch.setattr(random, "sample", lambda *_: drawn)  # each port once: by chance two tries could draw the same
     taken = 'cat "$OPENSEARCH_PATH_CONF/opensearch.yml" >> "$OPENSEARCH_PATH_CONF/../../logs/tried"'
     only_these_javas(make_java(run=f"{taken}; echo 'java.net.BindException: Address already in use'; exit 1"))
     for _ in range(2):
