@@ -266,6 +266,10 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert "It was rolled back from." in client.get(f"/generations?index={name}&promote={newer}").text
     assert client.get(f"/generations?index={name}&promote=no-such-generation").status_code == 400
     assert client.get(f"/api/generations?index={name}").json()["generations"][1]["live"]
+    opensearch_engine.request("DELETE", f"/{older}/_alias/{name}")  # as after a first build whose gate was not met
+    assert "nothing is live" in client.get(f"/generations?index={newer}&promote={newer}").text
+    post(client, "/generations/promote", index=name, generation=newer, live="")
+    assert generations.live(opensearch_engine, name) == newer
 
 
 def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engine, name, tmp_path, monkeypatch):

@@ -85,7 +85,8 @@ def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list
 def _promote(request: Request, form: FormData) -> Response:
     """Point the alias at a generation, if the live one is still that which the question was about."""
     workspace = workspace_of(request)
-    name, wanted = workspace.alias(text_of(form, "index")), text_of(form, "generation")
+    name, wanted = text_of(form, "index"), text_of(form, "generation")
+    generations.list_generations(workspace.engine, name)  # refuses a name that is not of termweave; none of them need be live
     if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
