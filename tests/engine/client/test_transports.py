@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import builtins
+import time
 
 import pytest
 
@@ -74,6 +75,8 @@ def test_failures_of_its_client_are_the_same_sentences(elastic):
         elastic.delays = [3.0]
         with pytest.raises(EngineUnreachable, match=r"Elasticsearch at .* did not answer GET /slow in time"):
             engine.request("GET", "/slow", timeout=0.2)
+        while elastic.delays:  # or the next request would get the answer of this one
+            time.sleep(0.01)
         elastic.queue = [(None, {})]
         with pytest.raises(EngineUnreachable, match="closed the connection"):
             engine.request("DELETE", "/cut")

@@ -72,7 +72,8 @@ def test_a_start_that_lost_its_port_tries_others(home, make_java, only_these_jav
             node.start(home=home)
     ports = re.findall(r"^(?:http|transport)\.port: (\d+)$", (home / "logs" / "tried").read_text(), re.MULTILINE)
     assert len(ports) == 12  # two starts of three tries, two ports each
-    assert len(set(ports)) == 10  # the second start begins with the ports of the first one's last try
+    # The second start begins with the ports of the first one's last try. Two tries may draw the same port, but hardly twice.
+    assert len(set(ports)) in {9, 10}
     assert all(20_000 <= int(port) < 32_768 for port in ports)
 
 
@@ -200,8 +201,12 @@ def test_a_holder_that_has_not_yet_written_its_name_is_named_all_the_same(tmp_pa
         fcntl.flock(held, fcntl.LOCK_EX)
         said = []
         threading.Thread(target=name_yourself).start()
-        impatient = states.locked(tmp_path, purpose="stop", patience=1.5, say=said.append)
-        with pytest.raises(TermweaveError, match="busy"), impatient:
+
+        def told(sentence):
+            said.append(sentence)
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+        with states.locked(tmp_path, purpose="stop", patience=60, say=told):
             pass
     assert said == ["Waiting for another command: start (process 4711)."]
 

@@ -37,7 +37,10 @@ def index(opensearch_engine, name):
     stored = opensearch_engine.request("POST", f"/{whole}/_search", body={"size": 20})["hits"]["hits"]
     part = f"{name}-part"
     body = {"settings": {"index.number_of_shards": 2, "index.number_of_replicas": 0, LIMIT: 1}, "mappings": mapping}
-    opensearch_engine.request("PUT", f"/{part}", params={"wait_for_active_shards": 1, "timeout": "1s"}, body=body)
+    opensearch_engine.request("PUT", f"/{part}", params={"wait_for_active_shards": 0}, body=body)
+    opensearch_engine.request(
+        "GET", f"/_cluster/health/{part}", params={"wait_for_active_shards": 1, "timeout": "60s"}, timeout=70
+    )
     lines = [line for hit in stored for line in ({"index": {"_id": hit["_id"]}}, hit["_source"])]
     data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     items = opensearch_engine.request("POST", f"/{part}/_bulk", params={"refresh": True, "timeout": "100ms"}, body=data)["items"]
