@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
+import psutil
 import pytest
 import uvicorn
 
@@ -42,9 +43,12 @@ def serving(opensearch_engine, attacked, own_places):
 def test_requests_that_have_begun_are_answered_before_it_ends(serving):
     process, said = serving("--read-only")
     assert said["read_only"]
-    answers = []
+    answers, served = [], lambda: psutil.Process(process.pid).net_connections("tcp")
     asking = threading.Thread(target=lambda: answers.append(json.load(urlopen(f"{said['url']}api/search?q=parse+json"))))
     asking.start()
+    until(
+        lambda: any(each.laddr.port == urlsplit(said["url"]).port and each.status == psutil.CONN_ESTABLISHED for each in served())
+    )
     time.sleep(0.2)  # the models are being loaded now
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0

@@ -11,6 +11,8 @@ import uuid
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -75,7 +77,18 @@ def small(fresh, termweave, tmp_path):
 def serving(url, name, *options):
     """The address of `termweave serve NAME --models`, which ends with the block."""
     with processes.serving(name, "--models", *options, OPENSEARCH_URL=url) as (_, said):
+        while _opens_models(f"{said['url']}ready"):  # the cluster waits for an answer 10 s
+            time.sleep(0.1)
         yield said["url"].rstrip("/")
+
+
+def _opens_models(url):
+    try:
+        urlopen(url).close()
+    except HTTPError as error:
+        with error:
+            return b"being opened" in error.read()
+    return False
 
 
 @contextmanager
