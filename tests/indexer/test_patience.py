@@ -51,7 +51,7 @@ def test_two_seconds_of_patience_are_two_seconds(opensearch_engine, name, corpus
 
         with pytest.raises(EngineError, match="too many requests"):
             build(engine, corpus(numbered(30)), name, BuildOptions(weights="none", dense="none", patience=2.0), progress)
-        assert 2 <= time.monotonic() - began < 10
+        assert 2 <= time.monotonic() - began < 20
         engine.close()
 
 

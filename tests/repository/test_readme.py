@@ -65,7 +65,7 @@ def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_pat
                 stderr=subprocess.STDOUT,
                 encoding="utf-8",
                 check=True,
-                timeout=1500 if "learn" in line else 120,
+                timeout=1500 if "learn" in line else 600,
             )
             printed, printed_numbers = lines_and_numbers(ended.stdout.replace(name, "kitchen"))
             shown, shown_numbers = lines_and_numbers(expected)

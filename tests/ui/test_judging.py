@@ -418,7 +418,7 @@ def test_what_is_unpacked_from_an_upload_has_limits(client, attacked, book, bomb
     assert answer.status_code == 400
     assert said in unescape(answer.text)
     assert book.grades() == []
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert post(client, "/book/add", index=attacked, file=("queries", packed)).status_code == 400
 
 

@@ -183,7 +183,7 @@ def test_a_server_that_trickles_is_left(secure, server, monkeypatch, path, encry
     begun = time.monotonic()
     with pytest.raises(InputError, match=r"could not be downloaded: (less than 500 bytes arrived in 1 s|.*timed out)"):
         download.downloaded((secure if encrypted else server).url + path)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30  # all of it takes 50 s
 
 
 def test_a_slow_server_that_sends_enough_is_waited_for(server, monkeypatch):

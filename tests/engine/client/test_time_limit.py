@@ -21,9 +21,9 @@ from termweave.indexer.builder import noticeable_wait
 def test_a_server_that_never_answers_ends_within_the_time_out(capsys, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
-        monkeypatch.setenv("TERMWEAVE_TIMEOUT", "1")
+        monkeypatch.setenv("TERMWEAVE_TIMEOUT", "2")
         assert run(["list", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]) == 5
-        assert time.monotonic() - began < 3.5  # it was four attempts for each request
+        assert time.monotonic() - began < 7  # it was four attempts for each request
     assert "did not answer" in capsys.readouterr().err
 
 
@@ -98,11 +98,11 @@ def test_a_server_that_sends_byte_after_byte_ends_within_the_time_out(beginning,
         began = time.monotonic()
         with pytest.raises(EngineUnreachable, match="did not answer"):
             server.request("GET", "/")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # it was without end
         server.close()  # the next request opens new connections
         with pytest.raises(EngineUnreachable, match="did not answer"):
             server.request("GET", "/", timeout=0.5)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("product", [b"", ELASTIC])
