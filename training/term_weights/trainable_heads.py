@@ -44,7 +44,7 @@ class TrainableHeads(TrainableModel):
     ) -> None:
         super().__init__(method, model, inputs, settings)
         self.heads = model.heads
-        if self.trains_backbone:
+        if self.trains_backbone and not torch.cuda.is_available():  # on a GPU its gradients may differ from run to run
             attend_by_sdpa(model.backbone)
 
     def sides(self, batch: Batch, *, everything: bool) -> tuple[BatchSide, BatchSide]:
