@@ -8,7 +8,10 @@ import socket
 import subprocess
 import time
 
+import psutil
 import pytest
+
+from termweave.engine.embedded import startup
 
 _CONFIGURATION = """
 {user}
@@ -49,8 +52,7 @@ class Nginx:
         self._program = program()
         self._folder = folder
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = probe.getsockname()[1]
+        self._port = next(startup.free_ports())
         self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self._port}{prefix.rstrip('/')}"
         if certificate:
             server += f"\nssl_certificate {certificate[0]};\nssl_certificate_key {certificate[1]};"
@@ -74,9 +76,11 @@ class Nginx:
         self._process.wait(20)
 
     def forward_to(self, upstream):
-        """Forward to another address from now on."""
+        """Forward to another address from now on; returns when the old workers have ended."""
         self._write(upstream)
+        old = psutil.Process(self._process.pid).children()
         subprocess.run([*self._command(), "-s", "reload"], check=True, capture_output=True)
+        psutil.wait_procs(old, timeout=20)
 
     def log(self):
         """Method, path and status of all requests."""
