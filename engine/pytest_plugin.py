@@ -7,6 +7,7 @@ pytest run imports this file, so it imports as little as possible.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,9 +83,10 @@ def _remove_abandoned_nodes() -> None:
 
     for home in Path(tempfile.gettempdir()).glob(f"{_HOME}*-*"):
         owner = home.name.removeprefix(_HOME).partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)) and home.stat().st_uid == os.geteuid():
-            node.wipe(home)
-            shutil.rmtree(home, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another session removed it just now
+            if owner.isdigit() and not psutil.pid_exists(int(owner)) and home.stat().st_uid == os.geteuid():
+                node.wipe(home)
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def _docker_runs() -> bool:
