@@ -13,8 +13,9 @@ looks at, are searched exactly. All tables take two processors about a day:
 * **To the page.** `python benchmarks/figures.py --work FOLDER --finished coder dtr` writes docs/results/*.json from the rows in
   FOLDER/reproduction, without --finished it runs the missing ones first; `make docs` copies the tables into the page.
 
-In a cell: the mean over questions and seeds, in parentheses p against the row's own start (step 0), and a mark where it lies significantly (p < .05)
-above or below the row that the head names. p is that of a two-sided paired randomisation test, on means over the seeds, not corrected.
+In a cell: the mean over questions and seeds (± half the range over the seeds), in parentheses p against the row's own start (step 0), and a mark
+where it lies significantly (p < .05) above or below the row that the head names. p is that of a two-sided paired randomisation test, on means
+over the seeds, not corrected.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ def _mean(values: Values, test: str, measure: str) -> float:
 
 def _mean_and_spread(values: Values, test: str, measure: str) -> str:
     means = [float(np.mean(own[test][measure])) for own in values.values()]
-    return _short(np.mean(means)) + (f" ±{_short((max(means) - min(means)) / 2)}" if len(means) > 1 else "")
+    return _short(np.mean(means)) + (f" ±{_short((max(means) - min(means)) / 2)}" if max(means) > min(means) else "")
 
 
 def _p(values: Values, others: Values, test: str, measure: str, other_test: str = "") -> float:
