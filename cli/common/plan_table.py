@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from termweave.support.messages import sized
+from termweave.support.messages import duration, sized
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -26,7 +25,7 @@ def table(estimate: BuildEstimate) -> str:
         "source": f"{estimate.source}, {sized(estimate.source_bytes)}",
         "signals": ", ".join(estimate.signals),
         "models": ", ".join(f"{output}: {model}" for output, model in estimate.models.items()) or "none",
-        "encoding": f"about {timedelta(seconds=round(estimate.encode_seconds))} on this machine{_speed(estimate)}",
+        "encoding": f"about {duration(estimate.encode_seconds)} on this machine{_speed(estimate)}",
         "index": f"about {sized(estimate.index_bytes)} per copy",
         "disk": f"needs {sized(estimate.disk_bytes)} of free space on the server during the build",
         "heap": f"needs {sized(estimate.heap_bytes)} on the server",

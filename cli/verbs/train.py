@@ -11,7 +11,7 @@ import click
 
 from termweave.cli.options.shared_options import verb
 from termweave.cli.options.source_options import source_options
-from termweave.support.messages import printable, sized
+from termweave.support.messages import duration, printable, sized
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -134,10 +134,10 @@ def _planned(plan: TrainingPlan) -> str:
             cache,
             f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, evaluated every {plan.settings['every']}",
             *(
-                f"{each['method']} is trained first: at most {each['steps']:,} steps, about {_duration(each['minutes'])} of the time below"
+                f"{each['method']} is trained first: at most {each['steps']:,} steps, about {duration(60 * each['minutes'])} of the time below"
                 for each in plan.before
             ),
-            f"about {_duration(plan.minutes)} and {sized(plan.memory_bytes)} of memory",
+            f"about {duration(60 * plan.minutes)} and {sized(plan.memory_bytes)} of memory",
         ]
     )
 
@@ -151,13 +151,6 @@ def without_effect(result: TrainingResult) -> str:
         f"Step {step} ranks the held-out questions better than step 0 by less than chance (p {result.start_p:.2g}): by their figure, training "
         "did not change the model."
     )
-
-
-def _duration(minutes: float) -> str:
-    """A duration in words: minutes, from 90 on hours, from 48 hours on days."""
-    if minutes < 90:
-        return f"{minutes:,.1f} minutes"
-    return f"{minutes / 60:,.1f} hours" if minutes < 48 * 60 else f"{minutes / 60 / 24:,.1f} days"
 
 
 def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str, Any]:

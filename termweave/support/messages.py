@@ -89,6 +89,21 @@ def paced(rate: float, thing: str) -> str:
     return f"{rate:.1f} {thing}s/s" if rate >= 1 else f"{1 / rate:.1f} s a {thing}"
 
 
+def duration(seconds: float) -> str:
+    """A duration for a message: seconds, from 90 on minutes, from 90 minutes on hours, from 48 hours on days.
+
+    Example:
+        >>> duration(89), duration(1234), duration(73_895)
+        ('89 s', '20.6 minutes', '20.5 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    for unit, length, end in (("minutes", 60, 90), ("hours", 3600, 48)):
+        if seconds < end * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
+
+
 def normalised(query: str) -> str:
     """A query in lower case with single blanks: what counts as the same query."""
     return " ".join(query.split()).casefold()

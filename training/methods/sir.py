@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
+from termweave.support.messages import duration, paced
 from termweave.training.methods.base import Preset, TrainingMethod
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 from termweave.training.ranker.declaration import RankerParameters
@@ -183,9 +184,8 @@ def narrowed(model: Any, inputs: RankerInputs, keep: int, say: Callable[[str], N
             reported = time.monotonic()
             rate = question / (reported - began)
             left = (len(inputs.negatives) - question) / rate
-            say(
-                f"selecting the best {keep}: {question:,} of {len(inputs.negatives):,} questions, {rate:.1f}/s, {left:.0f} s left"
-            )
+            of = f"{question:,} of {len(inputs.negatives):,} questions"
+            say(f"selecting the best {keep}: {of}, {paced(rate, 'question')}, {duration(left)} left")
         lists = inputs.lists
         texts = [inputs.documents[document] for document in lists.documents[question, columns].tolist()]
         scores = model.rank(inputs.reader, inputs.questions[question], texts, lists.features[question, columns])

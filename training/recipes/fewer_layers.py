@@ -41,6 +41,7 @@ from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import TermweaveError, UsageError
+from termweave.support.messages import duration
 from termweave.training.backbone import loading, lookup
 from termweave.training.data.pairs import Collection
 from termweave.training.recipes.shipped_model import SOURCES
@@ -228,7 +229,7 @@ def distil(
         total += float(loss.detach())
         if step % _SAY_EVERY == 0:
             left = (time.monotonic() - began) / step * (steps - step)
-            say(f"step {step} of {steps}: loss {total / _SAY_EVERY:.4f}, {left:.0f} s left")
+            say(f"step {step} of {steps}: loss {total / _SAY_EVERY:.4f}, {duration(left)} left")
             total = 0.0
     student.eval()
 

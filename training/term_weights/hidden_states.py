@@ -24,6 +24,7 @@ from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
 from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files
+from termweave.support.messages import duration, paced
 from termweave.training.term_weights import states_cache
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ def _fill(
             reported = time.monotonic()
             done = first + len(block)
             rate = (done - ready) / (reported - begun)
-            say(f"states: {done:,} of {len(pieces):,} texts, {rate:.0f}/s, {(len(pieces) - done) / rate:.0f} s left")
+            left = duration((len(pieces) - done) / rate)
+            say(f"states: {done:,} of {len(pieces):,} texts, {paced(rate, 'text')}, {left} left")
 
 
 def _graph(model: JointModel, work: Path) -> OnnxModel:

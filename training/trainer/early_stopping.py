@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from termweave.support import atomic_files
-from termweave.support.messages import paced
+from termweave.support.messages import duration, paced
 from termweave.training.trainer.checkpoints import HISTORY
 from termweave.training.trainer.kept_start import KeptStart
 
@@ -155,7 +155,7 @@ class DevelopmentCallback(TrainerCallback):
         self._last_line = now
         done = step - self._first
         rate = done / (now - self._begun) if done and now > self._begun else 0.0
-        left = f", {paced(rate, 'step')}, at most {(steps - step) / rate:.0f} s left" if rate and step < steps else ""
+        left = f", {paced(rate, 'step')}, at most {duration((steps - step) / rate)} left" if rate and step < steps else ""
         self.say(f"step {step} of {steps}: {what}{left}")
 
     @contextmanager

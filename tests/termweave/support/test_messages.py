@@ -19,3 +19,11 @@ from termweave.support import messages as words
 )
 def test_a_size_is_decimal(count, said):
     assert words.sized(count) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "0 s"), (89, "89 s"), (90, "1.5 minutes"), (5400, "1.5 hours"), (73_895, "20.5 hours"), (172_800, "2.0 days")],
+)
+def test_a_duration_is_in_the_unit_that_people_would_say(seconds, said):
+    assert words.duration(seconds) == said
