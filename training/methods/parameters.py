@@ -292,4 +292,7 @@ class NegativesParameters(ParameterRecord):
         """Refuse batches without a wrong document, from which nothing is learned."""
         super().check()
         if not (self.in_batch or self.random_negatives or (self.negatives and self.drawn)):
-            raise UsageError("No wrong document is drawn for a question.", "Set in_batch=true, or negatives and drawn above 0.")
+            own = " random_negatives above 0," if "random_negatives" in self.__dataclass_fields__ else ""
+            raise UsageError(
+                "No wrong document is drawn for a question.", f"Set in_batch=true,{own} or negatives and drawn above 0."
+            )
