@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from termweave.training.trainer.cpu_dropout import CpuDropout
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,7 +19,7 @@ def parameter_bytes(model: torch.nn.Module) -> int:
 
 
 def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor]) -> tuple[float, int]:
-    """Compute twice, forwards and where something is trained backwards, and measure the second time.
+    """Compute twice as the training loop does, forwards and where something is trained backwards, and measure the second time.
 
     Args:
         model: The model; its parameters do not count as activations.
@@ -35,7 +37,7 @@ def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor]) -> tu
     parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
     for attempt in range(2):  # the first one warms up
         begun = time.monotonic()
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor), CpuDropout():
             computed = compute()
         if computed.requires_grad:
             computed.sum().backward()
