@@ -7,8 +7,9 @@
     python benchmarks/figures.py --finished coder the rows of a table of reproduction.py that are there, without computing others
 
 A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``, and the tables in it are ``docs/results/NAME.json``, with the
-command, the commit, the model and what the command says of itself in lines of JSON. ``make docs`` copies such tables into the pages that have a place for them (``<!-- table: NAME NUMBER -->``); compare
-the other pages with the outputs. A command that was stopped or failed leaves ``NAME.part`` and begins again; builds and trainings inside it resume. A
+command, the commit, the model and what the command says of itself in lines of JSON. A line says how many rows differ from the
+result before (``git diff docs/results`` shows them). ``make docs`` copies such tables into the pages that have a place for them (``<!-- table:
+NAME NUMBER -->``); compare the other pages with the outputs. A command that was stopped or failed leaves ``NAME.part`` and begins again; builds and trainings inside it resume. A
 done command begins again when the model that is shipped changed. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``), for
 `engines` also ``$ELASTICSEARCH_URL``.
 """
@@ -24,6 +25,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -141,12 +143,13 @@ def main() -> int:
 
 
 def done(figures: Figures) -> bool:
-    """Whether the result is there, and is that of the model that is shipped now."""
-    try:
-        record = json.loads((RESULTS / f"{figures.name}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """Whether the result is there, is whole, and is that of the model that is shipped now."""
+    record = _recorded(figures)
+    if not record:
         return False
-    return record["command"] == figures.command and (not figures.model or record["model"] == _shipped())
+    whole = re.match(r"(\d+) of \1\b", record.get("rows", ""))  # a table of reproduction.py whose rows are all there
+    commands = [figures.command, *([f"{figures.command} --finished"] if whole else [])]
+    return record["command"] in commands and (not figures.model or record["model"] == _shipped())
 
 
 def made(figures: Figures, data: Path, work: Path) -> bool:
@@ -165,8 +168,15 @@ def made(figures: Figures, data: Path, work: Path) -> bool:
     record = {"what": figures.table, "command": figures.command, "commit": _commit(), "model": _shipped()}
     text = (HOME / f"{figures.name}.txt").read_text(encoding="utf-8")
     record |= {name: value for line in text.splitlines() if line.startswith('{"') for name, value in json.loads(line).items()}
+    tables, before = tables_in(text), _recorded(figures).get("tables", [])
+    old = Counter(json.dumps(row) for table in before for row in table)
+    new = Counter(json.dumps(row) for table in tables for row in table)
+    print(
+        f"{figures.name}: {(new - old).total()} of {new.total()} rows differ from docs/results/{figures.name}.json before",
+        flush=True,
+    )
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{figures.name}.json").write_text(as_json(record, tables_in(text)), encoding="utf-8")
+    (RESULTS / f"{figures.name}.json").write_text(as_json(record, tables), encoding="utf-8")
     return True
 
 
@@ -182,6 +192,14 @@ def as_json(record: dict[str, Any], tables: list[list[list[str]]]) -> str:
     head = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items())
     rows = (",\n".join(f"   {json.dumps(row, ensure_ascii=False)}" for row in table) for table in tables)
     return f'{{\n{head},\n "tables": [\n' + ",\n".join(f"  [\n{table}\n  ]" for table in rows) + "\n ]\n}\n"
+
+
+def _recorded(figures: Figures) -> dict[str, Any]:
+    """The result that is kept; {}: there is none."""
+    try:
+        return dict(json.loads((RESULTS / f"{figures.name}.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
 
 
 def _commit() -> str:

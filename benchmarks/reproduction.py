@@ -143,7 +143,11 @@ def _table(given: argparse.Namespace, name: str, table: PrintedTable) -> bool:
         "note": table.note,
         "rows": f"{len(done)} of {len(rows)}",
         "commits": sorted({found["commit"] for _, found in done}),
-        "backbones": {row.group[0]: found["backbone"] for row, found in done},
+        "backbones": {row.group[0]: found["backbone"] for row, found in reversed(done)},  # with the new head of the first seed
+        "development": {
+            ", ".join([*filter(None, row.group), row.name, f"seed {row.seed}"]): [round(each, 4) for each in found["development"]]
+            for row, found in done
+        },
         "minutes": round(sum(found["minutes"] for _, found in done)),
     }
     print(json.dumps(facts), flush=True)
@@ -291,7 +295,9 @@ def _short(value: Any) -> str:
 
 
 def _short_p(p: float) -> str:
-    return f"{p:.1g}".removeprefix("0") if p >= 0.0001 else "<.0001"
+    if p < 0.0001:
+        return "<.0001"
+    return f"{p:.{2 if 0.045 <= p < 0.055 else 1}g}".removeprefix("0")  # near the limit of chance one digit does not say the side
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:

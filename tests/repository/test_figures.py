@@ -108,3 +108,22 @@ def test_what_is_done_stays_and_what_failed_begins_again(two, monkeypatch, capsy
     monkeypatch.setattr(sys, "argv", ["figures.py", "three"])
     with pytest.raises(SystemExit):
         figures.main()
+
+
+@pytest.mark.parametrize(
+    ("rows", "done"), [("14 of 14", True), ("18 of 18 pairs", True), ("11 of 14", False), ("1 of 14", False)]
+)
+def test_finished_rows_are_done_where_all_are_there(two, rows, done):
+    figures.RESULTS.mkdir()
+    one = figures.FIGURES[0]
+    kept = {"command": f"{one.command} --finished", "model": figures._shipped(), "rows": rows, "tables": [[["a", "b"]]]}
+    (figures.RESULTS / "one.json").write_text(json.dumps(kept))
+    assert figures.done(one) == done
+
+
+def test_a_result_is_compared_with_the_one_before(two, tmp_path, capsys):
+    one = figures.FIGURES[0]
+    for shown, changed in (("1", 2), ("1", 0), ("2", 1)):
+        (tmp_path / "good.py").write_text(f"print('| a | b |'); print('|---|---:|'); print('| c | {shown} |')")
+        assert figures.made(one, tmp_path, tmp_path)
+        assert f"{changed} of 2 rows differ" in capsys.readouterr().out

@@ -309,7 +309,7 @@ METHOD = TrainingMethod(
     presets={
         "paper": Preset(
             "CODER(TAS-B) as printed, Tables 5 and 6: lambda .451, k 21, k_exp 3, tau 0, N_r 60, b 1.222, n_max 4, max-min, Eq. 5 with >=, "
-            "inner products of the base model's vectors",
+            "inner products of the base model's vectors (held-out questions and indices are searched by cosine)",
             {
                 **_MARCO,
                 "boost": 1.222,

@@ -21,7 +21,7 @@ short training the order of the documents is lost on the way (docs/reproduction.
 f + farthest (d - 1) and f + farthest (l - 1) into Eq. 8, so that a label of 0 asks for a cosine of 0; preset=paper has the printed 1.
 
 Targets are small: with labels=tfidf d of a judged pair has median .066 on squad-dev-reqa with word-pieces and .22 with words without stop
-words, .044 on cmrc2018-reqa with characters and .32 with words; d of a random pair is below .01. alpha = 1 asks for distances of 1 - d. The
+words, .044 on cmrc2018-reqa with characters and .31 with words; d of a random pair is below .01. alpha = 1 asks for distances of 1 - d. The
 loss is computed in float32 or better, and d by the scorer's fp32 graph.
 
 Worked example: x weighs a .5, b .2, z .4 and y weighs a .6, b -.1, c .3. b is dropped, the overlap is {a}: d = tanh(.3) = .291313.

@@ -294,7 +294,7 @@ METHOD = TrainingMethod(
     presets={
         "paper": Preset(
             "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 2 epochs over all questions; not printed: "
-            "512 word-pieces, a rate that falls linearly after a tenth",
+            "512 word-pieces, a rate that falls linearly after a tenth; the paper's candidates are those of HDCT or ANCE, here of candidates_from",
             {
                 **TO_THE_END,
                 "anchor": False,
