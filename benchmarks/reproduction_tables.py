@@ -210,6 +210,6 @@ TABLES = {
         pool=0,
         seeds=3,
         one_seed=("random", "LCL", "V1 random", "V1 top", "V2 random", "V2 top", "V4 random", "V4 top"),
-        note="150 steps of the final model in every row, blocks of 24, 12 and 6, two a batch, 96 word-pieces, BM25's best 20 reranked",
+        note="150 steps of each fit, blocks of 24, 12 and 6, two a batch, 96 word-pieces, BM25's best 20 reranked",
     ),
 }
