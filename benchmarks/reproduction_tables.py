@@ -209,7 +209,7 @@ TABLES = {
         questions=100,
         pool=0,
         seeds=3,
-        one_seed=("random", "LCL", "V1 random", "V1 top", "V2 random", "V2 top", "V4 random", "V4 top"),
+        one_seed=("random", "LCL", "V3 random", "V1 random", "V1 top", "V2 random", "V2 top", "V4 random", "V4 top"),
         note="150 steps of each fit, blocks of 24, 12 and 6, two a batch, 96 word-pieces, BM25's best 20 reranked",
     ),
 }
