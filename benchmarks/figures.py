@@ -147,7 +147,7 @@ def done(figures: Figures) -> bool:
     record = _recorded(figures)
     if not record:
         return False
-    whole = re.match(r"(\d+) of \1\b", record.get("rows", ""))  # a table of reproduction.py whose rows are all there
+    whole = re.match(r"(\d+) of \1\b", str(record.get("rows", "")))  # a table of reproduction.py whose rows are all there
     commands = [figures.command, *([f"{figures.command} --finished"] if whole else [])]
     return record["command"] in commands and (not figures.model or record["model"] == _shipped())
 
