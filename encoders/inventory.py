@@ -15,7 +15,7 @@ from termweave.errors import ModelError
 from termweave.support import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class KnownModel:
         bytes: Size of its folder, or of the download.
         calibration: How far its similarities lie apart (`calibration.dense_spread`); None: not measured yet, or it has no vectors.
         folder: Where it is; None: not on this host.
+        saturates: Whether its numbers depend on the processor (`ModelFolder.saturates`).
     """
 
     name: str
@@ -41,6 +42,14 @@ class KnownModel:
     bytes: int
     calibration: float | None
     folder: Path | None
+    saturates: bool = False
+
+
+def dependence(models: Iterable[KnownModel]) -> str:
+    """Say which models give other numbers on other processors, and what to do; "" if none does."""
+    names = ", ".join(each.name for each in models if each.saturates)
+    advice = "The int8 graph gives other numbers on processors without VNNI; export the trained model again, and build its indices again."
+    return f"{names}: {advice}" if names else ""
 
 
 def known_models() -> list[KnownModel]:
@@ -79,12 +88,12 @@ def _folders() -> Iterator[tuple[str, str, Path]]:
 
 def _described(name: str, origin: str, folder: Path) -> KnownModel | None:
     try:
-        manifest = read_folder(folder, check=False).manifest
+        model = read_folder(folder, check=False)
     except ModelError:
         return None
-    named = backbones.BACKBONES.get(name)
+    named, manifest = backbones.BACKBONES.get(name), model.manifest
     analysis = ANALYSES.get(manifest.analysis or "")
     language = named.language if named else (analysis.language if analysis else None) or ""
     spread = calibration.noted(folder, [manifest.hash]) if "dense" in manifest.outputs else None
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return KnownModel(name, manifest.name, origin, manifest.outputs, language, size, spread, folder)
+    return KnownModel(name, manifest.name, origin, manifest.outputs, language, size, spread, folder, model.saturates)

@@ -205,6 +205,15 @@ class ModelFolder:
         file = self.path / GRAPHS[precision]
         return file if file.name in self.manifest.files and file.is_file() else None
 
+    @property
+    def saturates(self) -> bool:
+        """Whether the numbers of the graph that a CPU runs depend on the processor: int8 weights that were not quantised as by `onnx.saturation`."""
+        graph = self.graph("int8") or self.graph("fp32")
+        if graph is None or self.manifest.quantisation.get("saturates") is False or not graph.stat().st_size:
+            return False
+        with graph.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
+            return content.find(b"MatMulInteger") >= 0
+
     def statistics(self) -> CorpusStatistics | None:
         """The default table of document frequencies, or None if the folder has none."""
         file = self.path / STATISTICS

@@ -159,7 +159,7 @@ Jobs = TypedDict("Jobs", {"schema": str, "jobs": Sequence[Job]})
 # Models and training
 KnownModel = TypedDict("KnownModel", {
     "name": str, "model": str, "origin": Literal["shipped", "package", "own", "fetched", "used", "to fetch"], "outputs": Sequence[str],
-    "language": str, "bytes": int, "calibration": float | None, "folder": str | None,
+    "language": str, "bytes": int, "calibration": float | None, "folder": str | None, "saturates": bool,
 })
 Models = TypedDict("Models", {"schema": str, "models": Sequence[KnownModel]})
 BackboneFolders = TypedDict("BackboneFolders", {"schema": str, "folders": Mapping[str, str], "licences": Mapping[str, str]})

@@ -25,10 +25,29 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Whatever asks for the real server is an engine test, said or not."""
+    """Whatever asks for the real server is an engine test, and for the browser a test that needs programs, said or not."""
     for item in items:
-        if {"opensearch_engine", "opensearch_node"} & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if {"opensearch_engine", "opensearch_node"} & fixtures:
             item.add_marker("engine")
+        if "browser" in fixtures:
+            item.add_marker("programs")
+
+
+def pytest_collection_finish(session):
+    """Say before the first test if no server can be started for want of Java: a JDK is found, else downloaded."""
+    on_server = any(item.get_closest_marker("engine") for item in session.items)
+    if on_server and not session.config.option.collectonly and not os.environ.get("OPENSEARCH_URL"):
+        from termweave.engine import pytest_plugin
+        from termweave.engine.embedded import java
+        from termweave.errors import TermweaveError
+
+        try:
+            if not pytest_plugin._docker_runs():
+                java.find()
+        except TermweaveError as error:
+            reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.write_line(f"Tests with a server cannot run: {error}", yellow=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -208,6 +208,7 @@ def _gpu() -> str | None:
 def _models() -> list[Finding]:
     from importlib.resources import files
 
+    from termweave.encoders.inventory import dependence, known_models
     from termweave.support import paths
 
     try:
@@ -221,7 +222,7 @@ def _models() -> list[Finding]:
     own = sorted(each.name for each in folder.iterdir() if (each / "termweave.json").is_file()) if folder.is_dir() else []
     return [
         _finding("Shipped models", ", ".join(shipped) or "none", advice, ok=bool(shipped), names=shipped),
-        _finding("Your models", ", ".join(own) or f"none in {folder}", names=own),
+        _finding("Your models", ", ".join(own) or f"none in {folder}", dependence(known_models()), names=own),
     ]
 
 

@@ -26,7 +26,7 @@ def command(*, out: Output) -> None:
       termweave models --json
     """
     from termweave.cli.common.fitted_table import fitted_table
-    from termweave.encoders.inventory import known_models
+    from termweave.encoders.inventory import dependence, known_models
 
     known = known_models()
     columns = {
@@ -43,4 +43,6 @@ def command(*, out: Output) -> None:
         for each in known
     ]
     data: answers.Models = {"schema": "termweave.models/1", "models": rows}
+    if doubt := dependence(known):
+        out.warn(doubt)
     out.emit(data, lambda: fitted_table(columns, out.console().width, right={"size", "calibration"}))

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders.manifest import GRAPHS, ModelFolder
-from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
+from termweave.encoders.onnx.graph_writer import adds_only_mask, write_fp32
 from termweave.encoders.onnx.parity import Parity, largest_difference
 from termweave.encoders.onnx.quantisation import write_dequantised, write_int8
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
+from termweave.encoders.onnx.saturation import saturating
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
 
@@ -62,7 +63,12 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
         )
     if fp32_only:
         return Parity(len(sample), difference)
-    write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], heads=attention_heads(module))
+    write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], only_mask=adds_only_mask(module))
+    if operators := saturating(scratch / GRAPHS["int8"]):
+        raise ModelError(
+            f"The int8 graph of {name!r} would give other numbers on other processors, because of {operators[0]}; nothing was written.",
+            "Use the model's folder as it is: `--dense DIR` runs it in fp32. Report it with the model's architecture.",
+        )
     write_dequantised(*(scratch / GRAPHS[precision] for precision in ("fp32", "int8", "dequantised")))
     int8, dequantised = (
         model.compare(expected, _run(model, scratch, precision, sample)) for precision in ("int8", "dequantised")

@@ -118,7 +118,12 @@ def _export_queries(model: OpenModel, scratch: Path) -> ModelFolder:
 
 def _described(manifest: Any, path: Path, parity: Parity) -> Any:
     """The manifest of an exported folder."""
-    quantisation = {"method": "dynamic int8, per channel, heads in fp32", "opset": OPSET, "parity": parity.as_dict()}
+    quantisation = {
+        "method": "dynamic int8, per channel, without saturation",
+        "saturates": False,
+        "opset": OPSET,
+        "parity": parity.as_dict(),
+    }
     inner = {name: digest(path / name) for name in manifest.files if "/" in name and (path / name).is_file()}
     files = {**inner, **digests(path)}
     if "ndcg" in manifest.quantisation and files == manifest.files:  # measured with these very graphs

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPSET = 20  # the latest that the legacy exporter writes
-#: Architectures whose attention adds nothing but the padding mask to its scores, so that one operator can replace it.
+#: Architectures whose attention adds nothing but the padding mask to its scores.
 _PLAIN_ATTENTION = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"})
 
 
@@ -54,7 +54,6 @@ def write_fp32(model: Any, file: Path, outputs: Sequence[str], *, pairs: bool = 
         )
 
 
-def attention_heads(model: Any) -> int:
-    """Heads of each attention of the backbone; 0 if its attention cannot become one operator."""
-    config = model.backbone.config
-    return int(config.num_attention_heads) if config.model_type in _PLAIN_ATTENTION else 0
+def adds_only_mask(model: Any) -> bool:
+    """Whether the attention of the backbone adds nothing but the padding mask to its scores."""
+    return model.backbone.config.model_type in _PLAIN_ATTENTION

@@ -83,7 +83,7 @@ _HANDSHAKE_ERRORS = {
         "{url} ended the TLS handshake.",
         "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or offer only outdated encryption; the server's log says more.",
     ),
-    ("EOF_OCCURRED_IN_VIOLATION",): (
+    ("EOF_OCCURRED_IN_VIOLATION", "CONNECTION_HAS_BEEN_CLOSED"): (  # the second in Python before 3.11.4
         "{url} closed the connection without saying why.",
         "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or have ended; the server's log says more.",
     ),
@@ -216,7 +216,7 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
         ``(what is wrong, what to do)``; None where TLS is not the reason.
     """
     cause = _tls_error(error)
-    if isinstance(cause, ssl.SSLEOFError) and context is not None:
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) and context is not None:
         cause = _said_to_a_listener(url, context) or cause
     if isinstance(cause, ssl.SSLCertVerificationError):
         wrong, hint = _CERTIFICATE_ERRORS.get(

@@ -6,12 +6,13 @@ import base64
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
 
 import pytest
+
+from tests.programs import program
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Seconds after which a browser that says nothing has failed: it starts in one or two.
@@ -115,9 +116,7 @@ class Browser:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """One browser for all pages."""
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None or shutil.which("bash") is None:
-        pytest.skip("no Chromium on this machine: make browser")
-    started = Browser(program, tmp_path_factory.mktemp("profile"))
+    program("bash")
+    started = Browser(program(*BROWSERS), tmp_path_factory.mktemp("profile"))
     yield started
     started.close()

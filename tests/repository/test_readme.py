@@ -31,8 +31,8 @@ def steps(page):
 def lines_and_numbers(output):
     """The lines without their numbers, and the numbers.
 
-    Lines are sorted because standard output and standard error have no order between each other; numbers stand apart because the int8
-    graph computes slightly different ones on processors without VNNI.
+    Lines are sorted because standard output and standard error have no order between each other; numbers stand apart because the last
+    digit that is printed may be rounded otherwise: the server adds vectors in another order once its code is compiled.
     """
     for pattern, replacement in VARYING:
         output = re.sub(pattern, replacement, output)
@@ -70,7 +70,7 @@ def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_pat
             printed, printed_numbers = lines_and_numbers(ended.stdout.replace(name, "kitchen"))
             shown, shown_numbers = lines_and_numbers(expected)
             assert printed == shown, line
-            assert printed_numbers == pytest.approx(shown_numbers, rel=0.02, abs=0.02), line
+            assert printed_numbers == pytest.approx(shown_numbers, rel=1e-4, abs=2e-4), line
     finally:
         opensearch_engine.request("DELETE", f"/{name}-*", params={"expand_wildcards": "all"})
 

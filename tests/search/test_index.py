@@ -95,14 +95,14 @@ def test_what_the_index_has_not_is_said(index):
             index.search("json", **{option: None})
 
 
-def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, index):
-    assert index.search("json", mode="weights")
+def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, own_index):
+    assert own_index.search("json", mode="weights")
     path = tmp_path / "other.jsonl"
     path.write_text('{"_id": "only", "text": "json text"}\n')
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
     with pytest.raises(UsageError, match="no signal 'weights'"):
-        index.search("json", mode="weights")
-    assert [hit.id for hit in index.search("json", mode="lexical")] == ["only"]
+        own_index.search("json", mode="weights")
+    assert [hit.id for hit in own_index.search("json", mode="lexical")] == ["only"]
 
 
 def test_pages_hold_every_hit_once_with_the_score_of_a_long_list(index):
@@ -166,7 +166,7 @@ def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(
     assert [hit.id for hit in index.search("a red cat", k=150, **options)] == [hit.id for hit in pages]
 
 
-def test_a_page_of_several_searches_is_of_one_generation(index, tmp_path, monkeypatch):
+def test_a_page_of_several_searches_is_of_one_generation(own_index, tmp_path, monkeypatch):
     """Another thread of the application follows the alias in the middle."""
     path = tmp_path / "after.jsonl"
     path.write_bytes(b"".join(orjson.dumps({"_id": f"after-{n}", "text": f"json functions {n}"}) + b"\n" for n in range(40)))
@@ -175,43 +175,43 @@ def test_a_page_of_several_searches_is_of_one_generation(index, tmp_path, monkey
     def moved(engine, target, generation, queries, what):
         calls.append(what.depth)
         if len(calls) == 2:
-            build(index.engine, corpora.open_source(path), index.name, BuildOptions())
-            monkeypatch.setattr(index, "_now", index._open())
+            build(own_index.engine, corpora.open_source(path), own_index.name, BuildOptions())
+            monkeypatch.setattr(own_index, "_now", own_index._open())
         return original(engine, target, generation, queries, what)
 
     monkeypatch.setattr(execution, "retrieve", moved)
-    found = index.search("json functions", k=30, candidates=10, mode="lexical")
+    found = own_index.search("json functions", k=30, candidates=10, mode="lexical")
     assert calls == [10, 100, 10, 100]
     assert {hit.id.partition("-")[0] for hit in found} == {"after"}
     assert len(found) == 30
 
 
-def test_what_is_deleted_or_changed_and_not_refreshed_yet_is_answered_as_it_was(index):
-    path = f"/{index.generation}/_doc"
-    index.engine.request("PUT", f"/{index.generation}/_settings", body={"index.refresh_interval": "-1"})
-    before = index.search("json functions", k=3, mode="weights", explain=True)
-    index.engine.request("DELETE", f"{path}/{before[0].id}")
-    index.engine.request("POST", f"/{index.generation}/_update/{before[1].id}", body={"doc": {"text": "something else"}})
-    assert index.search("json functions", k=3, mode="weights", explain=True) == before
-    index.engine.request("POST", f"/{index.generation}/_refresh")
-    assert before[0].id not in {hit.id for hit in index.search("json functions", k=3, mode="weights")}
+def test_what_is_deleted_or_changed_and_not_refreshed_yet_is_answered_as_it_was(own_index):
+    path = f"/{own_index.generation}/_doc"
+    own_index.engine.request("PUT", f"/{own_index.generation}/_settings", body={"index.refresh_interval": "-1"})
+    before = own_index.search("json functions", k=3, mode="weights", explain=True)
+    own_index.engine.request("DELETE", f"{path}/{before[0].id}")
+    own_index.engine.request("POST", f"/{own_index.generation}/_update/{before[1].id}", body={"doc": {"text": "something else"}})
+    assert own_index.search("json functions", k=3, mode="weights", explain=True) == before
+    own_index.engine.request("POST", f"/{own_index.generation}/_refresh")
+    assert before[0].id not in {hit.id for hit in own_index.search("json functions", k=3, mode="weights")}
 
 
-def test_a_hit_deleted_while_it_was_searched_is_searched_without(index, monkeypatch):
-    request, gone = index.engine.request, []
+def test_a_hit_deleted_while_it_was_searched_is_searched_without(own_index, monkeypatch):
+    request, gone = own_index.engine.request, []
 
     def meanwhile(method, path, **options):
         if path.endswith("/_mget") and not gone:
             gone.append(options["body"]["ids"][0])
-            request("DELETE", f"/{index.generation}/_doc/{gone[0]}", params={"refresh": True})
+            request("DELETE", f"/{own_index.generation}/_doc/{gone[0]}", params={"refresh": True})
         return request(method, path, **options)
 
-    monkeypatch.setattr(index.engine, "request", meanwhile)
-    found = index.search("json functions", k=4)
+    monkeypatch.setattr(own_index.engine, "request", meanwhile)
+    found = own_index.search("json functions", k=4)
     assert [hit.rank for hit in found] == [1, 2, 3, 4]
     assert gone[0] not in {hit.id for hit in found}
     with pytest.raises(UsageError, match="has no document"):
-        index.explain("json functions", gone[0])
+        own_index.explain("json functions", gone[0])
 
 
 def test_explain_sees_what_search_saw(index):
@@ -393,10 +393,10 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert remarks("json", where=[{"bool": {"must_not": [{"range": {name: said}} for name, said in fine.items()]}}]) == ()
 
 
-def test_a_closed_index_says_how_it_is_opened(index, opensearch_engine):
-    opensearch_engine.request("POST", f"/{index.generation}/_close")
+def test_a_closed_index_says_how_it_is_opened(own_index, opensearch_engine):
+    opensearch_engine.request("POST", f"/{own_index.generation}/_close")
     with pytest.raises(EngineError, match="could not search the signal 'weights': closed") as caught:
-        index.search("json functions")
+        own_index.search("json functions")
     assert "_open" in caught.value.hint
 
 

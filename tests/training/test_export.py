@@ -175,10 +175,10 @@ def test_a_shipped_folder_cannot_be_exported(folder):
 
 
 def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
-    """No mask, one operator for attention: the same numbers, of a text that is alone."""
+    """No mask, a softmax that is written out: the same numbers, of a text that is alone."""
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
     graph_writer.write_fp32(model, padded, ["weights", "dense"])
-    assert write_single(padded, single, graph_writer.attention_heads(model)) == model.backbone.config.num_hidden_layers
+    assert write_single(padded, single, only_mask=graph_writer.adds_only_mask(model)) == model.backbone.config.num_hidden_layers
     one, other = (onnxruntime.InferenceSession(str(each)) for each in (padded, single))
     assert [each.name for each in other.get_inputs()] == ["input_ids", "features"]
     for length in (1, 2, 33):
@@ -202,7 +202,9 @@ def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     graph.graph.node.insert(place, twice)
     graph.graph.node.insert(place, between)
     onnx.save(graph, padded)
-    assert write_single(padded, single, graph_writer.attention_heads(model)) == model.backbone.config.num_hidden_layers - 1
+    assert (
+        write_single(padded, single, only_mask=graph_writer.adds_only_mask(model)) == model.backbone.config.num_hidden_layers - 1
+    )
     onnxruntime.InferenceSession(str(single))
 
 

@@ -18,6 +18,7 @@ from termweave.search.render.html import Picture
 from termweave.search.results.hits import flat
 from termweave.ui import searching
 from termweave.ui.pages import search_page
+from tests.programs import program
 from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, client_of
 
 pytestmark = pytest.mark.engine
@@ -238,7 +239,9 @@ def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, a
     assert ["".join(piece for piece, _, _ in part) for part in parts] == ["ab cd", "ef"]
 
 
+@pytest.mark.programs
 def test_the_request_of_a_list_runs_in_a_shell(client, attacked):
+    program("curl")
     index = client.app._app.state.workspace.index(attacked)
     query = "what's 'quoted' \"function\" 函数"
     _, page = show(client, q=query, curl="1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from termweave.ui.connector import parts
 from termweave.ui.protection import rate_limits, time_limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
+from tests.programs import program
 from tests.ui import processes
 from tests.ui.conftest import client_of
 
@@ -194,6 +194,7 @@ def test_only_a_proxy_that_is_named_may_say_for_whom_it_asks(listening, monkeypa
         assert answer.startswith(b"HTTP/1.1 " + status)
 
 
+@pytest.mark.programs
 def test_the_examples_of_the_page_run(serving, tmp_path):
     """Every example of docs/api.md, as a reader would paste it."""
     _, said = serving()
@@ -201,8 +202,7 @@ def test_the_examples_of_the_page_run(serving, tmp_path):
     blocks = [block.replace("http://127.0.0.1:8321/", said["url"]) for block in blocks]
     lines = [line for block in blocks if block.startswith("curl") for line in block.splitlines()]
     assert len(lines) == 4
-    if not all(map(shutil.which, ("curl", "jq", "bash"))):
-        pytest.skip("curl or jq is not installed")
+    program("curl"), program("jq")
     printed = []
     for line in lines:
         done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)

@@ -7,7 +7,8 @@ A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixtu
 `termweave train` does. On two cores: some 5 minutes for the hidden states of six layers (kept in the cache folder), two for the
 heads, half a minute for the export, 3 to 5 for the development figures; twice that for twelve layers. `--out` gets what is shipped;
 the whole folder, with torch weights and the fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants,
-to be measured by `training.model_folder.retrieval_figures`.
+to be measured by `training.model_folder.retrieval_figures`. After a change of the quantisation `--quantise` writes the graphs, card and
+development figures in `--out` again, without training: of the backbone, and of the heads as they are shipped.
 
 The English mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it), that of a Chinese backbone cmrc2018 2 :
 its sentences 1 : the sentences of drcd 1 (traditional characters; its split dev, as it has no training split).
@@ -19,7 +20,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.support import paths
 from termweave.support.messages import sized
+from termweave.training.backbone import lookup
 from termweave.training.data.pairs import DEFAULT_TABLE, Collection, count, most_frequent
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart, learn
@@ -154,6 +156,39 @@ def build(
     say(f"shipped to {out}: {sized(sum(file.stat().st_size for file in out.iterdir()))}; everything is in {keep}")
 
 
+def quantise_again(shipped: Path, keep: Path, data: Path, say: Callable[[str], None]) -> None:
+    """Write the graphs of a shipped model again, of its backbone and the heads in its folder, with their card and development figures.
+
+    The hash stays, so that indices go on with the model: its weights are the same, but for the rounding of the heads to fp16.
+
+    Args:
+        shipped: The shipped folder, which is replaced.
+        keep: Gets the whole folder.
+        data: Folder of BEIR data sets.
+        say: Told what happens.
+    """
+    from safetensors.torch import load_file  # noqa: PLC0415 - torch
+
+    from termweave.encoders.models import store  # noqa: PLC0415
+    from termweave.encoders.models.joint_model import HeadShape, JointModel  # noqa: PLC0415
+
+    manifest = read_folder(shipped).manifest
+    settings = base.get(METHOD).settings({name: manifest.training["options"][name] for name in ("backbone", "layers", "outputs")})
+    backbone = store.load_backbone(lookup.find(settings, [], keep), settings.layers)
+    model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
+    model.heads.load_state_dict({name: tensor.float() for name, tensor in load_file(shipped / HEADS).items()})
+    keep.mkdir(parents=True, exist_ok=True)
+    for name in (TOKENIZER, STATISTICS):
+        shutil.copy(shipped / name, keep / name)
+    store.save(model, keep, replace(manifest, files={}, quantisation={}, metrics={}))
+    say(f"exported: {export(keep)}")
+    write_manifest(keep, replace(read_folder(keep, check=False).manifest, hash=manifest.hash))
+    calibration.write(load(weights="none", dense=keep))
+    trained_on = {part["set"].partition(":")[0] for part in manifest.training["data"]}
+    _prove(keep, [pool for pool in (*DEVELOPMENT, *CHINESE_DEVELOPMENT) if pool.name in trained_on], data, say)
+    ship(keep, shipped)
+
+
 def ship(keep: Path, out: Path) -> None:
     """Copy the files that are shipped: the int8 graph, the files needed to load it, and the heads in fp16 (for start=shipped)."""
     from safetensors.torch import load_file, save_file  # noqa: PLC0415 - torch
@@ -251,6 +286,10 @@ def _prove(keep: Path, pools: Sequence[Pool], data: Path, say: Callable[[str], N
         )
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - a recipe run by make
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(
@@ -262,18 +301,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe; repeatable"
     )
+    parser.add_argument("--quantise", action="store_true", help="write the graphs in --out again, without training")
     parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
     given = parser.parse_args(arguments)
     try:
         changed = base.read_assignments(given.set)
-        build(
-            given.data,
-            given.out,
-            given.keep or paths.models() / name_of(changed),
-            changed,
-            given.without,
-            lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - a recipe run by make
-        )
+        if given.quantise:
+            quantise_again(given.out, given.keep or paths.models() / given.out.name, given.data, _say)
+        else:
+            build(given.data, given.out, given.keep or paths.models() / name_of(changed), changed, given.without, _say)
     except TermweaveError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_status

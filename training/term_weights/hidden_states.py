@@ -20,7 +20,7 @@ import numpy as np
 
 from termweave.encoders.manifest import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.joint_model import JointModel, StatesOnly
-from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
+from termweave.encoders.onnx.graph_writer import adds_only_mask, write_fp32
 from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files
@@ -181,6 +181,6 @@ def _graph(model: JointModel, work: Path) -> OnnxModel:
     write_fp32(StatesOnly(model), work / GRAPHS["fp32"], ["states"])
     precision = "fp32" if cuda_usable() else "int8"
     if precision == "int8":
-        write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"], heads=attention_heads(model))
+        write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"], only_mask=adds_only_mask(model))
     manifest = Manifest(name="states", kind="states", outputs=("states",), hash="", max_length=0, files={GRAPHS[precision]: ""})
     return OnnxModel(ModelFolder(work, manifest))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from termweave.engine.embedded import startup
+from tests.programs import program
 
 _CONFIGURATION = """
 {user}
@@ -49,7 +49,7 @@ class Nginx:
     """
 
     def __init__(self, folder, upstream, *, certificate=None, server="", prefix="/"):
-        self._program = program()
+        self._program = program("nginx")
         self._folder = folder
         folder.mkdir()
         self._port = next(startup.free_ports())
@@ -111,14 +111,6 @@ class Nginx:
                 time.sleep(0.05)
             else:
                 return
-
-
-def program():
-    """The program nginx; the test is skipped where it is not installed."""
-    place = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
-    if place is None:
-        pytest.skip("nginx is not installed (make nginx)")
-    return place
 
 
 def password_file(folder, user, password):

@@ -12,16 +12,17 @@ from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.settings import load
 from tests.engine.certificates import Authority
-from tests.engine.secured.nginx import Nginx, password_file, program
+from tests.engine.secured.nginx import Nginx, password_file
 from tests.indexer.builds import LEXICAL, clean, numbered
 from tests.indexer.proxy import Proxy
+from tests.programs import program
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.programs]
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    program()
+    program("nginx")
     return Authority(tmp_path_factory.mktemp("nginx") / "ours", "Ours")
 
 

@@ -20,6 +20,12 @@ from termweave.search.catalog import lineage, models
 pytestmark = pytest.mark.engine
 
 
+@pytest.fixture
+def index(own_index):
+    """These tests write into it."""
+    return own_index
+
+
 def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
     generation = index.generation
     meta = opensearch_engine.request("GET", f"/{generation}/_mapping")[generation]["mappings"]["_meta"]

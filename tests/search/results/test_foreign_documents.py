@@ -9,6 +9,12 @@ from termweave.errors import UsageError
 pytestmark = pytest.mark.engine
 
 
+@pytest.fixture
+def index(own_index):
+    """These tests write into it."""
+    return own_index
+
+
 def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
     path = f"/{index.generation}/_doc"
     for number in range(2):

