@@ -253,7 +253,7 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
         InputError: They cannot be read, or are of other features.
     """
     try:
-        content = file.read_text(encoding="utf-8")
+        content = decision_trees.content_of(file)
         trees = decision_trees.read(content)
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be used: {error}.", "Name a model that LightGBM saved, or XGBoost as JSON.") from error
