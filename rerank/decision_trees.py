@@ -225,7 +225,7 @@ class _Refusal(ValueError):
     """What is wrong with a model, in words for people; other errors name what Python could not do."""
 
 
-def _checked(names: Sequence[str], count: int, trees: Iterable[DecisionTree]) -> tuple[DecisionTree, ...]:
+def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) -> tuple[DecisionTree, ...]:
     """The trees, made one by one until there are too many.
 
     Raises:
