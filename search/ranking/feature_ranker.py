@@ -118,7 +118,7 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
 
     from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
     from termweave.records import ModelInfo  # noqa: PLC0415
-    from termweave.rerank import decision_trees  # noqa: PLC0415
+    from termweave.rerank import tree_files  # noqa: PLC0415
     from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - it builds on this package
 
     folder = ModelFolder.read(ranker_folder(model, expected))
@@ -129,7 +129,7 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
             "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder.",
         )
     try:
-        trees = decision_trees.read(decision_trees.content_of(folder.path / TREES))
+        trees = tree_files.read(tree_files.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
         trees = trees.named(names)
         stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
