@@ -7,7 +7,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.records import strictly_decreasing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,22 +46,31 @@ def per_query(
     """
     import numpy as np  # noqa: PLC0415
 
+    numbers: dict[str, str] = {}
+
+    def number(document: str) -> str:
+        return numbers.setdefault(document, str(len(numbers)))
+
+    # trec_eval is C: a NUL ends an id there, two ids that are equal up to it end the process, and so does half of a surrogate pair. So
+    # it sees numbers for ids, and ranks for scores, which are float32 there. For these measures a grade below 0 (spam) is the same
+    # as 0; pytrec_eval-terrier 0.5.11 writes outside its memory if all grades of a query are below -1.
+    judged = {
+        str(place): {number(document): max(0, grade) for document, grade in qrels[query].items()}
+        for place, query in enumerate(queries)
+        if qrels.get(query)
+    }
+    ranked = {
+        key: {number(document): -rank for rank, document in enumerate(run.scores.get(queries[int(key)], ()))} for key in judged
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ir-measures imports providers that are not installed
         import ir_measures  # noqa: PLC0415
 
         parsed = {name: _parse(name, relevant_from) for name in measures}
-        values = {name: dict.fromkeys(queries, 0.0) for name in measures}
-        back = {measure: name for name, measure in parsed.items()}
-        # For these measures a grade below 0 (spam) is the same as 0. trec_eval (pytrec_eval-terrier 0.5.11) writes outside its
-        # memory if all grades of a query are below -1.
-        judged = {query: {each: max(0, grade) for each, grade in grades.items()} for query, grades in qrels.items()}
-        for metric in ir_measures.iter_calc(
-            list(parsed.values()), judged, {query: strictly_decreasing(scores) for query, scores in run.scores.items()}
-        ):
-            if metric.query_id in values[back[metric.measure]]:
-                values[back[metric.measure]][metric.query_id] = metric.value
-    return {name: np.array([found[query] for query in queries]) for name, found in values.items()}
+        values = {measure: np.zeros(len(queries)) for measure in parsed.values()}
+        for metric in ir_measures.iter_calc(list(values), judged, ranked):
+            values[metric.measure][int(metric.query_id)] = metric.value
+    return {name: values[measure] for name, measure in parsed.items()}
 
 
 def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int = 10) -> NDArray[np.float64]:

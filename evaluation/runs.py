@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Characters of an id that are percent-encoded in a run: white space, because it separates columns; "%"; and at the
 #: beginning "=" and "@", because a spreadsheet would run the cell as a formula (it also runs "+" and "-", but many ids begin with them), and
-#: U+FEFF, which readers take for a byte order mark.
-_SPECIAL = re.compile(r"[\s%]|\A[=@\ufeff]")
+#: U+FEFF, which readers take for a byte order mark; and NUL, where trec_eval ends an id.
+_SPECIAL = re.compile(r"[\s%\0]|\A[=@\ufeff]")
 
 
 class Writer:

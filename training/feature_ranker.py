@@ -19,7 +19,7 @@ from termweave.engine import connect
 from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
-from termweave.rerank import decision_trees
+from termweave.rerank import tree_files
 from termweave.search import Index
 from termweave.search.catalog import profiles
 from termweave.search.ranking import features
@@ -253,8 +253,8 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
         InputError: They cannot be read, or are of other features.
     """
     try:
-        content = file.read_text(encoding="utf-8")
-        trees = decision_trees.read(content)
+        content = tree_files.content_of(file)
+        trees = tree_files.read(content)
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be used: {error}.", "Name a model that LightGBM saved, or XGBoost as JSON.") from error
     if len(trees.features) != len(judged.features):

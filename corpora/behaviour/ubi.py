@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.corpora.behaviour import click_model
-from termweave.corpora.behaviour.ubi_records import event_record, search_record, time_of
-from termweave.support.messages import counted
+from termweave.corpora.behaviour.ubi_records import PERSONS, event_record, search_record, time_of
+from termweave.support.messages import clipped, counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from termweave.corpora.behaviour.ubi_records import EventRecord
+    from termweave.corpora.behaviour.ubi_records import EventRecord, Person
 
 #: With fewer pairs that were shown at several positions, a remark says that positions cannot be told from attraction.
 _FEWEST_MOVED = 10
@@ -31,6 +31,11 @@ _FEWEST_MOVED = 10
 _LEAST = 0.05
 #: Grades from 1: a document whose attraction is at least these shares has grade 2 and 3.
 _GRADES = (1 / 3, 2 / 3)
+#: Characters of a client's id in a remark.
+_NAMED = 60
+
+#: Id of a search, or of one without an id the person and the query.
+_Key = str | tuple["Person", str]
 
 
 @dataclass
@@ -39,13 +44,15 @@ class _Search:
 
     Attributes:
         query: What the user typed.
+        person: Who searched: the person of lowest rank that its records name.
         listed: Document id -> position from 0, as the log of queries lists them.
         seen: Document id -> ordinal of an impression, from 0 or from 1 as the log counts.
         clicked: Document id -> ordinal of the first click that has one; None: not known.
         converted: Ids of the documents that were bought, downloaded or the like.
     """
 
-    query: str = ""
+    query: str
+    person: Person
     listed: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     clicked: dict[str, int | None] = field(default_factory=dict)
@@ -60,10 +67,11 @@ class Behaviour:
         pairs: The pairs (query, document), in the order of the impressions' numbers.
         impressions: What was shown and clicked.
         unplaced: Clicks on documents that no list and no event gives a position; they are left out.
-        lost: Events of searches that the log of queries does not hold, and that do not say what was searched for.
+        lost: Events of no search that the log of queries holds, and that do not say who searched for what.
         internal: Searches whose list of shown documents is Lucene's document numbers instead of ids; it is left out.
         first: Time of the earliest record in seconds since 1970; -infinity if a record has no time.
         last: Time of the latest record; infinity if a record has no time.
+        busiest: The client or session with most clicks, its clicks, and all clicks; None if no record names one.
     """
 
     pairs: list[tuple[str, str]]
@@ -73,6 +81,7 @@ class Behaviour:
     internal: int
     first: float = -inf
     last: float = inf
+    busiest: tuple[Person, int, int] | None = None
 
     def model(self, *, corrected: bool) -> click_model.PositionModel:
         """The click model: fitted, or the one that takes raw counts."""
@@ -103,7 +112,15 @@ class Behaviour:
         if self.unplaced:
             sentences.append(f"{counted(self.unplaced, 'click')} on documents without a known position left out.")
         if self.lost:
-            sentences.append(f"{counted(self.lost, 'event')} of searches that the log of queries does not hold left out.")
+            sentences.append(
+                f"{counted(self.lost, 'event')} left out: without the query_id of a logged search, and without a query and who typed it."
+            )
+        if self.busiest is not None and 2 * self.busiest[1] > self.busiest[2] > 1:
+            (kind, name), clicks, of = self.busiest
+            sentences.append(
+                f"The {PERSONS[kind]} {clipped(name, _NAMED)!r} made {clicks:,} of {counted(of, 'click')}; it counts once for each query and "
+                "document."
+            )
         if self.internal:
             sentences.append(
                 f"{counted(self.internal, 'list')} of shown documents left out: the search requests named no object_id_field, and the server "
@@ -122,7 +139,7 @@ class Behaviour:
 
 def read(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Behaviour:
     """Join queries and events, and sum what was shown and clicked."""
-    searches: dict[str, _Search] = {}
+    searches: dict[_Key, _Search] = {}
     internal = lost = 0
     first, last = inf, -inf
 
@@ -135,7 +152,8 @@ def read(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any
 
     for entry in timed(queries):
         if (page := search_record(entry)) is not None:
-            search = searches.setdefault(page.search, _Search(page.query))
+            search = searches.setdefault(page.search, _Search(page.query, page.person))
+            search.person = min(search.person, page.person)
             search.listed = page.shown | search.listed
             internal += page.internal
     for entry in timed(events):
@@ -149,13 +167,15 @@ def query_id(text: str) -> str:
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def _note(event: EventRecord, searches: dict[str, _Search]) -> bool:
-    """Enter an event; False if nothing says what was searched for."""
-    if event.search not in searches and event.query:
-        searches[event.search] = _Search(event.query)
-    search = searches.get(event.search)
+def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:
+    """Enter an event in the search of its id, else in that of who typed what; False if nothing says which."""
+    key = event.search or (event.person, event.query)
+    if key not in searches and event.query and event.person[1]:
+        searches[key] = _Search(event.query, event.person)
+    search = searches.get(key)
     if search is None:
         return False
+    search.person = min(search.person, event.person)
     if event.clicked:
         if search.clicked.get(event.document) is None:
             search.clicked[event.document] = event.ordinal
@@ -173,19 +193,37 @@ def _first_ordinal(searches: Iterable[_Search]) -> int:
 
 
 def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviour:
+    """Count each person once for each query and document, where it was clicked first, else where it was shown first."""
     numbers: dict[tuple[str, str], int] = {}
     rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     unplaced, first = 0, _first_ordinal(searches)
+    of_persons: defaultdict[Person, list[_Search]] = defaultdict(list)
     for search in searches:
-        ordinals = search.clicked | search.seen
-        shown = {document: ordinal - first for document, ordinal in ordinals.items() if ordinal is not None} | search.listed
-        unplaced += len(search.clicked.keys() - shown.keys())
-        for document, place in shown.items():
-            row = rows[numbers.setdefault((search.query, document), len(numbers)), place]
+        of_persons[search.person].append(search)
+    for own in of_persons.values():
+        once: dict[int, tuple[int, bool, bool]] = {}
+        for search in own:
+            ordinals = search.clicked | search.seen
+            shown = {document: ordinal - first for document, ordinal in ordinals.items() if ordinal is not None} | search.listed
+            unplaced += len(search.clicked.keys() - shown.keys())
+            for document, place in shown.items():
+                pair = numbers.setdefault((search.query, document), len(numbers))
+                at, clicked, converted = once.get(pair, (place, False, False))
+                now = document in search.clicked
+                once[pair] = (place if now and not clicked else at, clicked or now, converted or document in search.converted)
+        for pair, (place, clicked, converted) in once.items():
+            row = rows[pair, place]
             row[0] += 1
-            row[1] += document in search.clicked
-            row[2] += document in search.converted
+            row[1] += clicked
+            row[2] += converted
     keys = np.array(list(rows), np.int64).reshape(-1, 2)
     values = np.array(list(rows.values())).reshape(-1, 3)
     impressions = click_model.Impressions(keys[:, 0], keys[:, 1], *values.T)
-    return Behaviour(list(numbers), impressions, unplaced, lost, internal)
+    return Behaviour(list(numbers), impressions, unplaced, lost, internal, busiest=_busiest(of_persons))
+
+
+def _busiest(of_persons: Mapping[Person, Collection[_Search]]) -> tuple[Person, int, int] | None:
+    """The client or session with most clicks, its clicks, and all clicks; None if no record names one."""
+    clicks = {person: sum(len(search.clicked) for search in own) for person, own in of_persons.items()}
+    person = max((each for each in clicks if each[0] < len(PERSONS)), key=clicks.__getitem__, default=None)
+    return None if person is None else (person, clicks[person], sum(clicks.values()))

@@ -26,6 +26,12 @@ CLICKS = CONVERSIONS | {"click", "click_through", "item_click", "product_click",
 SHOWN = frozenset({"impression", "item_impression", "product_impression"})
 #: A position from here on is not one: models count in 64 bits.
 _POSITIONS = 2**31
+#: Who did it: (0, id of the client), (1, id of the session) or (2, id of the search); (2, "") if a record names none of them.
+Person = tuple[int, str]
+#: What the numbers of named persons mean.
+PERSONS = ("client", "session")
+#: What programs write for an id that they do not have.
+_NO_IDS = frozenset({"", "null", "none", "undefined", "nan"})
 _HITS = ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids")
 
 
@@ -36,12 +42,14 @@ class SearchRecord:
     Attributes:
         search: The id of the search.
         query: What the user typed.
+        person: Who searched.
         shown: Document id -> position in the list, from 0.
         internal: Whether the log holds Lucene's document numbers instead of ids; `shown` is empty then.
     """
 
     search: str
     query: str
+    person: Person
     shown: dict[str, int] = field(default_factory=dict)
     internal: bool = False
 
@@ -51,8 +59,9 @@ class EventRecord:
     """One click or impression.
 
     Attributes:
-        search: The id of the search.
+        search: The id of the search; "" if the event does not say.
         query: What the user typed; "" if the event does not say.
+        person: Who clicked.
         document: The id of the document.
         clicked: Whether it is a click.
         ordinal: The position as the log counts, from 0 or from 1; None: not known.
@@ -61,6 +70,7 @@ class EventRecord:
 
     search: str
     query: str
+    person: Person
     document: str
     clicked: bool
     ordinal: int | None
@@ -69,33 +79,32 @@ class EventRecord:
 
 def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
     """Read a record of ``ubi_queries``; None if it has no id or no query."""
-    search, query = record.get("query_id"), _query(record)
-    if not isinstance(search, str) or not query:
+    search, query, person = _id(record.get("query_id")), _query(record), _person(record)
+    if not search or not query:
         return None
     request = _request(record.get("query"))
     if _names_no_field(request):
-        return SearchRecord(search, query, internal=True)
+        return SearchRecord(search, query, person, internal=True)
     hits: Any = next((record[name] for name in _HITS if record.get(name) is not None), [])
     first = _number(request.get("from")) or 0
     shown: dict[str, int] = {}
     for place, document in enumerate(hits if isinstance(hits, list) else [hits], first):
-        if document is not None:
-            shown.setdefault(str(document), place)
-    return SearchRecord(search, query, shown)
+        if name := _text(document):
+            shown.setdefault(name, place)
+    return SearchRecord(search, query, person, shown)
 
 
 def event_record(record: Mapping[str, Any]) -> EventRecord | None:
     """Read a record of ``ubi_events``; None if it is neither a click nor an impression of a document."""
     action = str(record.get("action_name") or "").lower()
-    document = _inside(record, "event_attributes.object.object_id")
-    if action not in CLICKS | SHOWN or not isinstance(document, str | int) or document == "":
+    document = _text(_inside(record, "event_attributes.object.object_id"))
+    if action not in CLICKS | SHOWN or not document:
         return None
     ordinal = _inside(record, "event_attributes.position.ordinal")
     if isinstance(ordinal, Mapping):
         ordinal = ordinal.get("index")
-    return EventRecord(
-        str(record.get("query_id")), _query(record), str(document), action in CLICKS, _number(ordinal), action in CONVERSIONS
-    )
+    search, person = _id(record.get("query_id")), _person(record)
+    return EventRecord(search, _query(record), person, document, action in CLICKS, _number(ordinal), action in CONVERSIONS)
 
 
 def time_of(record: Mapping[str, Any]) -> float | None:
@@ -108,6 +117,22 @@ def time_of(record: Mapping[str, Any]) -> float | None:
     except ValueError:
         return None
     return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
+
+
+def _text(value: Any) -> str:
+    """A text or a whole number as text; "" for anything else: a text made of a missing value would join records."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _id(value: Any) -> str:
+    """An id of a search or a client; "" if there is none."""
+    text = _text(value).strip()
+    return "" if text.lower() in _NO_IDS else text
+
+
+def _person(record: Mapping[str, Any]) -> Person:
+    names = [_id(record.get(name)) for name in ("client_id", "session_id", "query_id")]
+    return next(((rank, name) for rank, name in enumerate(names) if name), (len(PERSONS), ""))
 
 
 def _query(record: Mapping[str, Any]) -> str:

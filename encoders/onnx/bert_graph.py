@@ -16,6 +16,7 @@ from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError
 from termweave.support import paths
 from termweave.support.extras import install
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ _WORDS = "embeddings.word_embeddings.weight"
 _HEADS = (12, 8, 16, 4, 6, 2, 20, 24, 32, 1)
 #: The largest difference between the hidden states of an imported graph and those of torch with the weights read from it.
 _TOLERANCE = 1e-3
+_AGAIN = "Give the ONNX graph of a BERT encoder that was exported without optimisations."
 
 
 def write_folder(
@@ -125,11 +127,10 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
     import numpy as np  # noqa: PLC0415
     import onnx  # noqa: PLC0415 - the extra `train`
 
-    again = "Give the ONNX graph of a BERT encoder that was exported without optimisations."
     try:
         model = onnx.load(str(graph))
     except Exception as error:  # protobuf's errors have no common class
-        raise ModelError(f"{graph} is not an ONNX graph, or was cut short.", again) from error
+        raise ModelError(f"{graph} is not an ONNX graph, or was cut short.", _AGAIN) from error
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     consumers: dict[str, list[Any]] = {}
     for node in model.graph.node:
@@ -137,7 +138,7 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
             consumers.setdefault(name, []).append(node)
     matrices = {}
     for node in model.graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in tensors:
+        if node.op_type != "MatMul" or len(node.input) != 2 or not node.output or node.input[1] not in tensors:
             continue
         biases = [
             name
@@ -149,27 +150,41 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
         if len(biases) == 1 and biases[0].endswith(".bias"):
             matrices[biases[0].removesuffix("bias") + "weight"] = node.input[1]
     arrays = onnx.numpy_helper.to_array
-    state = {name: arrays(tensor) for name, tensor in tensors.items() if name.endswith((".weight", ".bias"))}
-    state |= {name: np.ascontiguousarray(arrays(tensors[source]).T) for name, source in matrices.items()}
+    try:
+        state = {name: arrays(tensor) for name, tensor in tensors.items() if name.endswith((".weight", ".bias"))}
+        state |= {name: np.ascontiguousarray(arrays(tensors[source]).T) for name, source in matrices.items()}
+    except Exception as error:  # a tensor whose bytes are not as many as its shape says
+        raise ModelError(f"{graph} holds a tensor that cannot be read: {first_line(error)}.", _AGAIN) from error
     prefix = next((name.removesuffix(_WORDS) for name in state if name.endswith(_WORDS)), "")
     state = {name.removeprefix(prefix): array for name, array in state.items() if array.dtype == np.float32}
     if _WORDS not in state or "encoder.layer.0.attention.self.query.weight" not in state:
-        raise ModelError(f"{graph} does not hold the parameters of a BERT encoder.", again)
+        raise ModelError(f"{graph} does not hold the parameters of a BERT encoder.", _AGAIN)
     return state
 
 
 def shape_of(state: Mapping[str, NDArray[np.float32]], heads: int) -> dict[str, int]:
-    """The entries of config.json that follow from the parameters."""
-    words, dimension = state[_WORDS].shape
-    return {
-        "vocab_size": words,
-        "hidden_size": dimension,
-        "num_hidden_layers": 1 + max(int(name.split(".")[2]) for name in state if name.startswith("encoder.layer.")),
-        "num_attention_heads": heads,
-        "intermediate_size": len(state["encoder.layer.0.intermediate.dense.bias"]),
-        "max_position_embeddings": len(state["embeddings.position_embeddings.weight"]),
-        "type_vocab_size": len(state["embeddings.token_type_embeddings.weight"]),
-    }
+    """The entries of config.json that follow from the parameters.
+
+    Raises:
+        ModelError: A parameter is missing or has another shape. A name alone makes no layers: "encoder.layer.1000000000" would fill the memory.
+    """
+    layers = {name.split(".")[2] for name in state if name.startswith("encoder.layer.")}
+    try:
+        words, dimension = state[_WORDS].shape
+        shape = {
+            "vocab_size": words,
+            "hidden_size": dimension,
+            "num_hidden_layers": len(layers),
+            "num_attention_heads": heads,
+            "intermediate_size": len(state["encoder.layer.0.intermediate.dense.bias"]),
+            "max_position_embeddings": len(state["embeddings.position_embeddings.weight"]),
+            "type_vocab_size": len(state["embeddings.token_type_embeddings.weight"]),
+        }
+    except (ValueError, KeyError, TypeError):
+        shape = {}
+    if not shape or not all(shape.values()) or layers != set(map(str, range(len(layers)))):
+        raise ModelError("The graph does not hold all parameters of a BERT encoder, each in its shape.", _AGAIN)
+    return shape
 
 
 def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, prompts: Mapping[str, str]) -> Path:
@@ -182,13 +197,13 @@ def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, promp
         OSError: A file cannot be read or written.
     """
     try:
-        vocabulary = json.loads(tokenizer.read_bytes())["model"]["vocab"]
-    except (ValueError, KeyError, TypeError) as error:
+        vocabulary = dict(json.loads(tokenizer.read_bytes())["model"]["vocab"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"{tokenizer} is not a tokenizer.json of BERT.", "Put the tokenizer.json of the graph beside it."
         ) from error
     state = parameters(graph)
-    dimension = state[_WORDS].shape[1]
+    dimension = shape_of(state, 1)["hidden_size"]
     if len(vocabulary) > len(state[_WORDS]):
         raise ModelError(
             f"{tokenizer} has {len(vocabulary):,} tokens, and the graph has {len(state[_WORDS]):,}.",
@@ -214,7 +229,10 @@ def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: i
     from transformers import BertConfig, BertModel  # noqa: PLC0415
 
     model = BertModel(BertConfig(**shape_of(state, heads)), add_pooling_layer=False).eval()
-    missing, _ = model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()}, strict=False)
+    try:
+        missing, _ = model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()}, strict=False)
+    except RuntimeError as error:  # a parameter has another shape
+        raise ModelError(f"{graph} holds a parameter that has another shape in a BERT encoder.", _AGAIN) from error
     if missing:
         raise ModelError(
             f"{graph} lacks parameters of a BERT encoder: {', '.join(missing[:3])}.", "Export the graph without optimisations."
@@ -225,5 +243,8 @@ def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: i
     feed["input_ids"] = ids
     with torch.no_grad():
         expected = model(torch.from_numpy(ids)).last_hidden_state.numpy()
-    given = session.run(None, feed)[0]
-    return bool(given.shape == expected.shape and np.abs(given - expected).max() < _TOLERANCE)
+    try:
+        states = np.asarray(session.run(None, feed)[0], np.float32)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise ModelError(f"{graph} cannot be run on token ids: {first_line(error)}.", _AGAIN) from error
+    return bool(states.shape == expected.shape and np.abs(states - expected).max() < _TOLERANCE)

@@ -181,6 +181,14 @@ class OnnxModel:
                 f"{self._graph} failed on {len(rows)} texts of {length} tokens: {first_line(error)}.",
                 "Export the model again with `termweave export`.",
             ) from error
+        for name, result in zip(outputs, computed, strict=True):
+            wanted = shape[: 1 if name in PER_TEXT else 2]
+            if not isinstance(result, np.ndarray) or result.dtype.kind != "f" or result.shape[: len(wanted)] != wanted:
+                what = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+                raise ModelError(
+                    f"{self._graph} gives {name!r} as {what} for {len(rows)} texts of {length} tokens, where numbers {list(wanted)} should be.",
+                    "Export the model again with `termweave export`.",
+                )
         return computed
 
 

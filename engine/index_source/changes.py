@@ -48,7 +48,8 @@ class ChangedDocuments(IndexSource):
                 while True:
                     pace.wait(_IDS)
                     hits = point.search(view, low, None, body)["hits"]["hits"]
-                    yield [id_at(hit["_source"], own) if own else hit["_id"] for hit in hits]
+                    ids = (id_at(hit["_source"], own) if own else hit["_id"] for hit in hits)
+                    yield [identity for identity in ids if identity is not None]
                     if len(hits) < _IDS:
                         break
                     low = hits[-1]["sort"][0] + 1

@@ -171,9 +171,10 @@ def check_id(source: Mapping[str, Any], identity: str) -> None:
         raise BadLine("its field 'id' is not its _id, which termweave writes there")
 
 
-def id_at(source: Mapping[str, Any], path: str) -> str:
-    """The id in a field of a `_source`, as `entry_of` and its mapper read it."""
-    return str(_id_taken(dict(source), path))
+def id_at(source: Mapping[str, Any], path: str) -> str | None:
+    """The id in a field of a `_source`, as `entry_of` and its mapper read it; None if there is none."""
+    value = _id_taken(dict(source), path)
+    return None if value is None else str(value)
 
 
 def text_at(source: Mapping[str, Any], path: str) -> str:

@@ -386,7 +386,7 @@ def check_judge(name: str) -> str:
 
 def _grade(stored: dict[str, Any]) -> BookGrade:
     """A stored grade. Anyone who may write to the index can have written it: what is not a grade counts as skipped."""
-    texts = {name: str(stored.get(name, "")) for name in ("judge", "query", "document", "note", "at")}
+    texts = {name: str(stored.get(name) or "") for name in ("judge", "query", "document", "note", "at")}
     grade = stored.get("grade")
     return BookGrade(**texts, grade=grade if isinstance(grade, int) and grade in GRADES else None)
 

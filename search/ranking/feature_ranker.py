@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import ModelError, UsageError
-from termweave.search.ranking import features
+from termweave.search.ranking import features, fusion
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.rerankers import RerankResult
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +118,7 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
 
     from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
     from termweave.records import ModelInfo  # noqa: PLC0415
-    from termweave.rerank import decision_trees  # noqa: PLC0415
+    from termweave.rerank import tree_files  # noqa: PLC0415
     from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - it builds on this package
 
     folder = ModelFolder.read(ranker_folder(model, expected))
@@ -127,17 +129,28 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
             "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder.",
         )
     try:
-        trees = decision_trees.read((folder.path / TREES).read_text(encoding="utf-8"))
-        names, types = tuple(manifest.settings["features"]), manifest.settings["types"]
+        trees = tree_files.read(tree_files.content_of(folder.path / TREES))
+        names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
         trees = trees.named(names)
-        rates = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
+        stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
+        rates = {document: (float(clicks), float(conversions)) for document, (clicks, conversions) in stored.items()}
         reader = features.FeatureReader(names, types, trees.used, rates=rates)
         _ = reader.needs  # refuses a feature that is not known
-        mode = Mode(KIND, **manifest.settings["mode"])
+        mode = _checked(Mode(KIND, **manifest.settings["mode"]))
         until = float(manifest.settings["clicks_until"]) if rates else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {error}.", "Train it again.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", "Train it again."
+        ) from error
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
+
+
+def _checked(mode: Mode) -> Mode:
+    """The mode, if its method and its weights are known; ValueError, TypeError, AttributeError or `UsageError` if not."""
+    fusion.method(mode.fusion)
+    if min(mode.weights.values()) < 0 or not 0 < sum(mode.weights.values()) < inf:
+        raise ValueError("the weights of its mode are no weights")
+    return mode
 
 
 def create(option: str = "") -> FeatureReranker:

@@ -15,6 +15,7 @@ from termweave.search.catalog import profiles
 from termweave.search.rewriting import operators, spelling
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
 from termweave.search.rewriting.pins import QueryPins
+from termweave.search.rewriting.synonyms import MOST_SYNONYMS
 from termweave.support.messages import normalised
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Words of a query that are looked up: the server takes 10 to 30 ms for each.
 _MOST_WORDS = 100
-#: Synonyms of a query: the model reads the query once for each.
-_MOST_SYNONYMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ def _finished(
     text = query.read.text
     spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, query.read)]
     reached = list(accumulate(len(span.others) for span in spans))
-    searched = spans[: sum(count <= _MOST_SYNONYMS for count in reached)]
+    searched = spans[: sum(count <= MOST_SYNONYMS for count in reached)]
     parts = _parts(encoded, searched, generation, fields) if searched else ()
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
     read, (filters, frequent) = query.read, kept_to

@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.signals.lexical import PIECE
+from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 #: Characters of all rules together: a profile keeps them in the state of the cluster.
 MOST = 200_000
+#: Synonyms of a query: the model reads the query once for each. A rule with more is never searched.
+MOST_SYNONYMS = 100
+#: Bytes of a file, with its comments and the columns that are not read.
+_MOST_BYTES = 10_000_000
 _COMMA = re.compile(r"(?<!\\),")
 _ARROW = re.compile(r"(?<!\\)=>")
 _FORM = "Write 'tv, television' or 'telly => television', one rule per line."
@@ -36,7 +41,7 @@ class Span:
         start: Offset of the first character in the query.
         end: Offset behind the last.
         keeps: Whether what was typed is searched, too.
-        others: What is searched besides, or instead.
+        others: What is searched besides, or instead; of more than `MOST_SYNONYMS` one more than that.
     """
 
     start: int
@@ -50,12 +55,12 @@ class Synonyms:
     """Rules, ready to be applied.
 
     Attributes:
-        rules: Words as typed, in small letters -> whether they are kept, and what else is searched.
-        longest: Number of words of the longest rule.
+        rules: Words as typed, in small letters -> whether they are kept, and what else is searched (`Span.others`).
+        lengths: Numbers of words that rules have, highest first.
     """
 
     rules: Mapping[tuple[str, ...], tuple[bool, tuple[str, ...]]]
-    longest: int
+    lengths: tuple[int, ...]
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> Synonyms:
@@ -65,15 +70,15 @@ class Synonyms:
             UsageError: A line is not a rule, or there are too many.
         """
         rules: dict[tuple[str, ...], tuple[bool, tuple[str, ...]]] = {}
-        given = 0
+        lines = list(lines)
+        if (size := sum(map(len, lines))) > MOST:
+            raise UsageError(f"The synonyms have {size:,} characters.", f"At most {MOST:,} are read: leave rules out.")
         for number, line in enumerate(lines, 1):
-            given += len(line)
-            for typed, keeps, others in _rule(line, number):
-                kept, before = rules.get(_words(typed), (False, ()))
-                rules[_words(typed)] = kept or keeps, tuple(dict.fromkeys((*before, *others)))
-        if given > MOST:
-            raise UsageError(f"The synonyms have {given:,} characters.", f"At most {MOST:,} are read: leave rules out.")
-        return cls(rules, max(map(len, rules), default=0))
+            for words, keeps, others in _rule(line, number):
+                kept, before = rules.get(words, (False, ()))
+                both = tuple(dict.fromkeys((*before, *others)))[: MOST_SYNONYMS + 1] if before else others
+                rules[words] = kept or keeps, both
+        return cls(rules, tuple(sorted({len(words) for words in rules}, reverse=True)))
 
     def spans(self, text: str) -> list[Span]:
         """The parts of a text that rules fit, from left to right.
@@ -86,8 +91,8 @@ class Synonyms:
         words = [piece[0].casefold() for piece in pieces]
         spans, at = [], 0
         while at < len(words):
-            for length in range(min(self.longest, len(words) - at), 0, -1):
-                if (rule := self.rules.get(tuple(words[at : at + length]))) is not None:
+            for length in self.lengths:
+                if at + length <= len(words) and (rule := self.rules.get(tuple(words[at : at + length]))) is not None:
                     spans.append(Span(pieces[at].start(), pieces[at + length - 1].end(), *rule))
                     at += length
                     break
@@ -119,7 +124,11 @@ def read_text(path: str, what: str) -> str:
         UsageError: The file cannot be read.
     """
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"The file of {what} {path!r} has more than {_MOST_BYTES:,} bytes.", "Leave some of it out.")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"The file of {what} {path!r} is not UTF-8.", "Save it as UTF-8.") from None
     except (OSError, ValueError) as error:  # ValueError: its name holds a zero byte
@@ -127,8 +136,8 @@ def read_text(path: str, what: str) -> str:
         raise UsageError(f"The file of {what} {path!r} cannot be read: {why}.", "Check its name.") from None
 
 
-def _rule(line: str, number: int) -> Iterator[tuple[str, bool, tuple[str, ...]]]:
-    """What a line says of each of its terms: whether it is kept, and what else is searched; nothing for an empty line or a comment.
+def _rule(line: str, number: int) -> Iterator[tuple[tuple[str, ...], bool, tuple[str, ...]]]:
+    """What a line says of the words of each term: whether they are kept, and what else is searched; nothing for an empty line or a comment.
 
     Raises:
         UsageError: The line is not a rule.
@@ -137,17 +146,24 @@ def _rule(line: str, number: int) -> Iterator[tuple[str, bool, tuple[str, ...]]]
         return
     left, *right = (_terms(side) for side in _ARROW.split(line))
     if len(right) > 1 or not left or (right and not right[0]) or (not right and len(left) < 2):
-        raise UsageError(f"Line {number} of the synonyms, {line.strip()!r}, is not a rule.", _FORM)
-    for term in left:
-        others = tuple(other for other in (right[0] if right else left) if _words(other) != _words(term))
-        keeps = not right or len(others) < len(right[0])
-        if others:
-            yield term, keeps, others
+        raise UsageError(f"Line {number} of the synonyms, {clipped(line.strip())!r}, is not a rule.", _FORM)
+    by_words: dict[tuple[str, ...], dict[str, None]] = {}
+    for words, term in right[0] if right else left:
+        by_words.setdefault(words, {})[term] = None
+    terms = [term for same in by_words.values() for term in same]
+    too_many = tuple(terms[: MOST_SYNONYMS + 1])
+    for words in dict.fromkeys(words for words, _ in left):
+        same = by_words.get(words, {})
+        if (count := len(terms) - len(same)) > MOST_SYNONYMS:
+            yield words, not right or bool(same), too_many
+        elif count:
+            yield words, not right or bool(same), tuple(term for term in terms if term not in same)
 
 
-def _terms(side: str) -> list[str]:
-    terms = [re.sub(r"\\(.)", r"\1", each).strip() for each in _COMMA.split(side)]
-    return [each for each in terms if _words(each)]
+def _terms(side: str) -> list[tuple[tuple[str, ...], str]]:
+    """The terms of a side, each behind its words."""
+    terms = (re.sub(r"\\(.)", r"\1", each).strip() for each in _COMMA.split(side))
+    return [(words, term) for term in terms if (words := _words(term))]
 
 
 def _words(text: str) -> tuple[str, ...]:

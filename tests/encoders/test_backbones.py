@@ -273,6 +273,9 @@ def test_a_graph_of_ones_own_is_imported(shelf, graph, run):
             lambda data: data.replace(b"self.query.weight", b"self.other.weight").replace(b"query.bias", b"other.bias"),
             "parameters of a BERT",
         ),
+        (lambda data: data.replace(b"encoder.layer.1.output", b"encoder.layer.x.output"), "all parameters of a BERT"),
+        (lambda data: data.replace(b"encoder.layer.1.", b"encoder.layer.9."), "all parameters of a BERT"),
+        (lambda data: data.replace(b"position_embeddings.weight", b"position_embeddings.wEight"), "all parameters of a BERT"),
     ],
 )
 def test_a_graph_that_is_not_a_bert_is_refused(shelf, graph, run, tmp_path, damage, message):

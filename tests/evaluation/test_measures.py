@@ -51,6 +51,31 @@ def test_a_query_that_has_spam_only_counts_0():
     assert (done.returncode, done.stdout.strip()) == (0, "[[0.0, 0.0, 1.0], [0.5, 0.0, 1.0], [1.0, 0.0, 1.0]]"), done.stderr
 
 
+_ODD = """
+from termweave.evaluation import per_query
+from termweave.records import Run
+
+def values(queries, documents):
+    first, second, third = documents
+    qrels = {query: {first: 2, second: 1} for query in queries}
+    run = Run("test", {query: {second: 0.3, third: 0.2, first: 0.1} for query in queries})
+    return [each.tolist() for each in per_query(run, qrels, queries, measures=["nDCG@2", "nDCG@10", "MRR@10", "mrr@10", "recall@1"]).values()]
+
+odd = ["a\\0b", "a\\0c", "a", "", "\\0", "\\ud800", "1", "0"]
+plain = [f"q{n}" for n in range(len(odd))]
+expected = values(plain, ["x", "y", "z"])
+assert 0 < min(map(min, expected)) and max(map(max, expected[:2])) < 1, expected
+for documents in (odd[:3], odd[2:5], odd[5:]):
+    assert values(odd, documents) == expected, values(odd, documents)
+"""
+
+
+def test_ids_are_no_texts_of_c():
+    """In a process of its own: ids that are equal up to a NUL ended it (SIGABRT), half of a surrogate pair likewise (SIGSEGV)."""
+    done = subprocess.run([sys.executable, "-c", _ODD], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["nDCG", "nDCG@x", "precision@10", "recall@0"])
 def test_unknown_measures_are_refused(name):
     with pytest.raises(UsageError, match="measure"):

@@ -324,3 +324,13 @@ def test_ids_in_objects_and_lists_are_found_by_an_incremental_update(build, shop
     said = build(*words, "--update", "--since", "changed", "--delete-missing", "--yes")
     assert "0 new, 1 changed, 59 unchanged" in said.out
     assert clean(opensearch_engine, name) == 60
+
+
+def test_a_document_without_the_field_of_the_id_is_not_the_one_named_none(build, shop, opensearch_engine, name):
+    documents = {key: {**body, "sku": "None" if key == "p5" else key} for key, body in dated(60).items()}
+    shop(documents)
+    words = ["--id-field", "sku"]
+    build(*words)
+    shop({"new": {"description": "no id", "changed": "2023-01-01T00:00:00"}}, gone=["p5"])
+    build(*words, "--update", "--since", "changed", "--delete-missing", "--yes")
+    assert clean(opensearch_engine, name) == 59

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from termweave.rerank import decision_trees
+from termweave.rerank import tree_files
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -32,7 +32,7 @@ def trained(rows, grades, **parameters):
 def test_scores_are_those_of_lightgbm(data, missing):
     rows, grades = data if missing else (np.nan_to_num(data[0]), data[1])
     model = trained(rows, grades)
-    trees = decision_trees.read(model.model_to_string())
+    trees = tree_files.read(model.model_to_string())
     asked = data[0]  # a model that was trained without missing values meets them, too
     np.testing.assert_allclose(trees.scores(asked), model.predict(asked), atol=1e-12)
     assert trees.used <= set(model.feature_name())
@@ -41,7 +41,7 @@ def test_scores_are_those_of_lightgbm(data, missing):
 def test_contributions_sum_to_the_score(data):
     rows, grades = data
     model = trained(rows, grades)
-    trees = decision_trees.read(model.model_to_string())
+    trees = tree_files.read(model.model_to_string())
     for row in rows[:20]:
         base, added = trees.contributions(row)
         assert base + sum(added.values()) == pytest.approx(model.predict(row[None])[0])
@@ -55,7 +55,7 @@ def test_scores_are_those_of_xgboost(data, tmp_path):
     matrix = xgboost.DMatrix(rows, grades, qid=groups, feature_names=list("abcdef"))
     model = xgboost.train({"objective": "rank:ndcg", "max_depth": 4, "nthread": 1}, matrix, num_boost_round=20)
     model.save_model(tmp_path / "model.json")
-    trees = decision_trees.read((tmp_path / "model.json").read_text())
+    trees = tree_files.read((tmp_path / "model.json").read_text())
     np.testing.assert_allclose(trees.scores(rows), model.predict(matrix), atol=1e-5)
     theirs = model.predict(xgboost.DMatrix(rows[:5], feature_names=list("abcdef")), pred_contribs=True, approx_contribs=True)
     for row, expected in zip(rows[:5], theirs, strict=True):
@@ -72,7 +72,7 @@ def test_a_pruned_model_of_xgboost_is_read(data, tmp_path):
     settings = {"objective": "reg:squarederror", "tree_method": "exact", "gamma": 3.0, "max_depth": 5, "nthread": 1}
     model = xgboost.train(settings, matrix, num_boost_round=5)
     model.save_model(tmp_path / "pruned.json")
-    trees = decision_trees.read((tmp_path / "pruned.json").read_text())
+    trees = tree_files.read((tmp_path / "pruned.json").read_text())
     np.testing.assert_allclose(trees.scores(rows), model.predict(matrix), atol=1e-5)
 
 
@@ -86,7 +86,7 @@ def test_trees_after_the_best_iteration_are_left_out_as_xgboost_does(data, tmp_p
         rows[:500], grades[:500], qid=groups[:500], eval_set=[(rows[500:], grades[500:])], eval_qid=[groups[500:]], verbose=0
     )
     model.save_model(tmp_path / "model.json")
-    trees = decision_trees.read((tmp_path / "model.json").read_text())
+    trees = tree_files.read((tmp_path / "model.json").read_text())
     assert len(trees.trees) == 2 * (model.best_iteration + 1) < 2 * model.get_booster().num_boosted_rounds()
     np.testing.assert_allclose(trees.scores(rows), model.predict(rows), atol=1e-5)
 
@@ -97,12 +97,12 @@ def test_models_of_several_classes_and_without_end_are_refused(data, tmp_path, m
     parameters = {"objective": "multiclass", "num_class": 3, "verbose": -1}
     several = lightgbm.train(parameters, lightgbm.Dataset(rows, three), num_boost_round=2).model_to_string()
     with pytest.raises(ValueError, match="several classes"):
-        decision_trees.read(several)
+        tree_files.read(several)
     with pytest.raises(ValueError, match="neither"):
-        decision_trees.read('{"a": ' * 100_000)
-    monkeypatch.setattr(decision_trees, "MOST_NODES", 50)
+        tree_files.read('{"a": ' * 100_000)
+    monkeypatch.setattr(tree_files, "MOST_NODES", 50)
     with pytest.raises(ValueError, match="more than 50 nodes"):
-        decision_trees.read(trained(rows, grades).model_to_string())
+        tree_files.read(trained(rows, grades).model_to_string())
 
 
 def test_a_model_of_one_leaf_has_one_score(data):
@@ -110,7 +110,7 @@ def test_a_model_of_one_leaf_has_one_score(data):
     model = trained(rows, np.zeros(len(rows), dtype=int))
     content = model.model_to_string()
     assert "Tree=0" in content
-    trees = decision_trees.read(content)
+    trees = tree_files.read(content)
     assert trees.scores(rows[:3]).tolist() == model.predict(rows[:3]).tolist()
     assert trees.used == frozenset()
 
@@ -131,24 +131,107 @@ def test_what_is_no_model_is_refused(data):
         (content.replace("num_cat=0", "num_cat=2", 1), "categories"),
     ):
         with pytest.raises(ValueError, match=reason):
-            decision_trees.read(broken)
+            tree_files.read(broken)
 
 
-def test_trees_that_run_in_circles_are_refused():
-    tree = {
-        "left_children": [1, 0, -1],
-        "right_children": [2, 2, -1],
-        "split_indices": [0, 0, 0],
-        "split_conditions": [0.5, 0.5, 1.0],
-        "default_left": [0, 0, 0],
-        "sum_hessian": [2.0, 1.0, 1.0],
-        "base_weights": [0.0, 0.0, 1.0],
-    }
-    model = {
-        "learner": {
-            "learner_model_param": {"num_feature": "1", "base_score": "5E-1"},
-            "gradient_booster": {"model": {"trees": [tree]}},
-        }
-    }
-    with pytest.raises(ValueError, match="do not fit together"):
-        decision_trees.read(json.dumps(model))
+TREE = {
+    "left_children": [1, -1, -1],
+    "right_children": [2, -1, -1],
+    "split_indices": [0, 0, 0],
+    "split_conditions": [0.5, 2.0, 1.0],
+    "default_left": [0, 0, 0],
+    "sum_hessian": [2.0, 1.0, 1.0],
+}
+
+
+def xgboost_file(*trees, learner=None, **facts):
+    """What XGBoost saves, with these trees."""
+    known = {"num_feature": "1", "base_score": "5E-1", **facts}
+    booster = {"model": {"trees": trees or [TREE], "gbtree_model_param": {"num_parallel_tree": "1"}}}
+    return json.dumps({"learner": {"learner_model_param": known, "gradient_booster": booster, **(learner or {})}})
+
+
+def chain(length):
+    """A tree in which every condition has a leaf and the next condition."""
+    nodes = 2 * length + 1
+    inner = [node % 2 == 0 and node < nodes - 1 for node in range(nodes)]
+    left, right = ([node + step if is_inner else -1 for node, is_inner in enumerate(inner)] for step in (1, 2))
+    return {name: [column[0]] * nodes for name, column in TREE.items()} | {"left_children": left, "right_children": right}
+
+
+def test_a_file_of_xgboost_by_hand():
+    trees = tree_files.read(xgboost_file())
+    assert trees.scores(np.array([[0.4], [0.5], [np.nan]])).tolist() == [2.5, 1.5, 1.5]
+
+
+BROKEN, NEITHER, NO_NUMBER = "do not fit together", "neither LightGBM nor XGBoost", "not a number, or is above"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (xgboost_file(TREE | {"left_children": [1, 0, -1], "right_children": [2, 2, -1]}), BROKEN),
+        (xgboost_file(TREE | {"right_children": [-3, -1, -1]}), BROKEN),
+        (xgboost_file(TREE | {"left_children": [10**30, -1, -1]}), NEITHER),
+        (xgboost_file(TREE | {"left_children": ["1", -1, -1]}), NEITHER),
+        (xgboost_file(TREE | {"left_children": [1.5, -1, -1]}), NEITHER),
+        (xgboost_file(TREE | {"split_indices": [0.7, 0, 0]}), NEITHER),
+        (xgboost_file(TREE | {"split_indices": [10**30, 0, 0]}), NEITHER),
+        (xgboost_file(TREE | {"split_indices": [0]}), BROKEN),
+        (xgboost_file(TREE | {"split_conditions": [[1.0], [1.0], [1.0]]}), BROKEN),
+        (xgboost_file(TREE | {"split_conditions": [0.5, 10**400, 1.0]}), NEITHER),
+        (xgboost_file(TREE | {"split_conditions": [0.5, 1e30, 1.0]}), NO_NUMBER),
+        (xgboost_file(TREE | {"sum_hessian": {}}), NEITHER),
+        (xgboost_file(TREE | {name: [] for name in TREE}), NEITHER),
+        (xgboost_file(base_score="nan"), NEITHER),
+        (xgboost_file(base_score="1e400"), NEITHER),
+        (xgboost_file(num_class=float("inf")), NEITHER),
+        (xgboost_file(num_feature="1000000000"), "more than 10,000 features"),
+        (xgboost_file(num_feature="1" + "0" * 30), NEITHER),
+        (xgboost_file(num_feature="-1"), "no name"),
+        (xgboost_file(learner={"feature_names": "x"}), NEITHER),
+        (xgboost_file(learner={"feature_names": [1]}), NEITHER),
+        (xgboost_file(learner={"attributes": {"best_iteration": "-5"}}), "no trees"),
+        (xgboost_file(*[TREE] * 10_001), "more than 10,000 trees"),
+        (xgboost_file(chain(1_001)), "conditions deep"),
+        (xgboost_file(chain(900), *[TREE] * 2_000), "2,001 trees are up to 900 conditions deep"),
+        ('{"a": [' + "{}," * 1_000_000 + "1]}", NEITHER),
+        ("[" * 1_000_000, NEITHER),
+    ],
+    ids=lambda value: value[-60:] if len(value) < 1_000 else f"{len(value)}",
+)
+def test_hostile_files_of_xgboost_are_refused(content, reason):
+    with pytest.raises(ValueError, match=reason):
+        tree_files.read(content)
+
+
+def test_hostile_files_of_lightgbm_are_refused(data):
+    content = trained(*data).model_to_string()
+    for pattern, replacement, reason in (
+        (r"split_feature=\d+", "split_feature=-99999999999999999999999", NEITHER),
+        (r"leaf_value=\S+", "leaf_value=1e300", NO_NUMBER),
+        (r"internal_value=\S+ ", "internal_value=", BROKEN),  # the values of leaves would move
+        (r"decision_type=\d+", "decision_type=3", "categories"),
+        (r"decision_type=\d+", "decision_type=x", NEITHER),
+        (r"threshold=\S+", "threshold=nan", NO_NUMBER),
+        (r"left_child=-?\d+", "left_child=-99999999999999999999", NEITHER),
+        (r"feature_names=", "feature_names=" + "f " * 10_001, "more than 10,000 features"),
+        (r"Tree=0\n", "Tree=0\nleaf_value=0\n" * 10_001 + "Tree=1\n", "more than 10,000 trees"),
+    ):
+        changed = re.sub(pattern, replacement, content, count=1)
+        assert changed != content
+        with pytest.raises(ValueError, match=reason):
+            tree_files.read(changed)
+    far = tree_files.read(re.sub(r"internal_value=\S+", "internal_value=1e300", content, count=1))
+    base, added = far.contributions(data[0][0])
+    assert base + sum(added.values()) == pytest.approx(far.scores(data[0][:1])[0])
+
+
+def test_the_size_of_a_file_is_looked_at_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_files, "_MOST_BYTES", 10)
+    (tmp_path / "trees.txt").write_text("tree" * 3)
+    with pytest.raises(ValueError, match="more than 10 bytes"):
+        tree_files.content_of(tmp_path / "trees.txt")
+    (tmp_path / "trees.txt").write_bytes(b"{L\xff")  # XGBoost's binary format
+    with pytest.raises(ValueError, match="not text in UTF-8"):
+        tree_files.content_of(tmp_path / "trees.txt")

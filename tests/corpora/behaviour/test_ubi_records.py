@@ -38,6 +38,7 @@ EVENT = {
     },
     "user_query": "wireless earbuds",
 }
+CLIENT = (0, "CLIENT-4683")
 
 
 def event(action="click", attributes=None, **changed):
@@ -96,7 +97,9 @@ def test_lucenes_document_numbers_are_no_ids(extension):
     ],
 )
 def test_the_forms_of_an_event(attributes):
-    assert event_record(event(attributes=attributes)) == EventRecord("s1", "wireless earbuds", "9", clicked=True, ordinal=2)
+    assert event_record(event(attributes=attributes)) == EventRecord(
+        "s1", "wireless earbuds", CLIENT, "9", clicked=True, ordinal=2
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,37 @@ def test_events_that_carry_the_query_need_no_record_of_it():
     log = ubi.read([], events)
     assert placed(log) == {("wireless earbuds", "B01", 7): (1, 1)}
     assert log.lost == 1
+
+
+@pytest.mark.parametrize("missing", [None, "", " ", "null", "undefined", True, [], {}])
+def test_events_without_the_id_of_a_search_are_of_what_a_person_typed(missing):
+    """They were all clicks of one query, that of the first."""
+    events = [event(user_query=query, query_id=missing) for query in ("a", "b", "a")]
+    events += [event(user_query="a", query_id=missing, client_id=missing), event(user_query=None, query_id=missing)]
+    nobody = event(user_query="c", query_id=missing, client_id=missing, session_id=missing)
+    log = ubi.read([{**SEARCH, "query_id": missing}], [*events, nobody])
+    assert placed(log) == {("b", "B01", 7): (1, 1), ("a", "B01", 7): (2, 2)}
+    assert log.lost == 2
+    assert "2 events left out: without the query_id" in log.remarks(log.model(corrected=False), corrected=False)[0]
+
+
+@pytest.mark.parametrize("named", ["client_id", "session_id"])
+def test_a_person_counts_once_for_each_query_and_document(named):
+    people = ["bot", *"abc"]
+    searches, events = [], []
+    for number in range(40):
+        person = people[number] if number < len(people) else "bot"
+        key = {"query_id": f"s{number}", "client_id": None, "session_id": None, named: person}
+        searches.append({**SEARCH, **key, "query_response_hit_ids": ["B07", "B01"] if number % 2 else ["B01", "B07"]})
+        events.append(event(attributes={"object": {"object_id": "B01" if person == "bot" else "B07"}}, **key))
+    log = ubi.read(searches, events)
+    assert sum(clicked for (_, document, _), (_, clicked) in placed(log).items() if document == "B01") == 1
+    assert log.clicks().tolist() == [1, 3]  # B01, which stood first in the first search, and B07
+    assert log.impressions.shown.sum() == 2 * len(people)
+    remark = log.remarks(log.model(corrected=False), corrected=False)[0]
+    assert remark == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; it counts once for each query and document."
+    anonymous = ubi.read([{**each, named: ""} for each in searches], [{**each, named: ""} for each in events])
+    assert (anonymous.clicks().sum(), anonymous.busiest) == (40, None)
 
 
 def test_ordinals_from_0_and_from_1():

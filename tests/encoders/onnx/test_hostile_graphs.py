@@ -5,13 +5,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, digests, write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.onnx.runtime import OnnxModel, open_session
+from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, open_session
 from termweave.errors import ModelError
 
 SHIPPED = resolve("shipped")
@@ -113,6 +114,39 @@ def test_a_graph_in_the_hubs_cache_finds_its_data(tmp_path):
         (snapshot / file.name).symlink_to(f"../../blobs/blob-of-{file.name}")
     for precision in ("dequantised", "int8"):
         assert OnnxModel(read_folder(snapshot), threads=1, precision=precision).outputs
+
+
+#: Nodes from "s", the states of the tokens, to what a graph gives instead of them.
+_OTHERS = {
+    "one number": lambda make: [make("ReduceMean", ["s"], ["y"], keepdims=0)],
+    "one token": lambda make: [make("ReduceMean", ["s"], ["y"], axes=[1], keepdims=1)],
+    "no text": lambda make: [make("Gather", ["s", "none"], ["y"])],
+    "twice as many tokens": lambda make: [make("Concat", ["s", "s"], ["y"], axis=1)],
+    "texts": lambda make: [make("Cast", ["s"], ["y"], to=8)],
+    "truth values": lambda make: [make("Cast", ["s"], ["y"], to=9)],
+    "a list": lambda make: [make("SequenceConstruct", ["s"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("other", _OTHERS)
+def test_a_graph_that_gives_something_else_is_refused(onnx, tmp_path, other):
+    """A number and an empty list ended in a traceback, and another number of tokens in a wrong vector."""
+    make, proto = onnx.helper, onnx.TensorProto
+    states = [make.make_node("Cast", ["input_ids"], ["f"], to=proto.FLOAT), make.make_node("Unsqueeze", ["f", "axis"], ["s"])]
+    constants = [make.make_tensor("axis", proto.INT64, [1], [2]), make.make_tensor("none", proto.INT64, [0], [])]
+    kinds = {"texts": proto.STRING, "truth values": proto.BOOL}
+    given = (make.make_tensor_sequence_value_info if other == "a list" else make.make_tensor_value_info)(
+        "y", kinds.get(other, proto.FLOAT), None
+    )
+    ids = make.make_tensor_value_info("input_ids", proto.INT64, ["texts", "tokens"])
+    graph = make.make_graph([*states, *_OTHERS[other](make.make_node)], "g", [ids], [given], constants)
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
+    model.ir_version = 8
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    opened = OnnxModel(replace(read_folder(SHIPPED, check=False), graphs={"fp32": tmp_path / "model.onnx"}), precision="fp32")
+    for texts in (1, 2):
+        with pytest.raises(ModelError, match=r"gives 'y' as .* for 1 texts of 4 tokens, where numbers \[1, 4\] should be"):
+            opened.start([GraphInput(np.array([2, 5, 7, 3]))] * texts, ["y"])()
 
 
 @pytest.mark.parametrize(
