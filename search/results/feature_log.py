@@ -18,6 +18,7 @@ from termweave.search.ranking import features
 from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
 from termweave.search.ranking.order import order
 from termweave.search.ranking.rerankers import Reranking, RerankResult
+from termweave.support import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,7 +152,7 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, but a file is needed.", "Name a file in it.")
     try:
-        file = temporary.open("w", encoding="utf-8", newline="")
+        file = private_files.opened(temporary, encoding="utf-8", newline="")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Name another place.") from None
     try:
