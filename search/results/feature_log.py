@@ -11,7 +11,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.search.ranking import features
@@ -166,7 +166,7 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
 class FeatureLog:
     """Writes features query by query."""
 
-    def __init__(self, file: TextIO, names: Sequence[str], *, is_table: bool) -> None:
+    def __init__(self, file: IO[str], names: Sequence[str], *, is_table: bool) -> None:
         self._file, self._queries = file, 0
         self._table = csv.writer(file, lineterminator="\n") if is_table else None
         if self._table:
