@@ -20,6 +20,7 @@ from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.sources import ITEM, Fields, OpenedSource, Reading
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
+from termweave.support import private_files
 from termweave.support.arguments import field_names
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def open_documents(
         [('a', {}), ('b', {'year': 1999})]
     """
     rows = _rows(documents)
-    with tempfile.NamedTemporaryFile(prefix="termweave-", suffix=".jsonl", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=private_files.scratch(), suffix=".jsonl", delete=False) as file:
         path = Path(file.name)
         try:
             for number, row in enumerate(rows, start=1):

@@ -13,6 +13,7 @@ from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, text_line
 from termweave.errors import InputError, UsageError
 from termweave.records import Run, strictly_decreasing
+from termweave.support import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +48,7 @@ class Writer:
         self._size = 0
 
     def __enter__(self) -> Self:
-        self._file = self.partial.open("wb")
+        self._file = private_files.opened(self.partial, "wb")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:

@@ -16,7 +16,7 @@ from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation import incremental
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.support import arguments
+from termweave.support import arguments, private_files
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def plan_update(
     arguments.check(engine=engine, source=source, options=options)
     live = live_to_update(engine, source, name, options, mode)
     source = in_passages(source, Window.from_lineage(live.lineage.passages))
-    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
-        path = Path(scratch) / "source.sqlite"
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:
+        path = Path(work) / "source.sqlite"
         corpus = read_source(engine, live, source, path, None, skip_bad=options.skip_bad, progress=progress)
         counts = compare(engine, live, path)
     allowed, new = True, mode.new

@@ -35,7 +35,7 @@ from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage, statistics_store
 from termweave.search.catalog.lineage import CHANGING, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
-from termweave.support import arguments
+from termweave.support import arguments, private_files
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def update(
             "Add --new, or leave the gate out.",
         )
     engine = engine.patient(options.patience)
-    with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
+    with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:
         live = update_plan.live_to_update(engine, source, name, options, mode)
         named = {"weights", "dense"} if "model" in mode.given else set(mode.given)
         given = {
@@ -142,7 +142,7 @@ def update(
         remember(encoder.models.values())
         statistics = statistics_store.load(engine, live.index, live.lineage)
         source = in_passages(source, Window.from_lineage(live.lineage.passages))
-        path = Path(scratch) / "source.sqlite"
+        path = Path(work) / "source.sqlite"
         counter = encoder if statistics else None
         corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=progress)
         if mode.delete_missing:

@@ -26,7 +26,7 @@ from termweave.learning.training_rounds import TrainingRounds
 from termweave.learning.trial_generation import build_trial
 from termweave.search import Index
 from termweave.signals import signal_class
-from termweave.support import atomic_files, file_locks, paths
+from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,8 @@ def run(learning: Learning) -> Learned:
         UsageError: Another process learns for this index, or the index changed meanwhile.
     """
     started = time.monotonic()
-    learning.folder.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(paths.state() / LEARNED)
+    private_files.make_folder(learning.folder)
     with file_locks.one_at_a_time(learning.folder.parent / ".lock", partial(_refuse, learning.task.name)):
         learning.begin()
         live_runs = _live_runs(learning)
@@ -249,7 +250,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     built = {(each.candidate.method, each.steps): each for each in best.values()}  # with the precision that was chosen
     tried = [built.get((each.candidate.method, each.steps), each) for each in tried]
     about = {"index": name, "questions": learning.questions.name, "documents encoded": f"{trial.encoded:,}"}
-    atomic_files.write(folder / _REPORT, report.page(confirmation, test, tried, lists, about).encode())
+    atomic_files.write(folder / _REPORT, report.page(confirmation, test, tried, lists, about).encode(), private=True)
     return _written(
         Learned(
             **_asked(learning, tried),
@@ -285,5 +286,5 @@ def _asked(learning: Learning, tried: Sequence[TrainedCandidate]) -> dict[str, A
 
 
 def _written(learned: Learned) -> Learned:
-    atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2))
+    atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2), private=True)
     return learned

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.learning.questions import HELD_OUT, TRAIN
-from termweave.support import atomic_files
+from termweave.support import atomic_files, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,13 +56,14 @@ def write(folder: Path, questions: JudgedQuestions, split: QuestionSplit, docume
         documents: All documents of the index.
         kept: Ids of the documents to write.
     """
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    with (folder / "corpus.jsonl").open("wb") as file:
+    private_files.make_folder(folder)
+    private_files.make_folder(folder / "qrels")
+    with private_files.opened(folder / "corpus.jsonl", "wb") as file:
         for document in documents:
             if document.id in kept:
                 line = {"_id": document.id, "title": document.title, "text": document.text, "metadata": dict(document.metadata)}
                 file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-    with (folder / "queries.jsonl").open("wb") as file:
+    with private_files.opened(folder / "queries.jsonl", "wb") as file:
         for query in questions.queries:
             file.write(orjson.dumps({"_id": query.id, "text": query.text}, option=orjson.OPT_APPEND_NEWLINE))
     for part, ids in split.parts.items():
@@ -73,4 +74,6 @@ def write(folder: Path, questions: JudgedQuestions, split: QuestionSplit, docume
             if document in kept or part not in {TRAIN, HELD_OUT}
         ]
         judged = "".join(["query-id\tcorpus-id\tscore\n", *rows])
-        atomic_files.write(folder / "qrels" / f"{part}.tsv", judged.encode("utf-8"))  # the last one says that the folder is whole
+        atomic_files.write(
+            folder / "qrels" / f"{part}.tsv", judged.encode("utf-8"), private=True
+        )  # the last one says that the folder is whole

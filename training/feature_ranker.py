@@ -153,7 +153,7 @@ def write(
     atomic_files.write(out / "README.md", "\n".join([*card, *(f"* `{name}`" for name in judged.features), ""]).encode())
     table = b"" if judged.behaviour is None else orjson.dumps(rates(judged.behaviour))
     if table:
-        atomic_files.write(out / RATES, table)
+        atomic_files.write(out / RATES, table, private=True)  # of questions and their clicks
     manifest = Manifest(
         name=out.resolve().name,
         kind=KIND,

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from termweave.errors import UsageError
+from termweave.support import private_files
 from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.methods.parameters import FROM_SCRATCH
@@ -77,7 +78,9 @@ def plan(method: TrainingMethod, spec: str, settings: TrainingParameters, say: C
             f"{method.name} has no plan: it searches every question once and then trains for about a minute.", "Leave --plan out."
         )
     family = families.get(method.family)
-    with tempfile.TemporaryDirectory() as work:  # a backbone from scratch is only created to measure it
+    with tempfile.TemporaryDirectory(
+        dir=private_files.scratch()
+    ) as work:  # a backbone from scratch is only created to measure it
         data = parts(spec, settings, Path(work), say)
         setup, settings = data[0].setup, data[0].settings
         model = family.build_model(settings, setup.backbone)

@@ -26,7 +26,7 @@ def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
     hint = "Name another place. Nothing was done yet."
     if folder is not None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder} cannot be created: {error.strerror}.", hint) from None
     if is_folder := next((file for file in files if file is not None and file.is_dir()), None):

@@ -47,8 +47,10 @@ html_option = click.option(
 def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> None:
     """Write the shaded texts as an HTML page."""
     from termweave.search.render.html import html
+    from termweave.support import private_files
 
-    path.write_bytes(html(title, pictures).encode("utf-8", "replace"))
+    with private_files.opened(path, "wb") as file:
+        file.write(html(title, pictures).encode("utf-8", "replace"))
     out.say(f"Written: {path}")
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "every",
     type=FloatRange(min=0.1, max=86_400),
     metavar="SECONDS",
-    help="Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C.",
+    help="Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C. Implies --skip-bad.",
 )
 @click_options(
     BuildOptions,
@@ -83,6 +83,7 @@ def command(
         raise UsageError(
             f"{source} is an address.", "Give the name of an index on the server of --url: termweave enrich products."
         )
+    skip_bad = skip_bad or every is not None  # one document must not end a watch
     opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad)
     if not isinstance(opened, IndexSource):
         raise TypeError
@@ -99,7 +100,7 @@ def command(
             if only_plan:
                 _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress), out)
                 return
-            done = enrichment.enrich(server, opened, options, progress, close=yes, every=every)
+            done = enrichment.enrich(server, opened, options, progress, close=yes, every=every, say=out.say)
     finally:
         release(opened)
     for note in done.notes:
@@ -121,13 +122,13 @@ def command(
 
 def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:
     """Progress that also says when the watch begins: a log shows no bar."""
-    from termweave.indexer.enrichment.enrichment import WATCHING
+    from termweave.indexer.enrichment.watch import STAGE
 
     begun = False
 
     def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         nonlocal begun
-        if stage == WATCHING and not begun:
+        if stage == STAGE and not begun:
             begun = True
             out.say(f"{name} is enriched and watched every {every:g} s. Ctrl-C ends the watch.")
         progress(stage, done, total, detail)

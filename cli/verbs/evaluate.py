@@ -198,9 +198,11 @@ def _write(experiment: Experiment, folder: Path, out: Output) -> None:
 
 def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
     from termweave.evaluation.report import html_page
+    from termweave.support import private_files
 
     models = dict.fromkeys(model.name for model in index.lineage.models.values())
     server = index.engine
     about = {"index": index.generation, server.product: server.capabilities.version, "models": ", ".join(models) or "none"}
-    path.write_text(html_page.html(experiment, dataset, about=about, verdicts=verdicts), encoding="utf-8")
+    with private_files.opened(path, encoding="utf-8") as file:
+        file.write(html_page.html(experiment, dataset, about=about, verdicts=verdicts))
     out.say(f"The report is {path}")

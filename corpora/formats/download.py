@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from termweave.corpora.formats import index_address
 from termweave.corpora.formats.compression import copies
 from termweave.errors import InputError, UsageError
+from termweave.support import private_files
 from termweave.support.messages import first_line, sized
 from termweave.support.paced_responses import paced_connection
 
@@ -117,7 +118,7 @@ def _saved(answer: Any, name: str) -> Path:
     room = min(LARGEST, int(shutil.disk_usage(tempfile.gettempdir()).free * OF_FREE_SPACE))
     if announced is not None and announced > room:
         raise _too_large(name, announced, room)
-    handle, made = tempfile.mkstemp(prefix="termweave-")
+    handle, made = tempfile.mkstemp(dir=private_files.scratch())
     path = Path(made)
     try:
         with os.fdopen(handle, "wb") as copy:

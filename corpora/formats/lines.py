@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from termweave.corpora.formats.compression import SUFFIXES, called, copies, limits, opened
 from termweave.errors import InputError, UsageError
+from termweave.support import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +181,7 @@ def unpacked(path: Path) -> Path:
 
 def _copy(stream: IO[bytes], name: str) -> Path:
     """Copy a stream to a temporary file, and remember its name for messages."""
-    handle, made = tempfile.mkstemp(prefix="termweave-")
+    handle, made = tempfile.mkstemp(dir=private_files.scratch())
     path = Path(made)
     try:
         with os.fdopen(handle, "wb") as copy:

@@ -6,18 +6,18 @@ The file is written beside its place and moved there, so that two processes that
 from __future__ import annotations
 
 import shutil
-import tempfile
 from hashlib import blake2b
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import GRAPHS, ModelFolder, digest, weight_files
 from termweave.errors import ModelError
-from termweave.support import paths
+from termweave.support import paths, private_files
 from termweave.support.extras import install
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.encoders.kinds.base import OpenModel
 
 #: The packages of the extra `train` that an export needs.
@@ -60,11 +60,11 @@ def _export(model: OpenModel, home: Path) -> None:
     from termweave.encoders.onnx.checked_graphs import write_checked  # noqa: PLC0415 - torch
 
     home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".export-") as work:
-        scratch = Path(work) / "graph"
-        scratch.mkdir()
-        write_checked(model, scratch, fp32_only=True)
+    with private_files.scratch_in(home.parent, ".export-") as work:
+        graphs = work / "graph"
+        graphs.mkdir()
+        write_checked(model, graphs, fp32_only=True)
         model.folder.confirm()  # else the cache would keep a graph of other weights under the digest of these
         home.mkdir(exist_ok=True)
-        for file in sorted(scratch.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
+        for file in sorted(graphs.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
             shutil.move(file, home / file.name)

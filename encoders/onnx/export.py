@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import calibration
@@ -20,17 +17,18 @@ from termweave.encoders.onnx.checked_graphs import write_checked
 from termweave.encoders.onnx.graph_writer import OPSET
 from termweave.encoders.text_encoder import load
 from termweave.errors import UsageError
-from termweave.support import file_locks
+from termweave.support import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.parity import Parity
 
-#: Prefix of a scratch folder, and the lock in it that says that its export is running.
-_WORK, _LOCK = ".export-", "lock"
+#: Prefix of a scratch folder.
+_WORK = ".export-"
 #: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too.
 _COPIED = (
     "*.json",
@@ -69,48 +67,45 @@ def export(path: Path, out: Path | None = None) -> Parity:
         raise UsageError(f"{out} exists and is not empty.", "Name a new folder: --out DIR.")
     home = path if out is None else out.parent
     home.mkdir(parents=True, exist_ok=True)
-    for lock in sorted(home.glob(f"{_WORK}*/{_LOCK}")):
-        with suppress(file_locks.Held, OSError), file_locks.noted(lock, "cleaning"):  # nobody holds it: that export was killed
-            shutil.rmtree(lock.parent, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix=_WORK) as work, file_locks.noted(Path(work) / _LOCK, "export"):
-        scratch = Path(work) / "model"
-        scratch.mkdir()
+    with private_files.scratch_in(home, _WORK) as work:
+        staging = work / "model"
+        staging.mkdir()
         model = kind_of(folder.manifest)(folder)
-        parity = write_checked(model, scratch)
+        parity = write_checked(model, staging)
         target = path
         if out is not None:
-            _copy(path, scratch)
-            folder = _export_queries(model, scratch)
+            _copy(path, staging)
+            folder = _export_queries(model, staging)
             target = out.resolve()
             if out.is_dir():
                 out.rmdir()
-            write_manifest(scratch, _described(folder.manifest, scratch, parity))
-            shutil.move(scratch, target)
+            write_manifest(staging, _described(folder.manifest, staging, parity))
+            shutil.move(staging, target)
         else:
             if (query := model.query_model) is not None and query.folder.path != path:
                 export(query.folder.path)
             for name in GRAPHS.values():
-                shutil.move(scratch / name, path / name)
+                shutil.move(staging / name, path / name)
             write_manifest(path, _described(folder.manifest, path, parity))
     if "dense" in folder.manifest.outputs:
         calibration.write(load(weights="none", dense=target))
     return parity
 
 
-def _export_queries(model: OpenModel, scratch: Path) -> ModelFolder:
+def _export_queries(model: OpenModel, staging: Path) -> ModelFolder:
     """Export the encoder of queries, if it is another one; returns the folder with the digests of its graphs."""
     folder, query = model.folder, model.query_model
     if query is None:
         return folder
     if query.folder.path != folder.path:  # a model folder inside this one
-        export(query.folder.path, scratch / query.folder.path.relative_to(folder.path))
+        export(query.folder.path, staging / query.folder.path.relative_to(folder.path))
         return folder
     settings = folder.manifest.settings
     home = query.manifest.settings["transformer"]
     if home == settings["transformer"]:  # the same graph, pooled in another way
         return folder
-    write_checked(query, scratch / home)
-    graphs = {f"{home}/{name}": digest(scratch / home / name) for name in GRAPHS.values()}
+    write_checked(query, staging / home)
+    graphs = {f"{home}/{name}": digest(staging / home / name) for name in GRAPHS.values()}
     tower = {**settings["query"], "files": {**settings["query"]["files"], **graphs}}
     files = {**folder.manifest.files, **tower["files"]}
     return replace(folder, manifest=replace(folder.manifest, settings={**settings, "query": tower}, files=files))
@@ -131,12 +126,12 @@ def _described(manifest: Any, path: Path, parity: Parity) -> Any:
     return replace(manifest, quantisation=quantisation, files=files)
 
 
-def _copy(path: Path, scratch: Path) -> None:
+def _copy(path: Path, staging: Path) -> None:
     """Copy the files of a model beside its new graphs."""
     for pattern in _COPIED:
         for file in sorted(path.glob(pattern)):
             if file.is_file() and file.name not in {MANIFEST, *GRAPHS.values()}:
-                target = scratch / file.relative_to(path)
+                target = staging / file.relative_to(path)
                 target.parent.mkdir(exist_ok=True)
                 shutil.copyfile(file, target)
 

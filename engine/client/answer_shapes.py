@@ -44,8 +44,8 @@ _LISTS_OF_OBJECTS = {"buckets", "docs", "hits", "items", "responses"}
 _NAMED_OBJECTS = {"aggregations", "nodes", "models"}
 #: Endpoint -> the field that its answer has, or that each index in it has.
 _REQUIRED = {"_search": "hits", "_mapping": "mappings", "_settings": "settings"}
-#: Values that belong to users: their fields may have any name.
-_FREE = {"_source", "fields", "highlight", "settings", "properties", "key", "after_key", "detail"}
+#: Values that belong to users: their fields may have any name. Retention leases have a `source` that is no lineage's.
+_FREE = {"_source", "fields", "highlight", "settings", "properties", "key", "after_key", "detail", "retention_leases"}
 
 
 class LastAnswers:

@@ -39,7 +39,7 @@ class Spool:
     def __init__(self, folder: Path | None = None) -> None:
         self.lasting = folder is not None
         try:
-            self._folder = folder or Path(tempfile.mkdtemp(prefix="termweave-index-"))
+            self._folder = folder or Path(tempfile.mkdtemp(dir=private_files.scratch()))
         except OSError as error:
             raise _no_room(folder, error) from error
         self._file = self._folder / "pages"

@@ -8,6 +8,7 @@ from termweave.evaluation.measures import JUDGED, MEASURES
 from termweave.evaluation.report.spreadsheets import spreadsheet_cell
 from termweave.evaluation.report.wording import queries
 from termweave.evaluation.significance import ALPHA
+from termweave.support import private_files
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def write_per_query(experiment: Experiment, path: Path) -> None:
     Texts that a spreadsheet would run as formulas begin with an apostrophe.
     """
     names = [*MEASURES, JUDGED]
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+    with private_files.opened(path, encoding="utf-8", newline="\n") as file:
         file.write("\t".join(["query", "system", *names, "text"]) + "\n")
         for position, query in enumerate(experiment.queries):
             for system, values in experiment.values.items():

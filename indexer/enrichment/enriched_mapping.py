@@ -230,6 +230,13 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
     )
 
 
+def count(engine: Engine, index: str) -> int:
+    """Count the documents that have the fields."""
+    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
+    answer = engine.request("POST", f"/{quote(index)}/_search", params=ALL_SHARDS, body=enriched)
+    return int(answer["hits"]["total"]["value"])
+
+
 def signal_fields(
     layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None
 ) -> dict[str, Any]:

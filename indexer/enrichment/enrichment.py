@@ -8,7 +8,6 @@ a write of the application is never undone: such a document is read and encoded 
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave import __version__
-from termweave.corpora.sources import Fields
-from termweave.engine.client.payloads import ALL_SHARDS, quote
+from termweave.corpora.sources import Fields, Skips
+from termweave.engine.client.payloads import quote
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
 from termweave.indexer.build_target import statistics_lineage
@@ -37,19 +36,15 @@ from termweave.search.catalog.models import encoder_of, remember
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.engine.index_source.source import IndexSource
-    from termweave.indexer.enrichment.index_passes import Hit, Write
-    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
 
-#: The stage of the progress while the application's writes are awaited.
-WATCHING = "Watching"
 #: Passes over the index: the application may change documents during each.
 _PASSES = 6
 
@@ -106,11 +101,12 @@ def enrich(
     *,
     close: bool = False,
     every: float | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Enriched:
     """Write the signals' fields into the index that `source` reads, and verify them.
 
-    With `every` the index is watched afterwards: what the application writes gets its fields, until a KeyboardInterrupt, which ends the
-    function in order. A run that was killed leaves nothing undone either: the next one finds what lacks its fields.
+    With `every` the index is read once and then watched: what the application has written since the beginning gets its fields, until a
+    KeyboardInterrupt, which ends the function in order. A run that was killed leaves nothing undone either: the next one finds what lacks its fields.
 
     Args:
         engine: The server of the index.
@@ -119,6 +115,7 @@ def enrich(
         progress: Called with (stage, done, total).
         close: Whether the index may be closed for a moment, which the signal learned needs.
         every: Seconds between two looks for documents that the application wrote; None: it is not watched.
+        say: Called with a sentence about each document that the watch leaves out.
 
     Raises:
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
@@ -134,7 +131,7 @@ def enrich(
             if before is None
             else _resume(engine, source, index, before, options)
         )
-        passes, total = IndexPasses(engine, source, index), PassCounts()
+        passes, total, left_out = IndexPasses(engine, source, index), PassCounts(), source.skipped
         stale_writes = partial(index_passes.stale_writes, source, made.layout, encoder, statistics)
         for number in range(_PASSES):
             seen = watching.checkpoints(engine, index) if every is not None else {}
@@ -147,49 +144,25 @@ def enrich(
                 total.conflicts + counts.conflicts,
                 counts.documents,
             )
-            if not counts.stale:
+            if not counts.stale or every is not None:  # the watch goes on where this pass began
                 break
         else:
             raise _unfinished(index, counts, "differ")
-        notes += [each for each in unreadable(source) if each not in notes]
         lineage_after = replace(made, complete=True, documents=total.documents)
         enriched_mapping.write_lineage(engine, index, lineage_after)
         try:
             if every is not None:
-                _watch(passes, stale_writes, seen, every, total, notes, lease, progress)
+                left_out = Skips()
+                read = watching.reader(passes, stale_writes, total, left_out, lease, progress, say)
+                progress(watching.STAGE, total.written, None)
+                with suppress(KeyboardInterrupt):
+                    watching.watch(engine, index, seen, every, read)
+                total.documents = enriched_mapping.count(engine, index)
         finally:
             if total.written:
                 audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
+    notes += [each for each in unreadable(left_out) if each not in notes]
     return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
-
-
-def _watch(
-    passes: IndexPasses,
-    stale_writes: Callable[[Sequence[Hit], PassCounts], Iterator[Write]],
-    seen: Mapping[str, int],
-    every: float,
-    total: PassCounts,
-    notes: list[str],
-    lease: Lease,
-    progress: BuildProgress,
-) -> None:
-    """Enrich what is written after the checkpoints `seen`, count it in `total`, and note what cannot be read, until a KeyboardInterrupt."""
-
-    def read(after: Mapping[str, int]) -> bool:
-        lease.check()
-        counts = passes.run(stale_writes, after=after)
-        total.written, total.conflicts = total.written + counts.written, total.conflicts + counts.conflicts
-        notes.extend(each for each in unreadable(passes.source) if each not in notes)
-        if counts.written:
-            progress(WATCHING, total.written, None, f"last written {time.strftime('%H:%M:%S')}")
-        return counts.conflicts == 0
-
-    progress(WATCHING, total.written, None)
-    with suppress(KeyboardInterrupt):
-        watching.watch(passes.engine, passes.index, seen, every, read)
-    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
-    answer = passes.engine.request("POST", f"/{quote(passes.index)}/_search", params=ALL_SHARDS, body=enriched)
-    total.documents = answer["hits"]["total"]["value"]
 
 
 def plan_enrichment(
@@ -207,7 +180,9 @@ def plan_enrichment(
         counts = IndexPasses(engine, source, index).run(partial(index_passes.stale, source, before.layout), progress, write=False)
         models = {output: model.name for output, model in before.models.items()}
         to_write = counts.documents - counts.kept
-        return EnrichmentPlan(index, counts.documents, to_write, tuple(before.signals), models, notes=tuple(unreadable(source)))
+        return EnrichmentPlan(
+            index, counts.documents, to_write, tuple(before.signals), models, notes=tuple(unreadable(source.skipped))
+        )
     options = replace(options, signals=enriched_mapping.signals(options))
     planned = plan(source, engine.capabilities, options)
     enriched_mapping.check_index(engine, source, index, planned.signals)

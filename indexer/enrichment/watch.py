@@ -9,9 +9,16 @@ from termweave.engine.index_source.point_in_time import ShardView, sequence_numb
 from termweave.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from termweave.corpora.sources import Skips
     from termweave.engine import Engine
+    from termweave.indexer.enrichment.index_passes import Hit, IndexPasses, PassCounts, Write
+    from termweave.indexer.ledger.build_lock import Lease
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+
+#: The stage of the progress while the application's writes are awaited.
+STAGE = "Watching"
 
 
 def checkpoints(engine: Engine, index: str) -> dict[str, int]:
@@ -28,7 +35,7 @@ def checkpoints(engine: Engine, index: str) -> dict[str, int]:
 
 
 def watch(
-    engine: Engine, index: str, seen: Mapping[str, int], every: float, read: Callable[[Mapping[str, int]], bool]
+    engine: Engine, index: str, seen: Mapping[str, int], every: float, read: Callable[[Mapping[str, int]], None]
 ) -> NoReturn:
     """Call `read` whenever the application has written, without end.
 
@@ -37,7 +44,8 @@ def watch(
         index: The concrete index.
         seen: The checkpoints up to which it was read; a shard without one is read from its beginning.
         every: Seconds between two looks.
-        read: Reads what is after these checkpoints; returns whether nothing of it is left to do.
+        read: Enriches what is after these checkpoints. What is written meanwhile, also to a document that it has read, comes after those
+            that were taken before: it is the work of the next call.
 
     Raises:
         InputError: The index was deleted, and perhaps made again.
@@ -47,6 +55,46 @@ def watch(
         reached = checkpoints(engine, index)
         if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
             raise InputError(f"The index {index!r} was deleted and made again.", "Run the command again for the new index.")
-        if any(number > done.get(shard, -1) for shard, number in reached.items()) and read(dict(done)):
+        if any(number > done.get(shard, -1) for shard, number in reached.items()):
+            read(dict(done))
             done |= reached
         time.sleep(every)
+
+
+def reader(
+    passes: IndexPasses,
+    writes_of: Callable[[Sequence[Hit], PassCounts], Iterator[Write]],
+    total: PassCounts,
+    left_out: Skips,
+    lease: Lease,
+    progress: BuildProgress,
+    say: Callable[[str], None],
+) -> Callable[[Mapping[str, int]], None]:
+    """A function that enriches what was written after some checkpoints.
+
+    Args:
+        passes: Reads and writes the index.
+        writes_of: Makes the writes of a page of documents.
+        total: Counts them.
+        left_out: Takes the documents that cannot be read, also those that the last pass came upon.
+        lease: Of the index; lost, it ends the watch.
+        progress: Called with (stage, written, None, time).
+        say: Called with a sentence about each document that cannot be read.
+    """
+
+    def name_skipped() -> None:
+        for skipped in passes.source.skipped:
+            if skipped not in left_out.kept:
+                left_out.add(skipped)
+                say(f"Left out: {skipped}.")
+
+    def read(after: Mapping[str, int]) -> None:
+        lease.check()
+        counts = passes.run(writes_of, after=after)
+        total.written, total.conflicts = total.written + counts.written, total.conflicts + counts.conflicts
+        name_skipped()
+        if counts.written:
+            progress(STAGE, total.written, None, f"last written {time.strftime('%H:%M:%S')}")
+
+    name_skipped()
+    return read

@@ -280,5 +280,5 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
 @contextmanager
 def temporary_ledger() -> Iterator[Ledger]:
     """A ledger that is deleted afterwards, for a source that is only read."""
-    with tempfile.TemporaryDirectory(prefix="termweave-") as folder, Ledger(Path(folder) / "source.sqlite") as ledger:
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder, Ledger(Path(folder) / "source.sqlite") as ledger:
         yield ledger

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from termweave.corpora import Source
+    from termweave.corpora.sources import Skips
     from termweave.encoders import TextEncoder
     from termweave.indexer.ledger.entries import Duplicate
     from termweave.records import Document
@@ -65,7 +66,7 @@ class CorpusRemarks:
             )
         if self.too_long:
             notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        return notes + unreadable(source)
+        return notes + unreadable(source.skipped)
 
     def warnings(self, source: Source) -> list[str]:
         """Sentences that a user should not miss."""
@@ -78,12 +79,12 @@ class CorpusRemarks:
         ]
 
 
-def unreadable(source: Source) -> list[str]:
-    """Describe the entries that the last pass over a source skipped because they could not be read; [] if there are none."""
-    if not source.skipped:
+def unreadable(skipped: Skips) -> list[str]:
+    """Describe the entries that passes over a source skipped because they could not be read; [] if there are none."""
+    if not skipped:
         return []
-    count = source.skipped.count
-    named = few([str(each) for each in source.skipped], total=count, between="; ")
+    count = skipped.count
+    named = few([str(each) for each in skipped], total=count, between="; ")
     return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]
 
 

@@ -204,7 +204,7 @@ def estimate_build(
         signals=planned.signals,
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
-            *_warnings(planned, surveyed, unreadable(source)),
+            *_warnings(planned, surveyed, unreadable(source.skipped)),
             *statistics_drift.drift_before_build(
                 live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read
             ),

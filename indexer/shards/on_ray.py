@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.indexer.shards.store import ShardStore
+from termweave.support import private_files
 from termweave.support.extras import install
 from termweave.support.messages import first_line
 
@@ -39,7 +40,7 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
     except ImportError as error:
         raise UsageError("Ray is not installed.", f"Run `{install('ray')}`.") from error
     address = os.environ.get("RAY_ADDRESS")
-    empty = tempfile.TemporaryDirectory(prefix="termweave-")
+    empty = tempfile.TemporaryDirectory(dir=private_files.scratch())
     try:
         local = {} if address else {"include_dashboard": False}
         with contextlib.chdir(empty.name):  # workers import from the folder that Ray is started in

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import InputError, TermweaveError, UsageError
-from termweave.support import file_locks
+from termweave.support import file_locks, private_files
 from termweave.support.extras import install
 from termweave.support.messages import first_line, without_password
 
@@ -94,7 +94,7 @@ class ShardStore:
         with ExitStack() as locks:
             if self._local:
                 with self._written("the folder"):
-                    self._local.mkdir(parents=True, exist_ok=True)
+                    self._local.mkdir(mode=0o700, parents=True, exist_ok=True)
                 try:
                     locks.enter_context(file_locks.noted(self._local / _LOCK, f"process {os.getpid()}"))
                 except file_locks.Held as other:
@@ -172,7 +172,11 @@ class ShardStore:
             failed.callback(self.remove, [scratch])
             with self._written(name):
                 self._files.makedirs(self._root, exist_ok=True)
-                stream = self._files.open(self._path(scratch), "wb")
+                stream = (
+                    private_files.opened(self._local / scratch, "wb")
+                    if self._local
+                    else self._files.open(self._path(scratch), "wb")
+                )
             with self._written(name, OSError), stream:  # other errors are those of the body
                 yield stream
             with self._written(name):

@@ -11,13 +11,14 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.search.ranking import features
 from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
 from termweave.search.ranking.order import order
 from termweave.search.ranking.rerankers import Reranking, RerankResult
+from termweave.support import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,7 +152,7 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, but a file is needed.", "Name a file in it.")
     try:
-        file = temporary.open("w", encoding="utf-8", newline="")
+        file = private_files.opened(temporary, encoding="utf-8", newline="")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Name another place.") from None
     try:
@@ -165,7 +166,7 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
 class FeatureLog:
     """Writes features query by query."""
 
-    def __init__(self, file: TextIO, names: Sequence[str], *, is_table: bool) -> None:
+    def __init__(self, file: IO[str], names: Sequence[str], *, is_table: bool) -> None:
         self._file, self._queries = file, 0
         self._table = csv.writer(file, lineterminator="\n") if is_table else None
         if self._table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from termweave.errors import TermweaveError
+from termweave.support import private_files
 from termweave.support.messages import first_line
 from termweave.support.paths import expanded
 
@@ -93,9 +93,9 @@ class Shelf:
             return cached
         self.cache.mkdir(parents=True, exist_ok=True)
         # Downloaded to a temporary folder and moved when complete: an interrupted download must not look like an archive.
-        with tempfile.TemporaryDirectory(dir=self.cache, prefix="download-") as staging:
+        with private_files.scratch_in(self.cache, "download-") as staging:
             say(f"Downloading {artifact.file_name}.")
-            downloaded = self._download(artifact, Path(staging))
+            downloaded = self._download(artifact, staging)
             check(downloaded, artifact)
             downloaded.replace(cached)
         return cached

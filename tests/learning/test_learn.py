@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -33,6 +34,7 @@ from termweave.learning.training_rounds import TrainingRounds
 from termweave.records import Run
 from termweave.search import Index
 from termweave.search.catalog.profiles import Profile
+from termweave.support import paths
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -312,6 +314,26 @@ def test_a_live_search_that_finds_no_answer_is_beaten_and_not_taken_for_one_of_a
         confirmation = choice.confirm(index, test, str(live), lambda *_: None)
         assert confirmation.before == 0
         assert confirmation.after > 0
+
+
+def test_copies_of_documents_and_questions_are_for_their_user_alone(opensearch_engine, built, folder, monkeypatch):
+    def stop(self, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainingRounds, "best", stop)
+    with pytest.raises(KeyboardInterrupt):
+        learn(opensearch_engine, LearningTask(built, str(folder)))
+    home = prepare(opensearch_engine, LearningTask(built, str(folder))).folder
+    texts = [
+        home / "data" / "corpus.jsonl",
+        home / "data" / "queries.jsonl",
+        *home.glob("*.trec"),
+        *home.glob("data/qrels/*.tsv"),
+    ]
+    assert len(texts) == 7
+    folders = [paths.state() / "learned", home, home / "data", home / "data" / "qrels"]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in texts}, {stat.S_IMODE(path.stat().st_mode) for path in folders}
+    assert modes == ({0o600}, {0o700})
 
 
 def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine, built, folder, monkeypatch):

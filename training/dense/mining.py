@@ -19,7 +19,7 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.engine import connect
 from termweave.errors import UsageError
 from termweave.search import Index
-from termweave.support import atomic_files, paths
+from termweave.support import atomic_files, paths, private_files
 from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.dense.labels import candidate_lists
@@ -94,6 +94,6 @@ def _cached(context: TargetContext, what: list[str], depth: int, compute: Callab
     lists = compute()
     buffer = BytesIO()
     np.save(buffer, lists.documents)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    atomic_files.write(file, buffer.getvalue())
+    private_files.make_folder(file.parent)
+    atomic_files.write(file, buffer.getvalue(), private=True)
     return lists

@@ -12,7 +12,7 @@ from termweave.encoders import Ranker, hub
 from termweave.encoders.kinds.ranker import anchor_of
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, resolve
-from termweave.support import atomic_files, paths
+from termweave.support import atomic_files, paths, private_files
 from termweave.training.data.teacher_scores import RANKER, Written
 from termweave.training.ranker import first_stage
 
@@ -72,10 +72,10 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
     flat = np.concatenate(rows) if rows else np.zeros(0)
     if not lasting:
         return _unpacked(flat, wanted)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(file.parent)
     content = io.BytesIO()
     np.save(content, flat)
-    atomic_files.write(file, content.getvalue())
+    atomic_files.write(file, content.getvalue(), private=True)
     return _unpacked(flat, wanted)
 
 

@@ -120,7 +120,7 @@ def states(
 
 def seconds_of(model: JointModel, pieces: Sequence[Pieces]) -> float:
     """Measure how many seconds the states of some texts take, with the graph that a run computes them with."""
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:
         graph = _graph(model, Path(work))
         seconds = 0.0
         for _ in range(2):  # the first pass warms up

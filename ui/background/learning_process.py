@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from termweave.errors import TermweaveError, UsageError
-from termweave.support import paths
+from termweave.support import paths, private_files
 from termweave.support.python_processes import start_python
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ class LearningProcess:
         Raises:
             TermweaveError: The training failed or was stopped.
         """
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("wb") as log:
+        private_files.make_folder(self._log.parent.parent)
+        private_files.make_folder(self._log.parent)
+        with private_files.opened(self._log, "wb") as log:
             # A new session: Ctrl-C in a terminal is for the server, which then closes the pipe.
             self._process = start_python("-m", __name__, stderr=log, start_new_session=True)
         with self._process as process:

@@ -20,6 +20,7 @@ from termweave.search.catalog.application_fields import fields_read
 from termweave.search.single_query import choose
 from termweave.ui.connector import inference, ml_commons
 from termweave.ui.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names, with_additions
+from termweave.ui.connector.references import references
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -117,6 +118,10 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
                 kept[model] = each.id
             elif each.description.startswith(marker(name)):
                 outdated.append(each.id)
+    for user in references(engine, {connection.pipeline, connection.ingest_pipeline, *outdated}) if outdated else ():
+        if user.part in outdated:
+            outdated.remove(user.part)
+            notes.append(f"A remote model of an earlier command stays, because {user} names it.")
     return ConnectPlan(connection, notes, kept, outdated)
 
 
@@ -167,21 +172,32 @@ def remove(engine: Engine, name: str) -> list[str]:
     """Remove what `connect` registered for a name; return what was removed. The index need not exist any more.
 
     Raises:
-        UsageError: Another program has a pipeline or a template of that name.
+        UsageError: Another program has a pipeline or a template of that name, or an index, a template or another pipeline names what
+            would be removed. Nothing is removed then.
     """
     registry = _registry(engine)
     registry.check(engine)
     lineage.check_one(name)
     removed = []
-    registered = [path for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)]
-    for path in registered:
+    registered = {path: kind for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)}
+    models = {
+        each.id: model
+        for model in model_names(name)
+        for each in registry.models(engine, model)
+        if each.description.startswith(marker(name))
+    }
+    if (registered or models) and (users := references(engine, {f"{name}-learned", f"{name}-documents", *models})):
+        raise UsageError(
+            f"{', '.join(map(str, users))} would fail without what 'termweave connect {name}' made.",
+            'First change that; for an index: PUT INDEX/_settings with {"index.search.default_pipeline": null}.',
+        )
+    for path, kind in registered.items():
         engine.request("DELETE", path)
-        removed.append(f"{registry.parts(name)[path]} {path.rpartition('/')[2]}")
+        removed.append(f"{kind} {path.rpartition('/')[2]}")
+    for key, model in models.items():
+        registry.delete(engine, key)
+        removed.append(f"remote model {model}")
     for model in model_names(name):
-        for each in registry.models(engine, model):
-            if each.description.startswith(marker(name)):
-                registry.delete(engine, each.id)
-                removed.append(f"remote model {model}")
         registry.delete_group(engine, model, name)
     if removed:
         audit.write(engine, "disconnect", name, before=f"{name}-learned")

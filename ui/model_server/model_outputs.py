@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 KINDS = {"dense": "embeddings", "weights": "sparse"}
 
 
+#: Characters of a token, at the most: of longer ones a few are not counted.
+_CHARACTERS = 32
+
+
 @dataclass(frozen=True)
 class ModelListing:
     """A model that requests can name.
@@ -99,8 +103,12 @@ class ServedModel(ModelListing):
         return [self._features(signal, each, kind) for each in encoded]
 
     def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
-        """The vector of each text, and its number of tokens, however many of them the model reads."""
-        return list(zip(self.vectors(texts, kind), self._dense.lengths(texts), strict=True))
+        """The vector of each text, and how many of its tokens the model has read."""
+        most = self._dense.models["dense"].max_length
+        lengths = self._dense.lengths(
+            [text[: most * _CHARACTERS] for text in texts]
+        )  # to count all of a long text takes a second
+        return [(vector, min(length, most)) for vector, length in zip(self.vectors(texts, kind), lengths, strict=True)]
 
     def _signal(self, name: str) -> Any:
         """The signal of the index that stores this output; None without an index."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.errors import UsageError
 from termweave.search.retrieval import client_query
 from termweave.ui.model_server.encoding_request import LONGEST, TooMuch, check_length, read_object
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Objects and lists inside one another in a query. The answer has a few more, and orjson writes at most 254.
 _DEEPEST = 200
+#: Bytes of the filters of an answer, which has them once for each signal.
+_MOST_FILTERS = 1 << 24
 _ADVICE = "Run 'termweave connect' for the index again."
 
 
@@ -46,7 +50,7 @@ def read(body: bytes) -> QueryRequest:
     """Read the body of a request.
 
     Raises:
-        TooMuch: The query is nested too deep.
+        TooMuch: The query is nested too deep, or its filters would make the answer too large.
         UsageError: It is not what the API takes, or its words cannot be taken out; the message says where.
     """
     given = read_object(body, _ADVICE)
@@ -59,10 +63,17 @@ def read(body: bytes) -> QueryRequest:
     texts = [*given["models"].values(), *given["signals"]]
     if not all(isinstance(text, str) for text in texts) or not 1 <= given["depth"] <= 10_000 or not given["signals"]:
         raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
+    if len(given["signals"]) > len(set(given["signals"])):
+        raise UsageError("'signals' names a signal twice.", _ADVICE)
     _check_depth(given["query"])
     taken = client_query.read(given["query"])
     if taken is not None:
         check_length("The text of the query", taken.words, LONGEST, "Search for fewer words.")
+        if (size := len(orjson.dumps(taken.where)) * len(given["signals"])) > _MOST_FILTERS:
+            raise TooMuch(
+                f"The filters of the query take {size:,} bytes for {len(given['signals'])} signals; the most is {_MOST_FILTERS:,}.",
+                "Send fewer clauses.",
+            )
     return QueryRequest(given["index"], given["models"], tuple(given["signals"]), given["depth"], given["query"], taken)
 
 

@@ -19,6 +19,7 @@ from termweave.errors import UsageError
 from termweave.evaluation.book import agreement, pool
 from termweave.evaluation.book.query_ids import lacks_words, placed
 from termweave.records import Query
+from termweave.support import private_files
 from termweave.support.messages import clipped, few
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
@@ -191,7 +192,7 @@ def _guidelines(request: Request, form: FormData) -> Response:
 def _import(request: Request, form: FormData) -> Response:
     """Grades of a file, as those of one judge. A query without a text is the query of the book with its id."""
     name, book = text_of(form, "index"), book_to_fill(request, form)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
         path = Path(folder) / "qrels.tsv"
         path.write_bytes(bytes_of(form, "qrels"))
         with named(path):
@@ -210,7 +211,7 @@ def _queries_of(content: bytes, called: str) -> Sequence[Query]:
     """
     if not content.strip():
         return []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
         path = Path(folder) / "queries"
         path.write_bytes(content)
         with named(path, called=called):

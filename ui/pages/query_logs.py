@@ -11,6 +11,7 @@ from starlette.datastructures import QueryParams
 from termweave.errors import UsageError
 from termweave.evaluation.book import pool
 from termweave.records import Query
+from termweave.support import private_files
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
 from termweave.ui.pages.judge_page import book_to_fill
@@ -49,7 +50,7 @@ def _add(request: Request, form: FormData) -> Response:
         raise UsageError(f"Pages may not read the log {spec!r}.", "'termweave serve --on ubi:opensearch' allows one.")
     if bool(spec) == bool(content):
         raise UsageError("There is no log to read, or there are two.", "Choose a file, or one of the logs of the list.")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
         counts, qrels = _read(content, Path(folder)) if content else _behaviour(spec)
     frequent = sorted(counts, key=lambda text: -counts[text])[:wanted]
     if not frequent:

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from types import SimpleNamespace
 
 import orjson
 import pytest
 
+from termweave.cli.common.output import Output
 from termweave.engine import Engine
 from termweave.indexer.enrichment import conditional_writes, watch
 from termweave.search import Index
@@ -57,6 +59,18 @@ def watching(opensearch_engine, own_places):
         process.communicate()
 
 
+def steps_of(monkeypatch, *steps):
+    """Take a step in each pause of the watch, and end it by Ctrl-C."""
+    left = iter(steps)
+
+    def sleep(_):
+        if (step := next(left, None)) is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
+
+
 @pytest.mark.slow
 def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(shop, enrich, opensearch_engine, watching):
     index = shop()
@@ -93,21 +107,13 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
             put(opensearch_engine, index, p1="a second text")  # after the watch has read the first one
         return send(engine, index, writes)
 
-    looks = iter(
-        [
-            lambda: put(opensearch_engine, index, p1="a first text", p2="another text"),
-            lambda: opensearch_engine.request("DELETE", f"/{index}/_doc/p9", params={"refresh": True}),
-            lambda: None,
-            lambda: None,
-        ]
+    steps_of(
+        monkeypatch,
+        lambda: put(opensearch_engine, index, p1="a first text", p2="another text"),
+        lambda: opensearch_engine.request("DELETE", f"/{index}/_doc/p9", params={"refresh": True}),
+        lambda: None,
+        lambda: None,
     )
-
-    def sleep(_):
-        if (step := next(looks, None)) is None:
-            raise KeyboardInterrupt
-        step()
-
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep))
     pages, counts = conditional_writes.pages, []
     monkeypatch.setattr(conditional_writes, "send", meanwhile)
     monkeypatch.setattr(
@@ -120,6 +126,50 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
     assert read == [["p1", "p2"], ["p1"]]
     assert (done["documents"], done["written"], done["conflicts"]) == (29, 2, 1)
     assert sum(counts[1:]) < 30  # the whole index was read once
+
+
+def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, monkeypatch):
+    index, send, number = shop(), conditional_writes.send, count()
+
+    def meanwhile(engine, index, writes):
+        if writes and (text := next(number)) < 20:  # after the documents were read
+            put(opensearch_engine, index, p1=f"a text of minute {text}", p2="another text")
+        return send(engine, index, writes)
+
+    steps_of(monkeypatch, *[lambda: None] * 30)
+    monkeypatch.setattr(conditional_writes, "send", meanwhile)
+    done = enrich(index, "--signals", "weights", "--watch", "1")
+    assert done["conflicts"] > 6
+    assert done["documents"] == 30
+    assert is_enriched(opensearch_engine, index, *(f"p{number}" for number in range(30)))
+    assert enrich(index)["written"] == 0
+
+
+def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_engine, enrich, monkeypatch):
+    index, said = shop(), []
+
+    def odd(key, **fields):
+        opensearch_engine.request("PUT", f"/{index}/_doc/{key}", body={"name": "a drum", **fields})
+
+    enrich(index, "--signals", "weights")
+    odd("early", id="another")
+    assert "'early'" in enrich(index, status=1)
+    steps_of(
+        monkeypatch,
+        lambda: odd("odd", id="other"),
+        lambda: odd("odder", id=7),
+        lambda: put(opensearch_engine, index, late="a telescope"),
+        lambda: odd("odd", id="other", stock=5),
+        lambda: None,
+    )
+    monkeypatch.setattr(Output, "say", lambda _, text: said.append(text))
+    done = enrich(index, "--watch", "1")
+    for key in ("early", "odd", "odder"):
+        assert sum(text.startswith("Left out:") and f"document '{key}':" in text for text in said) == 1
+    assert sum("3 entries could not be read" in each for each in done["notes"]) == 1
+    assert done["documents"] == 31
+    assert sources(opensearch_engine, index)["odd"] == {"name": "a drum", "id": "other", "stock": 5}
+    assert is_enriched(opensearch_engine, index, "late")
 
 
 def test_a_watched_index_that_is_made_again_ends_the_watch(shop, opensearch_engine, enrich, monkeypatch):
@@ -148,17 +198,9 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
             looks.append([copy.pop("seq_no") for copy in answer["indices"][index]["shards"]["0"]])
         return answer
 
-    steps = iter(
-        [lambda: put(opensearch_engine, index, **{f"p{number}": f"a telescope {number}" for number in range(9)}), lambda: None]
-    )
-
-    def sleep(_):
-        if (step := next(steps, None)) is None:
-            raise KeyboardInterrupt
-        step()
-
+    texts = {f"p{number}": f"a telescope {number}" for number in range(9)}
+    steps_of(monkeypatch, lambda: put(opensearch_engine, index, **texts), lambda: None)
     monkeypatch.setattr(Engine, "request", starting)
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep))
     assert enrich(index, "--signals", "weights", "--watch", "1")["written"] == 39
     assert len(looks) == 2
     assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")

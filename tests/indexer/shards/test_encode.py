@@ -46,6 +46,7 @@ def test_shards_have_the_same_bytes_in_one_process_and_in_four(write, encode, tm
     assert (said["texts"], said["shards"], said["encoded"]) == (200, 13, {"shards": 13, "texts": 200})
     encode(path, tmp_path / "one", "--workers", "1")
     assert files(tmp_path / "four") == files(tmp_path / "one")
+    assert not [path for path in (tmp_path / "one", *(tmp_path / "one").glob("*.parquet")) if path.stat().st_mode & 0o077]
     assert {name[:6] for name in files(tmp_path / "one")} == {"shard-", "sample", "statis", "termwe"}
 
 

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,18 @@ def test_what_others_could_read_is_closed_and_keeps_its_content(tmp_path):
     private_files.make_folder(folder)
     private_files.make_file(file)
     assert (mode(folder), mode(file), file.read_text()) == (0o700, 0o600, "content")
+
+
+def test_a_file_to_write_is_private_if_it_is_new(tmp_path):
+    shared = tmp_path / "shared"
+    shared.write_text("before")
+    for path in (tmp_path / "new", shared):
+        with private_files.opened(path, encoding="utf-8") as file:
+            file.write("after")
+    assert (mode(tmp_path / "new"), mode(shared)) == (0o600, 0o666)
+    assert shared.read_text() == "after"
+    with private_files.opened(Path(os.devnull), "wb") as file:
+        file.write(b"nothing")
 
 
 def test_other_files_have_the_usual_mode(tmp_path):

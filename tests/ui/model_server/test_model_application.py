@@ -178,6 +178,8 @@ def test_a_model_alone_gives_what_the_library_gives(alone):
         assert [{pair["token"]: pair["weight"] for pair in row} for row in pairs] == weights
     answer = alone.post("/v1/embeddings", json={"model": SHIPPED, "input": texts[:2]}).json()
     assert answer["usage"] == {"prompt_tokens": sum(encoder.lengths(texts[:2])), "total_tokens": sum(encoder.lengths(texts[:2]))}
+    long = alone.post("/v1/embeddings", json={"model": SHIPPED, "input": "tea " * 50_000}).json()
+    assert long["usage"]["total_tokens"] == encoder.models["dense"].max_length  # what the model cannot read is not counted
     assert (answer["object"], answer["model"], [row["index"] for row in answer["data"]]) == ("list", SHIPPED, [0, 1])
 
 

@@ -91,6 +91,13 @@ def test_a_query_as_deep_as_it_may_be(ask):
         (WORDS, {"depth": 0}, 400, "'depth' has a value that it cannot have"),
         (WORDS, {"depth": "20"}, 400, "'depth' is not of the type int"),
         (WORDS, {"signals": []}, 400, "'signals'"),
+        (WORDS, {"signals": ["dense"] * 20_000}, 400, "'signals' names a signal twice"),
+        (
+            {"bool": {"must": WORDS, "filter": [{"term": {"id": "x" * 5000}}] * 2000}},
+            {},
+            422,
+            "The filters of the query take 20,0",
+        ),
         (WORDS, {"more": 1}, 400, "exactly the fields index, models, signals, depth, query"),
         ({"bool": {"must": ["x"]}}, {}, 400, "A clause in the 'must' of a bool is not an object"),
         (nested(100), {}, 422, "more than 200 objects and lists inside one another"),

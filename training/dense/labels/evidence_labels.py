@@ -20,7 +20,7 @@ import numpy as np
 
 from termweave.rerank.evidence import evidence
 from termweave.rerank.rules import Rules
-from termweave.support import atomic_files
+from termweave.support import atomic_files, private_files
 from termweave.support.python_processes import process_pool
 from termweave.training.dense.labels.candidate_lists import NOTHING
 
@@ -85,7 +85,7 @@ def evidence_scores(
     if whole.is_file():
         result: NDArray[np.float32] = np.load(whole)
         return result
-    folder.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(folder)
     blocks = range(0, len(queries), BLOCK)
     missing = [first for first in blocks if not (folder / f"{first}.npy").is_file()]
     if missing:
