@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
-from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.errors import EngineError, UsageError
 from termweave.signals import DocumentLayout
 from termweave.signals.typed_fields import TYPES
@@ -174,9 +174,9 @@ def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) 
     """Create one of termweave's own small indices, unless it exists."""
     if exists(engine, index):
         return
-    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES}
+    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES, **NO_PIPELINES}
     try:
-        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mapping})
+        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": {**WHOLE_DOCUMENTS, **mapping}})
     except EngineResponseError as error:
         if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
             raise
