@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine.index_source import spool
 from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import build_target
+from termweave.indexer import build_target, rebuild_options
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
 from termweave.indexer.ledger import storage
@@ -123,6 +123,8 @@ def build(
         source = in_passages(source, planned.options.passages)
         target = build_target.open_target(engine, source, lease, planned, live, progress)
         with target.ledger as ledger:
+            if live is not None and (other := rebuild_options.differences(live.lineage, planned)):
+                target.notes.append(f"Unlike the live generation before it: {other}.")
             sent = _fill(engine, source, planned, target, progress)
             passages = {**target.lineage.passages, "count": ledger.acknowledged} if target.lineage.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)

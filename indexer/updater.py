@@ -238,7 +238,8 @@ def _lineage_after(target: BuildTarget, changes: Changes, encoder: TextEncoder, 
     passages = {**made.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if made.passages else {}
     after = replace(made, documents=ledger.documents, passages=passages, complete=True)
     if counts.new or counts.changed or changes.deleted or changes.outdated or made.fingerprint == CHANGING:
-        after = replace(after, source=read, fingerprint="", updated=now)
+        options = {name: text for name, text in made.source.items() if name == "options"}
+        after = replace(after, source=read | options, fingerprint="", updated=now)
     models = {output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()}
     models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
     if models == made.models:

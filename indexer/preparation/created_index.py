@@ -22,6 +22,10 @@ _MATTER = (
     "index.similarity.default.", "index.analysis.analyzer.default_search.", "index.mode", "index.mapping.source.",
     "index.mapping.ignore_malformed", "index.derived_source.",
 )  # fmt: skip
+#: Their values where they change nothing.
+_USUAL = ("BM25", "standard", "stored", "false")
+#: Settings that a managed cluster may set as it likes: they decide how fast and how safe an index is.
+_PACE = {"index.number_of_replicas", "index.refresh_interval"}
 
 
 def check(engine: Engine, index: str, body: Mapping[str, Any]) -> None:
@@ -86,7 +90,8 @@ def _mapping_differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) ->
 
 def _setting_differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
     """The settings that differ from what was asked for, and those that matter and nobody asked for."""
-    for name, value in stored.items():
-        matters = any(name.startswith(each) if each.endswith(".") else name == each for each in _MATTER)
-        if as_text(asked[name]) != as_text(value) if asked.get(name) is not None else matters:
-            yield f"{name} {as_text(value)}"
+    for name in sorted(stored.keys() - _PACE):
+        wanted, value = asked.get(name), as_text(stored[name])
+        matters = any(name.startswith(each) if each.endswith(".") else name == each for each in _MATTER) and value not in _USUAL
+        if matters if wanted is None else value != as_text(wanted):
+            yield f"{name} {value}"
