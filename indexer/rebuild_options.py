@@ -88,7 +88,7 @@ def taken_over(engine: Engine, live: LiveGeneration, given: Mapping[str, Any], *
         values.pop("keep_mapping", None)
     if given.get("keep_mapping"):
         values = {name: value for name, value in values.items() if name not in {"mapping", "passages", "shards"}}
-    return _without_contradictions(values | _models(live.lineage, given), given)
+    return _without_contradictions(_models(live.lineage, given) | values, given)
 
 
 def beside(source: Source, taken: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def in_flags(values: Mapping[str, Any]) -> dict[str, str]:
 def shown(made: Lineage) -> dict[str, str]:
     """The options that a generation was built with, as flag -> value in words."""
     models = {name: made.options[name] for name in _MODELS if name in made.options} if made.options else {}
-    return in_flags(of_generation(made) | models)
+    return in_flags(models | of_generation(made))
 
 
 def differences(made: Lineage, planned: BuildPlan) -> str:

@@ -105,7 +105,7 @@ class IndexPasses:
         """Whether the application has a final pipeline, which runs on whole documents that are written, and on no update of one."""
         params = {"flat_settings": True}
         settings = self.engine.request("GET", f"/{quote(self.index)}/_settings", params=params)[self.index]["settings"]
-        return settings.get("index.final_pipeline", "_none") != "_none"
+        return bool(settings.get("index.final_pipeline", "_none") != "_none")
 
     def _unpiped(self, action: dict[str, Any]) -> dict[str, Any]:
         """An action that no pipeline of the application changes: a whole document takes the place of the stored one in an update."""

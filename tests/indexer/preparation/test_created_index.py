@@ -102,7 +102,7 @@ def test_a_limit_of_the_cluster_is_named_and_not_the_users_mapping(opensearch_en
     "settings",
     [
         {"index.similarity.default.type": "boolean"},
-        {"index.analysis.analyzer.default_search.type": "keyword"},
+        {"index.analysis.analyzer.default_search.type": "english"},
         {"index.mapping.ignore_malformed": "true"},
     ],
     ids=str,
