@@ -143,7 +143,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     made_of = _in_words(source, models, options, resolved)
     notes = (*notes, *advice.notes)
     warnings = (*advice.warnings, *prompt_warnings(models))
-    stored = rebuild_options.stored(asked, models)
+    stored = rebuild_options.stored(replace(asked, passages=options.passages), models)  # an encoded corpus has its own passages
     return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, made_of, stored)
 
 

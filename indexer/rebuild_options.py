@@ -98,7 +98,7 @@ def beside(source: Source, taken: Mapping[str, Any]) -> dict[str, Any]:
 
 def remark(taken: Mapping[str, Any]) -> str:
     """Say which options were taken over."""
-    flags = " ".join(f"{flag} {clipped(value)}" for flag, value in in_flags(taken).items())
+    flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in in_flags(taken).items())
     return f"Built as the live generation was, with {flags} (--defaults: without)."
 
 
