@@ -14,6 +14,7 @@ from termweave.encoders.backbones import expected_prompts
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
+from termweave.indexer import rebuild_options
 from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.indexer.preparation import kept_mapping, language_advice
 from termweave.indexer.preparation.language_advice import LanguageAdvice
@@ -57,6 +58,7 @@ class BuildPlan:
         notes: The signals that were left out, each with the reason.
         warnings: What a user should not miss.
         made_of: What the fingerprint covers: flag -> value, in words.
+        stored: The options as a lineage stores them.
     """
 
     options: BuildOptions
@@ -68,6 +70,7 @@ class BuildPlan:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     made_of: Mapping[str, str]
+    stored: Mapping[str, Any]
 
     def layout(
         self,
@@ -114,6 +117,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         InputError: One of the first documents cannot be read.
     """
     arguments.check(source=source, options=options)
+    asked = options
     if options.keep_mapping:
         options = kept_mapping.taken_over(source, options)
     brought = encodings_of(source)
@@ -139,7 +143,8 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     made_of = _in_words(source, models, options, resolved)
     notes = (*notes, *advice.notes)
     warnings = (*advice.warnings, *prompt_warnings(models))
-    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, made_of)
+    stored = rebuild_options.stored(replace(asked, passages=options.passages), models)  # an encoded corpus has its own passages
+    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, made_of, stored)
 
 
 def prompt_warnings(models: Mapping[str, ModelInfo]) -> list[str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave import __version__
 from termweave.corpora.sources import encodings_of, entry_of, origin, underlying
 from termweave.engine import EngineResponseError
@@ -115,7 +117,7 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
             name=name,
             created=generations.creation_time(engine, name),
             termweave=__version__,
-            source=origin(source),
+            source={**origin(source), "options": orjson.dumps(planned.stored).decode()},
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in planned.models.items()},

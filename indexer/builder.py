@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine.index_source import spool
 from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import build_target
+from termweave.indexer import build_target, rebuild_options
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
 from termweave.indexer.ledger import storage
@@ -23,7 +23,7 @@ from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation import kept_mapping
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.verification import verify
+from termweave.indexer.verification import SAMPLE, changed_by_server, verify_written
 from termweave.search.catalog import lineage
 from termweave.search.catalog.models import remember
 from termweave.support import arguments
@@ -123,6 +123,8 @@ def build(
         source = in_passages(source, planned.options.passages)
         target = build_target.open_target(engine, source, lease, planned, live, progress)
         with target.ledger as ledger:
+            if live is not None and (other := rebuild_options.differences(live.lineage, planned)):
+                target.notes.append(f"Unlike the live generation before it: {other}.")
             sent = _fill(engine, source, planned, target, progress)
             passages = {**target.lineage.passages, "count": ledger.acknowledged} if target.lineage.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
@@ -221,11 +223,12 @@ def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOption
     refresh = options.settings.get("index.refresh_interval")
     index_setup.finish_loading(engine, target.index, refresh, build_target.replicas(engine, options))
     target.notes += dead_letters.check(target.ledger, target.index, options.allow_refused)
-    difference = verify(engine, target.index, target.ledger, made=target.lineage)
+    difference = verify_written(engine, target.index, target.lineage, target.ledger, target.ledger.sample(SAMPLE))
     if not difference.ok:
         target.ledger.mark_unsent([*difference.missing, *difference.altered])
         advice = "with --fresh" if difference.extra else "again: it sends what is missing or altered"
-        raise VerificationFailed(f"{target.index} {difference}.", f"It was not published. Run the same command {advice}.")
+        cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
+        raise VerificationFailed(f"{target.index} {difference}.", f"It was not published. Run the same command {advice}.{cause}")
 
 
 def noticeable_wait(engine: Engine) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import open_documents
 from termweave.errors import UsageError, for_python
-from termweave.indexer import builder, updater
+from termweave.indexer import builder, rebuild_options, updater
+from termweave.indexer.generations import generations
 from termweave.indexer.options import BuildOptions
 from termweave.indexer.update_plan import UpdateMode
 from termweave.support.arguments import check_names
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.search import Connection
 
 #: The arguments of `index` that are no build options.
-_OWN = ("connection", "update", "id_field", "title_field", "text_fields", "progress")
+_OWN = ("connection", "update", "defaults", "id_field", "title_field", "text_fields", "progress")
 
 
 def index(
@@ -31,6 +32,7 @@ def index(
     *,
     connection: Connection | None = None,
     update: bool | UpdateMode = False,
+    defaults: bool = False,
     id_field: str | None = None,
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
@@ -47,6 +49,7 @@ def index(
         connection: The server, as `termweave.connect` returns it; None: $OPENSEARCH_URL, else the running embedded node.
         update: Send only what is new or changed. Documents that are not in `documents` stay in the index, unless it is
             ``termweave.indexer.UpdateMode(delete_missing=True)``.
+        defaults: Build without the options that the live generation was built with, which hold otherwise where `options` gives no others.
         id_field: The key that holds the id, if it is not called ``id`` or ``_id``.
         title_field: The key that holds the title, if it is not called ``title``.
         text_fields: The keys that hold the text, if they are not called ``text``; several are joined by line ends.
@@ -87,7 +90,7 @@ def index(
     )
     from termweave.search import connect  # noqa: PLC0415 - opensearch-py is loaded when a server is needed
 
-    report = partial(_report, progress)
+    report, remarks = partial(_report, progress), list(source.remarks)
     done: Built | Updated
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
@@ -95,10 +98,14 @@ def index(
             mode = replace(mode, given=[*mode.given, *(each for each, value in options.items() if value is not None)])
             done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
-            done = builder.build(used.engine, source, name, chosen, report)
-    return replace(
-        done, notes=tuple(map(for_python, (*source.remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings))
-    )
+            live = generations.find_live(used.engine, name)
+            told = {each: value for each, value in options.items() if value is not None}
+            taken = {} if defaults or live is None else rebuild_options.taken_over(used.engine, live, told)
+            if taken := rebuild_options.beside(source, taken):
+                chosen = BuildOptions(skip_bad=skip_bad, **taken | told)
+            done = builder.build(used.engine, source, name, chosen, report, live=live)
+            remarks += [rebuild_options.remark(taken)] if taken else []
+    return replace(done, notes=tuple(map(for_python, (*remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings)))
 
 
 def _report(

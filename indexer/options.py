@@ -34,7 +34,7 @@ class BuildSetting(Setting):
             "model": the hash of the model counts.
         kept: Whether an update keeps what the generation was made with, and refuses another value.
         stored: Returns the value that a generation was made with; None: the index is asked.
-        noted: Whether a build without the option says that the live generation was made with it.
+        noted: Whether a generation of an earlier version, which did not store its options, tells whether it was built with this one.
     """
 
     fingerprint: Literal["always", "if set", "model", "never"] = "never"

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff
-from termweave.indexer.verification import verify
+from termweave.indexer.verification import SAMPLE, verify
 from termweave.search.catalog import lineage
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.engine import Engine
@@ -37,12 +38,14 @@ class Changes:
         sent: Documents or passages that were sent.
         deleted: Documents that were deleted.
         outdated: Passages that were deleted because their changed documents no longer have them.
+        sample: Ids of some of what was sent and is stored.
     """
 
     counts: diff.ChangeCounts
     sent: int
     deleted: int
     outdated: int
+    sample: Sequence[str]
 
 
 def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> Changes:
@@ -69,7 +72,7 @@ def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildPro
         difference.keep_refused()
         outdated = remove(engine, target.index, target.lease, ledger, difference.stale(gone=False))
         deleted = _delete_missing(pipeline, difference) if delete_missing else 0
-        return Changes(difference.settled(), sent, deleted, outdated)
+        return Changes(difference.settled(), sent, deleted, outdated, difference.sample(SAMPLE))
 
 
 def _adopt_stored(engine: Engine, target: BuildTarget) -> list[str]:

@@ -31,7 +31,7 @@ from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE
-from termweave.indexer.verification import verify
+from termweave.indexer.verification import SAMPLE, changed_by_server, verify_written
 from termweave.search.catalog import lineage, statistics_store
 from termweave.search.catalog.lineage import CHANGING, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
@@ -39,7 +39,7 @@ from termweave.support import arguments, private_files
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -162,7 +162,7 @@ def update(
             pipeline = Pipeline(engine, source, encoder, target, options)
             changes = update_changes.apply(pipeline, path, corpus, progress, delete_missing=mode.delete_missing)
             after = _lineage_after(target, changes, encoder, read, now)
-            _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
+            _finish_and_verify(engine, target, options.allow_refused, changes.sample, new=mode.new)
             updated = Updated(
                 name=name,
                 index=target.index,
@@ -238,7 +238,8 @@ def _lineage_after(target: BuildTarget, changes: Changes, encoder: TextEncoder, 
     passages = {**made.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if made.passages else {}
     after = replace(made, documents=ledger.documents, passages=passages, complete=True)
     if counts.new or counts.changed or changes.deleted or changes.outdated or made.fingerprint == CHANGING:
-        after = replace(after, source=read, fingerprint="", updated=now)
+        options = {name: text for name, text in made.source.items() if name == "options"}
+        after = replace(after, source=read | options, fingerprint="", updated=now)
     models = {output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()}
     models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
     if models == made.models:
@@ -248,15 +249,17 @@ def _lineage_after(target: BuildTarget, changes: Changes, encoder: TextEncoder, 
     return replace(after, models=models, fingerprint="", updated=now)
 
 
-def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, new: bool) -> None:
+def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, sample: Sequence[str], *, new: bool) -> None:
     """Make a copy searchable as the live generation is, check how many documents were refused, and verify what is stored."""
     if new:
         settings = target.ledger.get("settings")
         index_setup.finish_loading(engine, target.index, settings["refresh_interval"], int(settings["number_of_replicas"]))
     target.notes.extend(dead_letters.check(target.ledger, target.index, allowed))
-    difference = verify(engine, target.index, target.ledger, made=target.lineage)
+    sample = sorted({*sample, *target.ledger.sample(SAMPLE)}) if new else sample
+    difference = verify_written(engine, target.index, target.lineage, target.ledger, sample)
     if not difference.ok:
-        raise VerificationFailed(f"{target.index} {difference}.", _advice(difference, target.lineage.name))
+        cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
+        raise VerificationFailed(f"{target.index} {difference}.", f"{_advice(difference, target.lineage.name)}{cause}")
 
 
 def _advice(difference: Difference, name: str) -> str:

@@ -12,24 +12,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.indexer import findability
 from termweave.indexer.ledger.entries import BucketSum
 from termweave.indexer.ledger.ledger import temporary_ledger
+from termweave.indexer.preparation import created_index
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.indexer.stored_documents import StoredDocument, contents, stored_where
+from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
 from termweave.search.catalog import lineage, statistics_store
 from termweave.signals.layout import BUCKETS
 from termweave.support import arguments
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.search.catalog.lineage import Lineage
     from termweave.signals import DocumentLayout
+
+
+#: Documents that a build or an update reads back, whatever the size of the index.
+SAMPLE = 200
 
 
 @dataclass
@@ -90,6 +96,36 @@ def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, mad
     """
     arguments.check(engine=engine)
     return _verify(engine, index, made or lineage.read(engine, index), ledger, deep, encodings=True)
+
+
+def verify_written(engine: Engine, index: str, made: Lineage, ledger: Ledger, sample: Sequence[str]) -> Difference:
+    """Compare an index with its ledger, and read a sample back: by content, and through a search of each signal.
+
+    Args:
+        engine: The server.
+        index: The generation.
+        made: Its lineage.
+        ledger: Its ledger.
+        sample: Ids of documents and passages that the server acknowledged.
+
+    Raises:
+        VerificationFailed: A search of a signal does not find what is stored.
+    """
+    difference = _verify(engine, index, made, ledger, 0.0, encodings=True)
+    whole = undamaged(engine, index, made.layout, sample)
+    difference.inside = sorted({*sample} - whole - {*difference.missing, *difference.altered})
+    difference.altered = sorted([*difference.altered, *difference.inside])
+    if difference.ok:
+        findability.check(engine, index, made.layout, sample)
+    return difference
+
+
+def changed_by_server(engine: Engine, index: str) -> str:
+    """The advice where the server acknowledged documents and stores others."""
+    return (
+        "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents. "
+        f"{created_index.advice(engine, index)}".rstrip()
+    )
 
 
 def verify_against_source(

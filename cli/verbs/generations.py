@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.options.shared_options import verb
-from termweave.support.messages import sized
+from termweave.support.messages import clipped, sized
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,5 +68,6 @@ def _table(listed: list[Generation], width: int) -> Table:
 
 def _options(generation: Generation) -> str:
     """The signals of a generation, and the options of its build that change stored documents."""
-    size = generation.passages.get("size")
-    return ", ".join(generation.signals) + (f" --passage-size {size}" if size else "")
+    return " ".join(
+        [", ".join(generation.signals), *(f"{flag} {clipped(value, 40)}" for flag, value in generation.options.items())]
+    )

@@ -19,7 +19,7 @@ from termweave.cli.options.source_options import for_build, is_index, open_sourc
 from termweave.indexer.options import BUILDING, BuildOptions, models_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from termweave.cli.common.output import Output
     from termweave.corpora import Source
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Write nothing; report what the build, or the update, would make, need and delete."
 )
+@click.option("--defaults", is_flag=True, help="Build without the options that the live generation was built with.")
 @option_group(
     "Updating",
     click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation."),
@@ -83,6 +84,7 @@ def command(
     name: str,
     only_plan: bool,
     build: dict[str, Any],
+    defaults: bool,
     update: bool,
     delete_missing: bool,
     new: bool,
@@ -102,8 +104,8 @@ def command(
     .pdf, .docx, .pptx, .xlsx), one PDF or office file, the http(s) address of a file, an index ('opensearch:INDEX' on the same server,
     'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', a folder of shards ('termweave encode'), or '-' for
     standard input; files may be .gz or .zst. Everything except id, title and text becomes metadata. The live generation can be
-    searched until the new one is whole. If a build is stopped, the same command resumes it. Ctrl-C once finishes the requests that
-    were sent; Ctrl-C twice stops at once.
+    searched until the new one is whole, and its options hold for the new one, too, unless the command gives others or --defaults. If
+    a build is stopped, the same command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.
 
     \b
     Examples:
@@ -129,12 +131,14 @@ def command(
     """
     from termweave import engine, indexer
     from termweave.cli.common.build_report import report
+    from termweave.indexer import rebuild_options
     from termweave.indexer.generations import generations
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
 
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
+        ("--update keeps the options of the live generation: leave out --defaults or --update", defaults and update),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
         (
             "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
@@ -146,12 +150,19 @@ def command(
             bool(dataset and not (required or within is not None or only_plan)),
         ),
     )
-    options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
-    reading = for_build(reading, "" if only_plan or update else name, whole=options.keep_mapping)
+    given = {option: value for option, value in models_in(build, settings).items() if option in build or value is not None}
+    options = BuildOptions(**given, skip_bad=skip_bad)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
+    live = None if update else generations.find_live(server, name)
+    taken = {} if defaults or live is None else rebuild_options.taken_over(server, live, given, index=is_index(source))
+    whole = options.keep_mapping or "keep_mapping" in taken
+    reading = for_build(reading, "" if only_plan or update else name, whole=whole)
     fresh = options.fresh or (is_index(source) and not only_plan and not update and not unfinished(server, name))
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=fresh)
+    if taken := rebuild_options.beside(opened, taken):
+        options = BuildOptions(**taken | given, skip_bad=skip_bad)
+        out.say(rebuild_options.remark(taken))
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)
@@ -167,7 +178,6 @@ def command(
     gate = _gate(server, name, required, within, dataset or source, out)
     gate.check(None if updating else _signals(options))
     run: Callable[..., Built | Updated]
-    live = None if updating else generations.find_live(server, name)
     if updating:
         run = partial(
             indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None
@@ -179,7 +189,7 @@ def command(
     try:
         with released_unless_stopped(opened):
             try:
-                built = watched(run, out, nouns, lambda: _compare_with_live(name, live, opened, options, build, out))
+                built = watched(run, out, nouns, lambda: _compare_with_live(name, live, opened, out))
             except indexer.LargeDeletion as large:
                 _ask(large, name)
                 built = watched(partial(run, mode=replace(mode, allow_deletions=large.share)), out, nouns)
@@ -241,18 +251,10 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
     return False
 
 
-def _compare_with_live(
-    name: str, live: LiveGeneration | None, source: Source, options: BuildOptions, given: Collection[str], out: Output
-) -> None:
-    """Report the differences from the live generation, which a build replaces, that a user may not want."""
-    from termweave.indexer.generations import option_compatibility
-
-    if live is None:
-        return
-    if (before := live.lineage.source["name"]) != source.name:
+def _compare_with_live(name: str, live: LiveGeneration | None, source: Source, out: Output) -> None:
+    """Report that a build replaces the live generation by one of another source, which a user may not want."""
+    if live is not None and (before := live.lineage.source["name"]) != source.name:
         out.say(
             f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "
             "brings the other back."
         )
-    if missing := option_compatibility.left_out(live.lineage, options, given):
-        out.say(f"The live generation was made with {' '.join(missing)}; this build does not have these options.")

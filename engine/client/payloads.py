@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 #: Parameters of a search that must fail if a shard is missing. By default the server leaves out the documents of that shard and says
 #: nothing about it: `_shards.failed` stays 0.
 ALL_SHARDS = {"allow_partial_search_results": False}
+#: Settings of an index of ours, against those of the cluster's index templates: no ingest pipeline changes what is written into it.
+NO_PIPELINES = {"index.default_pipeline": "_none", "index.final_pipeline": "_none"}
+#: Parts of its mapping, likewise: every field is stored, and no document needs a routing.
+WHOLE_DOCUMENTS: dict[str, Any] = {"_source": {"enabled": True, "excludes": [], "includes": []}, "_routing": {"required": False}}
 
 
 def quote(part: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora.formats.fields import BadLine, Mapper
@@ -88,7 +89,9 @@ class IndexPasses:
                 counts.stale += len(writes)
                 if not write:
                     continue
-                written = conditional_writes.send(self.engine, self.index, writes)
+                written = conditional_writes.send(
+                    self.engine, self.index, [(hit, self._unpiped(action)) for hit, action in writes]
+                )
                 counts.written += written
                 counts.conflicts += len(writes) - written
                 progress("Enriching", counts.documents, total, f"written {counts.written:,}")
@@ -96,6 +99,20 @@ class IndexPasses:
             point.close()
         counts.documents -= self.source.skipped.count
         return counts
+
+    @cached_property
+    def _final_pipeline(self) -> bool:
+        """Whether the application has a final pipeline, which runs on whole documents that are written, and on no update of one."""
+        params = {"flat_settings": True}
+        settings = self.engine.request("GET", f"/{quote(self.index)}/_settings", params=params)[self.index]["settings"]
+        return bool(settings.get("index.final_pipeline", "_none") != "_none")
+
+    def _unpiped(self, action: dict[str, Any]) -> dict[str, Any]:
+        """An action that no pipeline of the application changes: a whole document takes the place of the stored one in an update."""
+        if "index" not in action or not self._final_pipeline:
+            return action
+        script = {"lang": "painless", "source": "ctx._source = params.document", "params": {"document": action["index"]}}
+        return {"update": {"script": script}}
 
 
 def stale_writes(

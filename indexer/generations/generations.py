@@ -14,6 +14,7 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
+from termweave.indexer.rebuild_options import shown
 from termweave.search.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
 from termweave.support.batching import in_parts
 
@@ -59,6 +60,7 @@ class Generation:
         models: "weights", "dense" and "dense_query" -> name of the model.
         passages: `Lineage.passages`.
         neighbours: `Lineage.neighbours`.
+        options: The options that it was built with: flag -> value in words.
     """
 
     index: str
@@ -74,6 +76,7 @@ class Generation:
     models: Mapping[str, str] = field(default_factory=dict)
     passages: Mapping[str, int] = field(default_factory=dict)
     neighbours: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def closed(self) -> bool:
@@ -259,6 +262,7 @@ def _generation(index: str, meta: dict[str, Any], size: int | None, documents: i
         models={output: model.name for output, model in made.models.items()},
         passages=made.passages,
         neighbours=made.neighbours,
+        options=shown(made),
     )
 
 

@@ -8,7 +8,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError, native_vectors
+from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS
 from termweave.indexer.generations.generations import closed_error
+from termweave.indexer.preparation import created_index
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -41,25 +43,33 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
     one of that name by itself, without mapping and lineage.
 
     Raises:
-        UsageError: The mapping has vectors that would end the server.
+        UsageError: The mapping has vectors that would end the server, or the cluster's templates make another index of it.
         EngineError: The server refuses mapping or settings.
     """
     native_vectors.check(engine, mapping, settings)
     body = {
-        "settings": settings,
-        "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
+        "settings": settings | NO_PIPELINES,
+        "mappings": {**mapping, **WHOLE_DOCUMENTS, "_meta": {"termweave": lineage.as_meta()}},
         "aliases": {writer(index, lease.number): {}},
     }
     try:
         # Documents wait for the shards, as long as --patience allows; here the server would wait for half a minute in silence.
-        engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
+        _create(engine, index, body, wait_for_active_shards=0)
     except EngineResponseError as error:
-        if _already_created(error):
-            return
         if error.status == HTTPStatus.BAD_REQUEST and not error.hint:
             advice = (advice for part, advice in _ADVICE if part in error.reason)
-            error.hint = next(advice, "Correct what --mapping or --settings says.")
+            error.hint = created_index.advice(engine, index) or next(advice, "Correct what --mapping or --settings says.")
         raise
+
+
+def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> None:
+    """Create an index, unless an earlier attempt did that although it was answered with 503, and read it back."""
+    try:
+        engine.request("PUT", f"/{index}", params=params, body=body)
+    except EngineResponseError as error:
+        if not (error.status == HTTPStatus.BAD_REQUEST and "resource_already_exists" in str(error.body)):
+            raise  # nobody else makes an index of this random name
+    created_index.check(engine, index, body)
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
@@ -68,24 +78,13 @@ def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dic
     Returns:
         The settings to restore afterwards.
     """
-    answer = engine.request("GET", f"/{model}")[model]
-    settings = {key: value for key, value in answer["settings"]["index"].items() if key not in _PRIVATE}
-    if "verified_before_close" in settings:  # only a closed index has this setting
+    answer = engine.request("GET", f"/{model}", params={"flat_settings": True})[model]
+    settings = {key: value for key, value in answer["settings"].items() if key.split(".")[1] not in _PRIVATE}
+    if "index.verified_before_close" in settings:  # only a closed index has this setting
         raise closed_error(model)
-    loading = {**settings, "refresh_interval": "-1", "number_of_replicas": 0}
-    mapping = {**answer["mappings"], "_meta": {"termweave": lineage.as_meta()}}
-    body = {"settings": {"index": loading}, "mappings": mapping}
-    try:
-        engine.request("PUT", f"/{index}", body=body)
-    except EngineResponseError as error:
-        if not _already_created(error):
-            raise
-    return {key: settings.get(key) for key in ("refresh_interval", "number_of_replicas")}
-
-
-def _already_created(error: EngineResponseError) -> bool:
-    """Whether an earlier attempt created the index, although it was answered with 503. Nobody else makes one of this random name."""
-    return error.status == HTTPStatus.BAD_REQUEST and "resource_already_exists" in str(error.body)
+    mapping = {**answer["mappings"], **WHOLE_DOCUMENTS, "_meta": {"termweave": lineage.as_meta()}}
+    _create(engine, index, {"settings": {**settings, **LOADING, **NO_PIPELINES}, "mappings": mapping})
+    return {key: settings.get(f"index.{key}") for key in ("refresh_interval", "number_of_replicas")}
 
 
 def no_writer(index: str) -> dict[str, Any]:
@@ -94,7 +93,11 @@ def no_writer(index: str) -> dict[str, Any]:
 
 
 def open_writer(engine: Engine, index: str, lease: Lease) -> None:
-    """Add the writer alias of a lease to a generation, and remove those of earlier ones: their builders cannot write any more."""
+    """Add the writer alias of a lease to a generation, and remove those of earlier ones: their builders cannot write any more.
+
+    An ingest pipeline that somebody, or a template before an earlier version created it, gave the index is switched off.
+    """
+    engine.request("PUT", f"/{index}/_settings", body=NO_PIPELINES)
     add = {"add": {"index": index, "alias": writer(index, lease.number)}}
     engine.request("POST", "/_aliases", body={"actions": [no_writer(index), add]})
 

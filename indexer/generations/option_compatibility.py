@@ -1,7 +1,7 @@
 """How a live generation was built, compared with the options of a command.
 
-An update keeps how the generation was built: an option with the same value is accepted, another value is refused. A build may differ,
-and says which options of the live generation it does not have.
+An update keeps how the generation was built: an option with the same value is accepted, another value is refused.
+`indexer.rebuild_options` says what a build takes over.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import orjson
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.errors import UsageError
+from termweave.indexer import rebuild_options
 from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
@@ -71,22 +72,6 @@ def _check_model(made: Lineage, output: str, asked: str | Path | None, flag: str
         )
 
 
-def left_out(made: Lineage, options: BuildOptions, given: Collection[str]) -> list[str]:
-    """The options of the live generation that a build does not have and does not mention, as flags: "--shards 2".
-
-    Args:
-        made: The lineage of the live generation.
-        options: The options of the build.
-        given: Names of the options that were given, with whatever value.
-    """
-    return [
-        f"{setting.flag} {in_words(stored)}"
-        for name, setting in build_settings().items()
-        if setting.noted and name not in given and setting.stored
-        if (stored := setting.stored(made)) != getattr(options, name)
-    ]
-
-
 def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:
     """The options of a build that makes such a generation again with other models.
 
@@ -96,14 +81,17 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         models: "weights", "dense" and "dense_query" -> model, as far as they are not the shipped ones.
 
     Raises:
-        UsageError: It was built with options whose values no generation stores: a mapping, analyzers or similarities of its own.
+        UsageError: It was built with options whose values it does not store: it keeps the mapping of its source, or an earlier version built
+            it with a mapping, analyzers or similarities of its own.
     """
     made = live.lineage
     settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
-    stored = {"--mapping": bool(made.fields), "--keep-mapping": "kept" in made.source}
+    stored = {"--keep-mapping": "kept" in made.source}
     own_settings = ("index.analysis.", "index.similarity.")
     of_signals = made.layout.settings()
-    stored["--settings"] = any(name.startswith(own_settings) and name not in of_signals for name in settings)
+    if made.options is None:
+        stored["--mapping"] = bool(made.fields)
+        stored["--settings"] = any(name.startswith(own_settings) and name not in of_signals for name in settings)
     if own := [flag for flag, given in stored.items() if given]:
         raise UsageError(
             f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
@@ -111,6 +99,7 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         )
     values: dict[str, Any] = {name: setting.stored(made) for name, setting in build_settings().items() if setting.stored}
     values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}
+    values |= {name: value for name, value in rebuild_options.of_generation(made).items() if name in {"settings", "mapping"}}
     return BuildOptions(**values, **models)
 
 

@@ -59,7 +59,7 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     task = _running(engine, index)
     if task is None:
         source = engine.without_pipeline({"index": live, "size": _STEP})
-        body = {"source": source, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
+        body = {"source": source, "dest": {"index": index, "op_type": "create", "pipeline": "_none"}, "conflicts": "proceed"}
         task = str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
     while True:
         answer: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")

@@ -179,6 +179,12 @@ class LedgerDiff:
             self._db.execute(_WERE)
             self._db.execute(_ENTER)
 
+    def sample(self, count: int) -> list[str]:
+        """Return the ids of so many new and changed documents that the server has acknowledged, drawn at random."""
+        accepted = "SELECT id FROM main.documents WHERE encoding IS NOT NULL AND refused IS NULL AND id IN (SELECT id FROM sent)"
+        with readable_errors(self._path, "read"):
+            return [row[0] for row in self._db.execute(f"{accepted} ORDER BY random() LIMIT ?", (count,))]
+
     def keep_refused(self) -> None:
         """Restore the former digests of changed documents that were refused: the index still holds their earlier version."""
         with readable_errors(self._path, "written"), self._db:

@@ -209,6 +209,11 @@ class Ledger:
         """Number of documents and passages that the server has acknowledged."""
         return self._count("SELECT count(encoding) FROM documents")
 
+    def sample(self, count: int) -> list[str]:
+        """Return the ids of so many documents and passages that the server has acknowledged, drawn at random."""
+        rows = self._all("SELECT id FROM documents WHERE encoding IS NOT NULL ORDER BY random() LIMIT ?", count)
+        return [identity for (identity,) in rows]
+
     def refused(self) -> list[tuple[str, int | None, str]]:
         """Return (id, line, reason) of the entries that the server refused; an earlier version of some may be stored."""
         return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL ORDER BY line, id")

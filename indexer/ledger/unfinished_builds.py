@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.indexer.generations import deletion, generations, publication
 from termweave.indexer.ledger import storage
+from termweave.indexer.rebuild_options import differing
 from termweave.search.catalog.lineage import Lineage, exists
-from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.ledger.ledger import Ledger
@@ -67,7 +65,7 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None, *, t
                 noun = "passages" if lineage.passages else "documents"
                 raise UnfinishedBuild(
                     f"{name!r} has an unfinished generation ({index}, {done:,} of {total:,} {noun}) that was begun with "
-                    f"another source, model or setting: {_differences(ledger.get('made_of'), planned.made_of)}.",
+                    f"another source, model or setting: {differing(ledger.get('made_of'), planned.made_of)}.",
                     "Repeat the command that began it to finish it, or add --fresh to delete it and start again.",
                 )
             return index, lineage, ledger
@@ -105,9 +103,3 @@ def refuse(engine: Engine, name: str) -> None:
                 f"{name!r} has an unfinished generation ({index}).",
                 f"Repeat the command that began it to finish it, or delete it: 'termweave prune {name} --unfinished'.",
             )
-
-
-def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Describe the inputs in which two builds differ, each with both values; an option that this version no longer has is 0."""
-    pairs = [(part, before.get(part, "unknown"), now.get(part, "0")) for part in {**now, **before}]
-    return "; ".join(f"{part} was {clipped(old)} and is {clipped(new)}" for part, old, new in pairs if old != new)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _PARAMETERS = {
     "require_alias": True,
+    "pipeline": "_none",
     # How long the server waits for a missing shard before it answers 503. Its default, 60 s, is as long as we wait for the response.
     "timeout": "20s",
     # The parts of a response that are read: a twentieth of it.

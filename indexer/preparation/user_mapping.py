@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.engine.client.payloads import NO_PIPELINES
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def check_settings(settings: Mapping[str, Any], where: str) -> None:
         where: Where they come from, for messages: a file, or the option.
 
     Raises:
-        UsageError: A key does not begin with "index.", or the setting is set by a build option.
+        UsageError: A key does not begin with "index.", the setting is set by a build option, or it names an ingest pipeline.
     """
-    for key in settings:
+    for key, value in settings.items():
         if not isinstance(key, str) or not key.startswith("index."):
             raise UsageError(
                 f"{where} contains {key!r}, which is not an index setting.", 'Begin keys with "index.": {"index.codec": ...}.'
@@ -53,6 +54,11 @@ def check_settings(settings: Mapping[str, Any], where: str) -> None:
             flag = _OPTIONS[key]
             raise UsageError(
                 f"{where} sets {key}, which has an option.", f"Use {flag} instead (in Python: {flag.removeprefix('--')}=)."
+            )
+        if value != NO_PIPELINES.get(key, value):
+            raise UsageError(
+                f"{where} sets {key}, and a document that a pipeline changes is not the one that was encoded.",
+                "Remove it, and change the documents before they are indexed.",
             )
 
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
-from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.errors import EngineError, UsageError
 from termweave.signals import DocumentLayout
 from termweave.signals.typed_fields import TYPES
@@ -56,7 +56,7 @@ class Lineage:
         name: The alias that the generation was built for.
         created: Time of the build, UTC, ISO 8601.
         termweave: The version of termweave that built it.
-        source: Name and fingerprint of the corpus.
+        source: Name and fingerprint of the corpus; "options": those of the build, as JSON.
         fingerprint: Hash of source, models, signals and settings: equal fingerprints mean equal indices.
         signals: Signal name -> parameters.
         models: "weights" and "dense" -> model; "dense_query" -> the encoder of queries, where it is another one than "dense".
@@ -97,6 +97,16 @@ class Lineage:
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
         return DocumentLayout.from_meta(self.signals, self.fields, self.types)
+
+    @cached_property
+    def options(self) -> Mapping[str, Any] | None:
+        """The options that its build was given, as JSON values (`indexer.rebuild_options`); None in the lineage of an earlier version."""
+        import orjson  # noqa: PLC0415 - not needed by `--help`
+
+        with suppress(orjson.JSONDecodeError, TypeError):
+            values = orjson.loads(self.source["options"]) if "options" in self.source else None
+            return values if isinstance(values, dict) else None
+        return None
 
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave`` and the ledger store.
@@ -174,9 +184,9 @@ def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) 
     """Create one of termweave's own small indices, unless it exists."""
     if exists(engine, index):
         return
-    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES}
+    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": _COPIES, **NO_PIPELINES}
     try:
-        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mapping})
+        engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": {**WHOLE_DOCUMENTS, **mapping}})
     except EngineResponseError as error:
         if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
             raise

@@ -40,7 +40,7 @@ def encoder_of(
         ModelError: A model is not on this host, or has another hash.
     """
     from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
-    from termweave.encoders.model_lookup import NONE, resolve_local  # noqa: PLC0415 - likewise
+    from termweave.encoders.model_lookup import NONE  # noqa: PLC0415 - likewise
 
     names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
     wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
@@ -58,8 +58,7 @@ def encoder_of(
     for output, model in wanted.items():  # if one model has both outputs, one option is enough
         if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
             continue
-        folder = given.get(output) or folders.get(model.hash) or _remembered(model.hash)
-        folder = folder or resolve_local(model.name) or otherwise.get(model.hash)
+        folder = given.get(output) or folders.get(model.hash) or local_folder(model) or otherwise.get(model.hash)
         if folder is None:
             missing[output] = model
         else:
@@ -80,6 +79,14 @@ def encoder_of(
                 f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores.",
             )
     return encoder
+
+
+def local_folder(model: ModelLineage) -> str | None:
+    """The folder of a model that a lineage names, or of a newer one of its name; None if this host has none."""
+    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - as in `encoder_of`
+
+    folder = _remembered(model.hash) or resolve_local(model.name)
+    return None if folder is None else str(folder)
 
 
 def _has_query_encoder(folder: str, model: ModelLineage) -> bool:

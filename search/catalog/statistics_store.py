@@ -10,7 +10,7 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.client.connection import quote
+from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.errors import EngineError
 from termweave.search.catalog.lineage import exists
 from termweave.statistics import CorpusStatistics
@@ -48,8 +48,8 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     chunks = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
     name = companion(index)
     if not exists(engine, name):
-        mapping = {"dynamic": "strict", "properties": _PROPERTIES}
-        engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping})
+        mapping = {**WHOLE_DOCUMENTS, "dynamic": "strict", "properties": _PROPERTIES}
+        engine.request("PUT", f"/{name}", body={"settings": {**settings, **NO_PIPELINES}, "mappings": mapping})
     for number, chunk in reversed(
         [*enumerate(chunks)]
     ):  # the last chunk comes first, because its number tells how many chunks there should be

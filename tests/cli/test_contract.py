@@ -318,7 +318,7 @@ def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
     name = f"{'long-' * 6}docs-20261121210000-0123abcd"
     each = Generation(name, "2026-11-21T21:00:00.123+00:00", "a-source-of-many-words", 12_345, 9_000_000, True, True, "")
     made = {"lexical": {}, "weights": {}}
-    each = replace(each, signals=made, passages={"size": 200, "stride": 150, "count": 20_000})
+    each = replace(each, signals=made, options={"--passage-size": "200"})
     console = Console(width=width, file=io.StringIO())
     console.print(generations._table([each], console.width))
     lines = console.file.getvalue().splitlines()

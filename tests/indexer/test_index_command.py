@@ -194,19 +194,6 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
 
 
 @pytest.mark.engine
-def test_a_build_says_what_it_leaves_out_of_what_is_live(index):
-    said = "The live generation was made with --passage-size 50; this build does not have these options."
-    assert said not in index(numbered(2), "--passage-size", "50").err
-    assert said not in index(numbered(3), "--passage-size", "60").err
-    index(numbered(2), "--passage-size", "50")
-    assert said not in index(numbered(3), "--update").err
-    assert said not in index(numbered(3), "--passage-size", "0").err
-    index(numbered(2), "--passage-size", "50")
-    assert said in index(numbered(3)).err
-    assert said not in index(numbered(4)).err
-
-
-@pytest.mark.engine
 def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt

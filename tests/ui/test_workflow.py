@@ -244,7 +244,7 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     options = BuildOptions(weights="none", dense="none")
     for documents in (1, 2):
         path.write_bytes(b"\n".join(orjson.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(documents)))
-        build(opensearch_engine, corpora.open_source(path), name, options)
+        build(opensearch_engine, corpora.open_source(path), name, replace(options, shards=documents))
     newer, older = [each.index for each in generations.list_generations(opensearch_engine, name)]
     Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "sum", None))
     monkeypatch.setattr(Index, "open", None)  # as on a host that lacks the models of the live generation
@@ -252,6 +252,8 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     page = client.get(f"/generations?index={name}&promote={older}").text
     assert "What changes" in page
     assert '<td data-label="Now">2</td><td data-label="Then">1</td>' in page
+    assert '<td data-label="Now">--weights none --dense none --shards 2</td>' in page
+    assert page.count('title="2"><code>--shards</code> 2</div>') == 1
     assert '<td data-label="Now">tuned</td><td data-label="Then">none</td>' in page
     assert generations.live(opensearch_engine, name) == newer
     stale = post(client, "/generations/promote", index=name, generation=older, live=older, act="rollback")

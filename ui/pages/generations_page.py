@@ -72,7 +72,7 @@ def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list
         ("size", lambda each: sized(each.bytes)),
         ("signals", lambda each: ", ".join(each.signals)),
         ("models", lambda each: ", ".join(dict.fromkeys(each.models.values())) or "none"),
-        ("passages", lambda each: f"{each.passages['size']} words" if each.passages else "whole documents"),
+        ("built with", lambda each: " ".join(f"{flag} {value}" for flag, value in each.options.items()) or "the usual options"),
     ):
         now, then = read(live) if live else "", read(asked)
         if now != then:

@@ -221,6 +221,43 @@ def has_reindex(engine):
     return True
 
 
+@pytest.mark.parametrize("older", [False, True], ids=["composable", "older"])
+def test_templates_of_the_cluster_do_not_change_what_is_stored(termweave, elastic_name, elasticsearch_engine, tmp_path, older):
+    """What a template sets is overruled; where Elasticsearch lets the template win, the build ends with its name."""
+    path = f"/{'_template' if older else '_index_template'}/{elastic_name}"
+
+    def put(settings, mappings):
+        template = {"settings": settings, "mappings": mappings}
+        wrapped = template if older else {"template": template, "priority": 5}
+        elasticsearch_engine.request("PUT", path, body={"index_patterns": [f"{elastic_name}*"], **wrapped})
+
+    source = tmp_path / "corpus.jsonl"
+    source.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, (_, text) in DOCUMENTS.items() if text))
+    less, routing = {"_source": {"excludes": ["text", "vector"]}}, {"_routing": {"required": True}}
+    put(
+        {"index.default_pipeline": "no-such", "index.final_pipeline": "no-such"},
+        {"dynamic": True, "properties": {"text": {"type": "keyword"}}, **(routing if older else {})},
+    )
+    try:
+        termweave("index", source, elastic_name, "--analyzer", "standard")
+        assert "all there" in termweave("verify", elastic_name, source, "--deep")
+        for mode in ("lexical", "weights", "dense"):
+            assert "csv" in termweave("search", elastic_name, "lines of a csv file", "--mode", mode, "-k", "1")
+        for settings, mappings, reason, status in (
+            ({"index.similarity.default.type": "boolean"}, {}, "index.similarity.default.type boolean", 2),
+            ({}, {"runtime": {"text": {"type": "keyword"}}}, "a runtime field text", 2),
+            ({}, less, "_source.excludes", 2),
+            *(() if older else [({}, routing, "`_routing.required`", 1)]),
+            ({"index.mapping.total_fields.limit": 5}, {}, "Limit of total fields [5]", 1),
+        ):
+            put(settings, mappings)
+            said = termweave("index", source, f"{elastic_name}-2", "--analyzer", "standard", status=status)
+            assert reason in said
+            assert f"The index template '{elastic_name}' of the cluster" in said
+    finally:
+        elasticsearch_engine.request("DELETE", path)
+
+
 def test_doctor_names_it(termweave):
     output = termweave("doctor")
     assert "Elasticsearch" in output

@@ -97,6 +97,39 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     assert enrich(index, "--dense", "none")["signals"] == ["weights"]
 
 
+@pytest.mark.parametrize("which", ["default", "final"])
+def test_the_applications_pipelines_run_on_its_own_writes_alone(shop, enrich, opensearch_engine, name, which):
+    """A pipeline that stamps what the application writes, and throws away fields that it does not know."""
+    engine, index, path = opensearch_engine, shop({"at": {"type": "keyword"}}), f"/_ingest/pipeline/{name}"
+    stamp = [
+        {"set": {"field": "at", "value": "{{_ingest.timestamp}}"}},
+        {"remove": {"field": ["vector", "weights"], "ignore_missing": True}},
+    ]
+    engine.request("PUT", path, body={"processors": stamp})
+    engine.request("PUT", f"/{index}/_settings", body={f"index.{which}_pipeline": name})
+    try:
+        engine.request(
+            "PUT",
+            f"/{index}/_doc/p1",
+            params={"refresh": True},
+            body={"name": "a chair", "stock": 1, "price": 1.10, "ean": 2**53 + 1},
+        )
+        before = sources(engine, index)
+        assert enrich(index)["written"] == 30
+        engine.request("PUT", f"/{index}/_doc/p2", body={"name": "a trampoline"})
+        engine.request("POST", f"/{index}/_update/p3", body={"doc": {"name": "a bicycle"}})
+        names = {"p2": {"name": "a trampoline"}, "p3": before["p3"] | {"name": "a bicycle"}}
+        before |= {key: {**own, "at": sources(engine, index)[key]["at"]} for key, own in names.items()}
+        assert enrich(index)["written"] == 2
+        assert enrich(index)["written"] == 0
+        assert Index.open(engine, index).search("bicycle", mode="weights")[0].id == "p3"
+        assert enrich(index, "--remove", fields=())["removed"] == 30
+        assert sources(engine, index) == before
+    finally:
+        engine.request("PUT", f"/{index}/_settings", body={f"index.{which}_pipeline": None})
+        engine.request("DELETE", path)
+
+
 def test_a_plan_writes_nothing(shop, enrich, opensearch_engine):
     index = shop()
     before = sources(opensearch_engine, index)

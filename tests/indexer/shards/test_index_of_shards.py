@@ -28,9 +28,11 @@ def stored(engine, name):
 
 
 def same(engine, direct, of_shards, queries):
-    """Lineage, statistics, stored documents and scores are the same."""
+    """Lineage, statistics, stored documents and scores are the same; the options of a build from shards name no models."""
     indices = [Index.open(engine, name) for name in (direct, of_shards)]
-    made = [replace(index.lineage, name="", created="") for index in indices]
+    made = [replace(index.lineage, name="", created="", source={**index.lineage.source, "options": ""}) for index in indices]
+    options = [{name: value for name, value in index.lineage.options.items() if name not in BM25} for index in indices]
+    assert options[0] == options[1]
     assert made[0] == made[1]
     if made[0].statistics:
         first, second = (statistics_store.load(engine, index.generation, index.lineage).to_bytes() for index in indices)

@@ -78,14 +78,13 @@ def test_a_deleted_index_does_not_come_back_from_its_training(opensearch_engine,
         opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
 
 
-def test_byte_vectors_stay_bytes_and_a_similarity_of_ones_own_is_refused(opensearch_engine, name, source):
+def test_byte_vectors_and_a_similarity_of_ones_own_stay(opensearch_engine, name, source):
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(vectors="byte"))
     options = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
     assert options.vectors == "byte"
     own = {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(settings=own))
-    with pytest.raises(UsageError, match="built with settings"):
-        option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
+    assert option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {}).settings == own
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(signals=("lexical", "learned")))
     made = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
     assert made.signals == ("learned", "lexical")
@@ -108,14 +107,6 @@ def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engi
             "replicas": 0,
         }
     )
-    build(
-        opensearch_engine,
-        corpora.open_source(source),
-        name,
-        BuildOptions(settings={"index.analysis.analyzer.own.type": "keyword"}),
-    )
-    with pytest.raises(UsageError, match="built with settings"):
-        option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
 
 
 def test_the_halves_of_a_book_are_disjoint_and_stay_as_they_are(opensearch_engine, name):

@@ -1,0 +1,84 @@
+"""Whether a search finds what is stored: each signal is asked for a few documents with what it has stored of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.errors import EngineError, VerificationFailed
+from termweave.indexer.preparation import created_index
+from termweave.records import Encoding
+from termweave.search.retrieval.candidates import answers_to
+from termweave.signals import dialect_of
+from termweave.signals.dense import VECTOR_FIELD, from_half
+from termweave.signals.impacts import WeightedTerms
+from termweave.signals.layout import engine_id, stored_content
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.signals import DocumentLayout, Signal
+
+#: Documents that each signal is asked for, and characters of their texts that are sent.
+_DOCUMENTS, _CHARACTERS = 5, 1000
+
+
+def check(engine: Engine, index: str, layout: DocumentLayout, identities: Sequence[str]) -> None:
+    """Search for documents by their own content.
+
+    Args:
+        engine: The server.
+        index: The generation, refreshed.
+        layout: How its documents are stored.
+        identities: Ids of documents and passages that are stored; the first few are searched for.
+
+    Raises:
+        VerificationFailed: A signal finds none of those for which it has something to search.
+    """
+    query = {"ids": {"values": [engine_id(identity) for identity in identities[:_DOCUMENTS]]}}
+    body = {"size": _DOCUMENTS, "query": query, "_source": dialect_of(engine.capabilities).source()}
+    stored = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+    searches = [
+        (signal, hit, {"size": 1, "_source": False, "query": clause.query})
+        for signal in layout.signals
+        for hit in stored
+        if (
+            clause := signal.clause(
+                _query(signal, hit["_source"]),
+                size=1,
+                where=[{"ids": {"values": [hit["_id"]]}}],
+                capabilities=engine.capabilities,
+            )
+        )
+    ]
+    answers = answers_to(engine, index, [(signal.name, search) for signal, _, search in searches])
+    found = {signal.name for (signal, _, _), answer in zip(searches, answers, strict=True) if answer["hits"]["hits"]}
+    for signal, hit, _ in searches:
+        if signal.name not in found and _has_words(engine, index, signal, hit["_source"]):
+            raise VerificationFailed(
+                f"{index} holds what was sent, but a search of {signal.name} does not find it (document {hit['_source']['id']!r}).",
+                created_index.advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets.",
+            )
+
+
+def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:
+    """A stored document as a query."""
+    weights = signal.impacts_of(stored) if isinstance(signal, WeightedTerms) else None
+    vector = from_half(stored[VECTOR_FIELD]) if VECTOR_FIELD in stored else None
+    return Encoding(_text(stored), weights if weights is not None and len(weights) else None, vector)
+
+
+def _text(stored: Mapping[str, Any]) -> str:
+    return stored_content(stored)[:_CHARACTERS]
+
+
+def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, Any]) -> bool:
+    """Whether the server's analyzer leaves words of a text, which may be stop words alone; False where a role may not ask."""
+    if signal.text_field is None:
+        return True
+    body = {"field": signal.text_field[0], "text": _text(stored)}
+    try:
+        return bool(engine.request("POST", f"/{index}/_analyze", body=body)["tokens"])
+    except EngineError:
+        return False

@@ -1,0 +1,182 @@
+"""The options of a rebuild: those that the live generation was built with, unless the command says otherwise.
+
+A lineage stores the options that its build was given and that make another generation. Anyone who can write to the index can change
+them, so a model is one that this host already has, and a text is never read as the name of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from termweave.corpora.sources import encodings_of
+from termweave.encoders.model_lookup import NONE
+from termweave.errors import UsageError
+from termweave.indexer.options import ENCODING, BuildOptions, build_settings, in_words
+from termweave.search.catalog.models import local_folder
+from termweave.signals import signal_class
+from termweave.support.messages import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from termweave.corpora import Source
+    from termweave.engine import Engine
+    from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.records import ModelInfo
+    from termweave.search.catalog.lineage import Lineage
+
+_MODELS = ("weights", "dense", "dense_query")
+
+
+def stored(options: BuildOptions, models: Mapping[str, ModelInfo]) -> dict[str, Any]:
+    """The options that a lineage stores, as JSON values: those that are not the defaults.
+
+    Args:
+        options: As they were given, or taken over.
+        models: Output -> the model that was opened for it.
+    """
+    usual, settings, values = BuildOptions(), build_settings(), dict[str, Any]()
+    for name in (each.name for each in fields(BuildOptions)):
+        value = getattr(options, name)
+        if name in _MODELS and value in NONE:
+            values[name] = "none"
+        elif name in _MODELS and value is not None and name in models:
+            values[name] = models[name].name
+        elif settings[name].kept and value != getattr(usual, name):
+            values[name] = value if isinstance(value, Mapping | int) else in_words(value)
+    return values
+
+
+def of_generation(made: Lineage) -> dict[str, Any]:
+    """The options that a generation was built with, as `BuildOptions` takes them, without its models.
+
+    Of one of an earlier version only those that can be told from what it stores.
+    """
+    settings, usual, values = build_settings(), BuildOptions(), dict[str, Any]()
+    for name, setting in settings.items():
+        if setting.stored and (name in made.options if made.options is not None else setting.noted):
+            value = setting.stored(made)
+        elif setting.kept and not setting.stored:
+            value = (made.options or {}).get(name)
+            value = value if isinstance(value, Mapping | int) else None
+        else:
+            continue
+        if value is not None and value != getattr(usual, name):
+            values[name] = value
+    return values
+
+
+def taken_over(engine: Engine, live: LiveGeneration, given: Mapping[str, Any], *, index: bool = False) -> dict[str, Any]:
+    """The options of the live generation that a rebuild has, too, because it says nothing else.
+
+    Args:
+        engine: The server.
+        live: The live generation.
+        given: The options that the command gives, with whatever value.
+        index: Whether the source is an index, whose mapping can be kept.
+
+    Raises:
+        UsageError: The live generation has a model that this host does not have.
+    """
+    values = {name: value for name, value in of_generation(live.lineage).items() if name not in given}
+    if live.lineage.options is None and live.lineage.fields and not {"mapping", "keep_mapping"} & given.keys():
+        values["mapping"] = _mapping_of_fields(engine, live)
+    if not index or {"mapping", "passages"} & given.keys():
+        values.pop("keep_mapping", None)
+    if given.get("keep_mapping"):
+        values = {name: value for name, value in values.items() if name not in {"mapping", "passages", "shards"}}
+    return _without_contradictions(_models(live.lineage, given) | values, given)
+
+
+def beside(source: Source, taken: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were taken over, without those that a source which brings its encodings has settled."""
+    return {name: value for name, value in taken.items() if name not in ENCODING or encodings_of(source) is None}
+
+
+def remark(taken: Mapping[str, Any]) -> str:
+    """Say which options were taken over."""
+    flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in in_flags(taken).items())
+    return f"Built as the live generation was, with {flags} (--defaults: without)."
+
+
+def _models(made: Lineage, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The models that the build of a generation named, or switched off, as far as the command names no other."""
+    named: Collection[str] = {*given, *(_MODELS if "model" in given else ()), *(("dense_query",) if "dense" in given else ())}
+    models: dict[str, Any] = {}
+    for output in _MODELS:
+        name = (made.options or {}).get(output)
+        if name is None or output in named:
+            continue
+        model = made.models.get(output)
+        if name in NONE:
+            models[output] = "none"
+        elif model is not None:
+            flag = f"--{output.replace('_', '-')}"
+            if (folder := local_folder(model)) is None:
+                raise UsageError(
+                    f"{made.name!r} was built with {flag} {model.name}, and this host has no such model.",
+                    f"Name its folder with {flag}, or add --defaults to build without the options of the live generation.",
+                )
+            models[output] = folder
+    return models
+
+
+def _without_contradictions(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what cannot be had beside the options of the command: its models decide which signals there are."""
+    off = {output for output in ("weights", "dense") if given.get(output, given.get("model")) in NONE}
+    on = {output for output in ("weights", "dense") if given.get(output, given.get("model")) not in {None, *NONE}}
+    if signals := values.get("signals"):
+        left = tuple(name for name in signals if signal_class(name).needs not in off)
+        if on <= {signal_class(name).needs for name in left} and left:
+            values["signals"] = left
+        else:
+            del values["signals"]
+    signals = given.get("signals") or values.get("signals")
+    needed = {signal_class(name).needs for name in signals} if signals else {"weights", "dense"}
+    lacking = {output for output in ("weights", "dense") if output not in needed or {**values, **given}.get(output) in NONE}
+    useless = {"weights": ("prune",), "dense": ("vectors", "dense_query")}
+    return {name: value for name, value in values.items() if not any(name in useless[output] for output in lacking)}
+
+
+def _mapping_of_fields(engine: Engine, live: LiveGeneration) -> dict[str, Any]:
+    """The fields that a mapping of the user added to a generation of an earlier version, which did not store the mapping."""
+    properties = engine.request("GET", f"/{live.index}/_mapping")[live.index]["mappings"]["properties"]
+    return {"properties": {name: properties[name] for name in live.lineage.fields if name in properties}}
+
+
+def in_flags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Options as flag -> value in words."""
+    settings = build_settings()
+    return {settings[name].flag: in_words(value) for name, value in values.items() if name in settings}
+
+
+def shown(made: Lineage) -> dict[str, str]:
+    """The options that a generation was built with, as flag -> value in words."""
+    models = {name: made.options[name] for name in _MODELS if name in made.options} if made.options else {}
+    return in_flags(models | of_generation(made))
+
+
+def differences(made: Lineage, planned: BuildPlan) -> str:
+    """Describe in what a build differs from a generation, options and models; "" for nothing."""
+    usual = {name: getattr(BuildOptions(), name) for name, setting in build_settings().items() if setting.kept}
+    if made.options is None:  # an earlier version stored only what the documents tell
+        usual = {name: value for name, value in usual.items() if build_settings()[name].stored}
+    before = usual | of_generation(made) | _of_models(made.models, made.signals, made.signals.get("lexical", {}).get("analyzer"))
+    analyzer = planned.analyzer if "lexical" in planned.signals else None
+    now = {name: planned.stored.get(name, value) for name, value in usual.items()}
+    return differing(in_flags(before), in_flags(now | _of_models(planned.models, planned.signals, analyzer)))
+
+
+def _of_models(models: Mapping[str, Any], signals: Collection[str], analyzer: str | None) -> dict[str, Any]:
+    """What a build made of its options: its models, signals and analyzer."""
+    named = {output: f"{models[output].name} ({models[output].hash[:8]})" if output in models else None for output in _MODELS}
+    return {**named, "signals": sorted(signals), "analyzer": analyzer}
+
+
+def differing(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Describe the values that differ, each with both; an option that this version no longer has is 0."""
+    pairs = [(part, before.get(part, "unknown"), now.get(part, "0")) for part in {**now, **before}]
+    return "; ".join(f"{part} was {clipped(old)} and is {clipped(new)}" for part, old, new in pairs if old != new)

@@ -1,0 +1,178 @@
+"""A rebuild has the options of the live generation, unless it says otherwise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import orjson
+import pytest
+
+import termweave as tw
+from termweave.encoders.model_lookup import resolve
+from termweave.engine.client.payloads import quote
+from termweave.indexer import BuildOptions, build, rebuild_options
+from termweave.indexer.generations import generations, option_compatibility
+from termweave.indexer.generations.live_documents import LiveDocuments
+from termweave.indexer.preparation.passages import Window
+from termweave.search.catalog import lineage
+from termweave.signals.pruning import Pruning
+
+from .builds import clean
+
+pytestmark = pytest.mark.engine
+
+MAPPING = {"properties": {"price": {"type": "scaled_float", "scaling_factor": 100}, "brand": {"type": "keyword"}}}
+GOODS = [
+    {"_id": "a", "text": "Rinse the kettle.", "price": 3.5, "brand": "x"},
+    {"_id": "b", "text": "Green tea.", "price": 5, "brand": "y"},
+]
+
+
+@pytest.fixture
+def mapping(tmp_path):
+    path = tmp_path / "map.json"
+    path.write_bytes(orjson.dumps(MAPPING))
+    return str(path)
+
+
+def stored(engine, name):
+    """Mapping, settings and lineage of the live generation."""
+    made = generations.find_live(engine, name)
+    answer = engine.request("GET", f"/{made.index}", params={"flat_settings": True})[made.index]
+    return answer["mappings"]["properties"], answer["settings"], made.lineage
+
+
+def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index, mapping):
+    """The application's own aggregation goes on."""
+    first = index(GOODS, "--mapping", mapping, "--shards", "2")
+    assert "(--defaults" not in first.err
+    said = index(GOODS).err
+    assert "Built as the live generation was, with --shards 2 --mapping {" in said
+    assert "(--defaults: without)" in said
+    assert "Unlike" not in said
+    fields, settings, made = stored(opensearch_engine, name)
+    assert {key: fields[key]["type"] for key in MAPPING["properties"]} == {"price": "scaled_float", "brand": "keyword"}
+    off = {"weights": "none", "dense": "none"}
+    assert (settings["index.number_of_shards"], made.options) == ("2", {**off, "shards": 2, "mapping": MAPPING})
+    body = {"size": 0, "aggs": {"brands": {"terms": {"field": "brand"}}, "most": {"max": {"field": "price"}}}}
+    answer = opensearch_engine.request("POST", f"/{name}/_search", body=body)["aggregations"]
+    assert (answer["most"]["value"], len(answer["brands"]["buckets"])) == (5.0, 2)
+    for arguments in (["--update"], ["--update", "--new"]):
+        index([*GOODS, {"_id": arguments[-1], "text": "A cup.", "price": 1}], *arguments)
+        assert stored(opensearch_engine, name)[2].options == made.options
+    assert "--shards 2" in index(GOODS, "--plan").err
+    other = index(GOODS, "--shards", "1").err
+    assert "Unlike the live generation before it: --shards was 2 and is 1." in other
+    last = index(GOODS, "--defaults").err
+    assert "--mapping was {" in last
+    assert "and is none" in last
+    fields, _, made = stored(opensearch_engine, name)
+    assert (fields.keys() & MAPPING["properties"].keys(), made.options) == (set(), off)
+    assert "leave out --defaults or --update" in index(GOODS, "--update", "--defaults", status=2).err
+
+
+def test_python_keeps_them_too(opensearch_engine, name):
+    connection = tw.connect(opensearch_engine.url)
+    tw.index(GOODS, name, connection=connection, mapping=MAPPING, passages=60, prune="10%", weights="fast", dense="none")
+    done = tw.index(GOODS, name, connection=connection)
+    assert done.signals == ("lexical", "weights")
+    assert any(note.startswith("Built as the live generation was") for note in done.notes)
+    _, _, made = stored(opensearch_engine, name)
+    assert (made.options.keys(), made.passages["size"]) == ({"mapping", "passages", "prune", "weights", "dense"}, 60)
+    tw.index(GOODS, name, connection=connection, passages=0)
+    assert stored(opensearch_engine, name)[2].options.keys() == {"mapping", "prune", "weights", "dense"}
+    tw.index(GOODS, name, connection=connection, defaults=True, weights="none", dense="none")
+    assert stored(opensearch_engine, name)[2].options.keys() == {"weights", "dense"}
+
+
+def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missing(opensearch_engine, name, tmp_path):
+    folder = tmp_path / "mine"
+    shutil.copytree(resolve("shipped"), folder)
+    connection = tw.connect(opensearch_engine.url)
+    tw.index(GOODS, name, connection=connection, weights=str(folder), dense="none")
+    _, _, made = stored(opensearch_engine, name)
+    assert str(tmp_path) not in json.dumps(made.as_meta())  # the folder is known to this host alone
+    tw.index(GOODS, name, connection=connection)
+    again = stored(opensearch_engine, name)[2]
+    assert (again.models, again.options) == (made.models, made.options)
+    assert tw.index(GOODS, name, connection=connection, dense="fast").signals == ("lexical", "weights", "dense")
+
+
+def of(engine, name, options, **given):
+    made = lineage.Lineage(
+        name=name,
+        created="",
+        termweave="",
+        fingerprint="",
+        source={"name": "x", "options": json.dumps(options)},
+        signals={"lexical": {"analyzer": "german"}, "weights": {"prune_share": 0.3}, "dense": {"byte_scale": 3.0}},
+        passages={"size": 80, "stride": 60},
+    )
+    return rebuild_options.taken_over(engine, generations.LiveGeneration("index", made), given)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, {"signals", "prune", "vectors", "passages", "analyzer"}),
+        ({"dense": "none"}, {"signals", "prune", "passages", "analyzer"}),
+        ({"model": "none"}, {"signals", "passages", "analyzer"}),
+        ({"signals": ("lexical",)}, {"passages", "analyzer"}),
+        ({"prune": Pruning(), "passages": None}, {"signals", "vectors", "analyzer"}),
+        ({"keep_mapping": True}, {"signals", "prune", "vectors", "analyzer"}),
+    ],
+    ids=str,
+)
+def test_what_contradicts_the_command_is_not_taken_over(opensearch_engine, given, left):
+    options = {"signals": "dense,lexical,weights", "analyzer": "german", "prune": "30%", "vectors": "byte", "passages": "80"}
+    taken = of(opensearch_engine, "x", options, **given)
+    assert taken.keys() == left
+    assert taken.get("passages") in {None, Window(80)}
+    assert BuildOptions(**taken | given)
+
+
+def test_what_somebody_wrote_into_the_index_opens_no_file_and_is_checked(opensearch_engine):
+    options = {
+        "mapping": "/etc/passwd",
+        "settings": "../x.json",
+        "weights": "../mine",
+        "workers": 64,
+        "shards": "2",
+        "no-such": 1,
+    }
+    assert of(opensearch_engine, "x", options) == {}
+
+
+def test_a_generation_of_an_earlier_version_keeps_what_it_tells(opensearch_engine, name, index, mapping):
+    """It did not store its options: fields of its mapping and the passages are known."""
+    index(GOODS, "--mapping", mapping, "--passage-size", "40")
+    live = generations.find_live(opensearch_engine, name)
+    meta = live.lineage.as_meta()
+    del meta["source"]["options"]
+    opensearch_engine.request("PUT", f"/{quote(live.index)}/_mapping", body={"_meta": {"termweave": meta}})
+    said = index(GOODS).err
+    assert "--passage-size 40" in said
+    fields, _, made = stored(opensearch_engine, name)
+    assert (fields["price"]["type"], made.passages["size"]) == ("scaled_float", 40)
+
+
+def test_a_trial_generation_has_the_mapping(opensearch_engine, name, corpus):
+    """`learn` builds from the documents of the live generation, which its `index` command alone could before."""
+    build(opensearch_engine, corpus(GOODS), name, BuildOptions(weights="none", dense="none", mapping=MAPPING))
+    live = generations.find_live(opensearch_engine, name)
+    options = option_compatibility.options_of(opensearch_engine, live, {"weights": "none", "dense": "none"})
+    assert options.mapping == MAPPING
+    build(opensearch_engine, LiveDocuments(opensearch_engine, live), name, options)
+    assert stored(opensearch_engine, name)[0]["price"]["type"] == "scaled_float"
+    assert clean(opensearch_engine, name) == 2
+
+
+def test_generations_lists_the_options(opensearch_engine, name, corpus, capsys):
+    from termweave.cli import run
+
+    build(opensearch_engine, corpus(GOODS), name, BuildOptions(weights="none", dense="none", mapping=MAPPING, shards=2))
+    (made,) = generations.list_generations(opensearch_engine, name)
+    assert made.options.keys() == {"--weights", "--dense", "--mapping", "--shards"}
+    assert run(["generations", name, "--json", "--url", opensearch_engine.url]) == 0
+    assert json.loads(capsys.readouterr().out)["generations"][0]["options"]["--shards"] == "2"
