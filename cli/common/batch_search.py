@@ -67,7 +67,7 @@ def answer_all(
     counts = _warn(report, out)
     if empty:
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
-    for remark in notices.on_filters(server, index.generation, index.layout, options.where, empty=bool(empty)):
+    for remark in notices.on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
         out.warn(remark)
     if rewritten:
         out.say(runs.encoding_remark(rewritten))

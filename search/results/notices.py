@@ -53,7 +53,7 @@ def collect(
         fields: The requested stored fields, as `hits.stored_names`.
         found: How many documents the search ranked, on all pages.
     """
-    candidates, remarks = searched.candidates, []
+    candidates, remarks = searched.candidates, list(opened.name.remarks)
     if not found and searched.ranked:
         remarks.append(f"The minimum score leaves out all {counted(searched.ranked, 'candidate')} of the query.")
     if asked.sort and found and asked.min_score is None:
