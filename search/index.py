@@ -97,6 +97,11 @@ class Index:
         return self._now.index
 
     @property
+    def opened(self) -> OpenGeneration:
+        """The generation, opened."""
+        return self._now
+
+    @property
     def lineage(self) -> Lineage:
         """The lineage of the generation."""
         return self._now.lineage

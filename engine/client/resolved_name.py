@@ -72,7 +72,8 @@ class ResolvedName:
     def documents(self, engine: Engine, path: str, params: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
         """The answer of an `_mget` of the documents that the name shows: `_mget` itself takes no filter."""
         read = {**{key: value for key, value in params.items() if key != "realtime"}, **ALL_SHARDS}
-        path, found = path.replace("/_mget", "/_search"), {}
+        path = path.replace("/_mget", "/_search")
+        found: dict[str, dict[str, Any]] = {}
         for part in in_parts(ids, _IDS):
             hits = engine.request("POST", path, params=read, body=by_ids(part))["hits"]["hits"]
             found |= {hit["_id"]: {**hit, "found": True} for hit in hits}
