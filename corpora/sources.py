@@ -55,6 +55,7 @@ class IndexReading:
         query: Clause of the query DSL that the documents must match; None: all documents.
         rate: Most documents per second; None: no limit.
         whole: Keep the fields of title and text in the metadata, too, for an index that takes the mapping over.
+        hidden: Read what the default search pipeline of the index hides, too: to write into that index.
         build: Name of the index that is built: if the command is stopped, the same command reads on; "": the source is only read.
         settings: Function from the address of a server (None: the server that is written to) to the settings for it; None: the user's.
     """
@@ -62,6 +63,7 @@ class IndexReading:
     query: Mapping[str, Any] | None = None
     rate: float | None = None
     whole: bool = False
+    hidden: bool = False
     build: str = ""
     settings: Callable[[str | None], Settings] | None = field(default=None, repr=False)
 

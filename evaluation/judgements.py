@@ -9,6 +9,7 @@ from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.report.wording import queries
 from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.search.results import enrichment_lag
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
@@ -52,12 +53,13 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
         qrels: Judgements of the data set.
 
     Returns:
-        A remark if some of the judged documents are not in the index, else nothing.
+        A remark if some of the judged documents are not in the index, and one if the application of an enriched index is ahead of it.
 
     Raises:
         InputError: The index holds none of the judged documents.
     """
     judged = sorted({document for grades in qrels.values() for document in grades})
+    behind = [str(lag)] if (lag := enrichment_lag.of_hits(index.opened)) else []
     present = 0
     for part in in_parts(judged, _IDS):
         body = {
@@ -75,9 +77,9 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
         )
     lost = len(judged) - present
     if lost <= 0:
-        return []
+        return behind
     verb = "is" if lost == 1 else "are"
-    return [f"{lost:,} of {counted(len(judged), 'judged document')} {verb} not in the index and cannot be found."]
+    return [*behind, f"{lost:,} of {counted(len(judged), 'judged document')} {verb} not in the index and cannot be found."]
 
 
 def without_judgement(dataset: Dataset) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -142,8 +141,7 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
         check_query(text)
         if not isinstance(query, str):
             raise UsageError(f"The id of a query is text, not {type(query).__name__}.", f"Write {str(query)!r}.")
-    pinned = copy(index)  # as `Index.pinned`, without opening the models again
-    pinned.name = pinned.generation
+    pinned = index.pin()
     mode, reranking = pinned.choose(options.mode, options.rerank, options.rerank_budget)
     records = [Query(query, text) for query, text in queries.items()]
     rankings = ranked(pinned, records, mode, reranking, options, BatchReport())

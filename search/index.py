@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from copy import copy
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging, single_query
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
 _TRIES = 4
+#: Seconds after which a search looks what the name stands for now: a server, too, takes a second to show a change (`refresh_interval`).
+_FRESH = 1.0
 _DEFAULTS = SearchOptions()
 
 
@@ -53,12 +58,16 @@ class Index:
 
     The alias may move to a new generation at any time. Each search uses one generation from the encoding of the query to the
     hits: if another generation answers, the answer is discarded, the new generation is opened, and the search starts anew.
+
+    Whatever the name hides in the server, by the filter or routing of an alias or by a default search pipeline, is hidden here.
     """
 
     def __init__(self, engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> None:
-        self.engine = engine
+        self._server = engine
         self.name = name
         self._models = models
+        self._pinned = False
+        self._looked = time.monotonic()
         self._now = self._open()
 
     @classmethod
@@ -69,7 +78,18 @@ class Index:
     @classmethod
     def pinned(cls, engine: Engine, name: str, **models: str | Path | None) -> Index:
         """Open the generation that a name stands for now: all answers come from it, even if the alias moves later."""
-        return cls(engine, lineage.resolve(engine, name), models)
+        return cls(engine, name, models).pin()
+
+    def pin(self) -> Index:
+        """This index with the generation that is open now, and what the name hides of it."""
+        pinned = copy(self)
+        pinned.name, pinned._pinned = self.generation, True  # noqa: SLF001
+        return pinned
+
+    @property
+    def engine(self) -> Engine:
+        """The server. Its requests read only the documents that the name shows."""
+        return self._now.engine
 
     @property
     def generation(self) -> str:
@@ -77,9 +97,19 @@ class Index:
         return self._now.index
 
     @property
+    def opened(self) -> OpenGeneration:
+        """The generation, opened."""
+        return self._now
+
+    @property
     def lineage(self) -> Lineage:
         """The lineage of the generation."""
         return self._now.lineage
+
+    @property
+    def book(self) -> str:
+        """The name of the book of judgements about what this index shows."""
+        return lineage.book_of(self._now.name, self._now.lineage)
 
     @property
     def layout(self) -> DocumentLayout:
@@ -120,7 +150,7 @@ class Index:
             options: See below.
         """
         check_query(query)
-        return self._consistently(lambda generation, target: single_query.answer(self.engine, generation, target, query, options))
+        return self._consistently(lambda generation, target: single_query.answer(generation, target, query, options))
 
     @with_options(SearchOptions, "")
     async def asearch(self, query: str, options: SearchOptions) -> Hits:
@@ -150,9 +180,7 @@ class Index:
         """
         SearchOptions(like=[document])  # checks the id
         check_query(query)
-        return self._consistently(
-            lambda generation, target: single_query.explain(self.engine, generation, target, query, document, options)
-        )
+        return self._consistently(lambda generation, target: single_query.explain(generation, target, query, document, options))
 
     def mode(self, text: str) -> Mode:
         """The mode that a text names (as `--mode` takes it): a profile, or signals of this index."""
@@ -179,9 +207,9 @@ class Index:
         """
         # By its name: learning builds on search, and nothing below a layer imports it.
         run, preparation = (import_module(f"termweave.learning.{name}") for name in ("run", "preparation"))
-        learned: Learned = run.learn(self.engine, preparation.LearningTask(self.name, questions, minutes, self._models))
+        learned: Learned = run.learn(self._server, preparation.LearningTask(self.name, questions, minutes, self._models))
         if promote and learned.confirmed:
-            learned = run.promote(self.engine, learned)
+            learned = run.promote(self._server, learned)
         return learned
 
     def adopt(self, profile: Profile, *, use: bool = True) -> None:
@@ -191,9 +219,9 @@ class Index:
             profile: The profile.
             use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
         """
-        made = lineage.read(self.engine, self.generation)
-        lineage.write(self.engine, self.generation, profiles.adopted(made, profile, use=use))
-        self._now = self._open()
+        now = self._now
+        lineage.write(self._server, now.index, profiles.adopted(lineage.read(self._server, now.index), profile, use=use))
+        self._now = replace(now, lineage=lineage.read(self._server, now.index))
 
     def encode(
         self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None, rewrite: Rewriting | None = None
@@ -207,7 +235,7 @@ class Index:
         """
         given = arguments.listed(queries)
         texts = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
-        encoded = iter(single_query.encode(self.engine, generation or self._now, texts, rewrite))
+        encoded = iter(single_query.encode(generation or self._now, texts, rewrite))
         return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 
     def candidates(
@@ -236,9 +264,9 @@ class Index:
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
             what = Retrieval(
-                signals, depth, window, clauses(kept, generation.layout, dialect_of(self.engine.capabilities)), needs
+                signals, depth, window, clauses(kept, generation.layout, dialect_of(generation.engine.capabilities)), needs
             )
-            return execution.retrieve(self.engine, target, generation, self.encode(given, generation, rewrite), what)
+            return execution.retrieve(generation.engine, target, generation, self.encode(given, generation, rewrite), what)
 
         return self._consistently(once)
 
@@ -249,7 +277,7 @@ class Index:
         try searches the concrete index, so that an alias that moves all the time cannot starve a search.
         """
         for _ in range(_TRIES - 1):
-            generation = self._now
+            generation = self._current()
             try:
                 return call(generation, self.name)
             except (AliasMoved, hits.DocumentGone):
@@ -261,11 +289,18 @@ class Index:
         generation = self._now
         return call(generation, generation.index)
 
+    def _current(self) -> OpenGeneration:
+        """The generation to search: the open one, if the name stood for it a moment ago."""
+        if time.monotonic() - self._looked > _FRESH:
+            self._looked = time.monotonic()  # other threads go on with what is open
+            self._follow(self._now)
+        return self._now
+
     def _follow(self, searched: OpenGeneration) -> bool:
-        """If the alias points at another generation than the one searched, open it; return whether it does."""
+        """If the name stands for something else than what was searched, open that; return whether it does."""
         if self._now is not searched:  # another thread has opened it
             return True
-        if lineage.resolve(self.engine, self.name) == searched.index:
+        if self._pinned or lineage.resolved(self._server, self.name) == searched.name:
             return False
         self._now = self._open()
         return True
@@ -283,19 +318,20 @@ class Index:
         own = [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]
         if own:
             raise UsageError(f"The requests leave out {few(own)}: termweave does that itself.", "Use `search`, or leave it out.")
-        generation = self._now
-        prepared = single_query.prepare(self.engine, generation, self.name, check_query(query), options)
+        generation = self._current()
+        engine, shown = generation.engine, generation.name
+        prepared = single_query.prepare(generation, self.name, check_query(query), options)
         depth = next((depth for depth in paging.depths(options.candidates) if depth >= options.last), paging.MAX_DEPTH)
         what = replace(prepared.retrieval, depth=depth, server_fusion=prepared.mode if options.server_fusion else None)
-        (sent,) = execution.prepare(self.engine, generation, [prepared.query], what, execution.first_reach(generation, depth))
-        lines: list[Any] = []
-        for body in sent.bodies.values():
-            lines += [ALL_SHARDS, self.engine.without_pipeline(body)]
+        (sent,) = execution.prepare(engine, generation, [prepared.query], what, execution.first_reach(generation, depth))
+        lines = shown.lines([line for body in sent.bodies.values() for line in (ALL_SHARDS, engine.without_pipeline(body))])
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         operation, fetch = hits.reading(["<the ids of the best after fusion>"], generation.layout)
         read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(options.fields, generation).items())
-        realtime = "&realtime=false" if operation == "_mget" else ""
-        fetch = fetch if operation == "_mget" else self.engine.without_pipeline(fetch)
+        if operation == "_mget" and shown.partial:
+            operation, fetch = "_search", by_ids(fetch["ids"])
+        read += "&realtime=false" if operation == "_mget" else f"&routing={shown.routing}" if shown.routing else ""
+        fetch = fetch if operation == "_mget" else engine.without_pipeline(shown.search(fetch))
         pins = prepared.query.rewritten.pinned if prepared.query.rewritten else ()
         left_out = [f"the reranker {prepared.reranking.name}"] if prepared.reranking else []
         left_out += [f"the pinned documents {few(pins)}"] if pins else []
@@ -303,8 +339,8 @@ class Index:
         said = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **said},
-            {"method": "POST", "path": f"/{self.name}/{operation}?{read}{realtime}", "body": fetch},
+            {"method": "POST", "path": f"/{self.name}/{operation}?{read}", "body": fetch},
         ]
 
     def _open(self) -> OpenGeneration:
-        return open_generation(self.engine, self.name, self._models)
+        return open_generation(self._server, self.name, self._models)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.engine import Engine
     from termweave.records import Encoding, Hit
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
@@ -53,7 +52,6 @@ class PreparedQuery:
     """A query, encoded for one generation, and how it is searched and ranked.
 
     Attributes:
-        engine: The server.
         generation: The generation, opened.
         target: The name to search: the alias or the concrete index.
         query: The encoded query.
@@ -63,7 +61,6 @@ class PreparedQuery:
         liked: float32 ``(n, d)``, vectors of the documents that the query was made of; None for a query of words.
     """
 
-    engine: Engine
     generation: OpenGeneration
     target: str
     query: Encoding
@@ -75,7 +72,7 @@ class PreparedQuery:
     def candidates(self, depth: int) -> Candidates:
         """The best documents of each signal, `depth` of them."""
         wanted = replace(self.retrieval, depth=depth)
-        (candidates,) = execution.retrieve(self.engine, self.target, self.generation, [self.query], wanted)
+        (candidates,) = execution.retrieve(self.generation.engine, self.target, self.generation, [self.query], wanted)
         return candidates if self.liked is None else replace(candidates, liked=self.liked)
 
 
@@ -100,17 +97,17 @@ class SearchRound:
     remarks: Sequence[str]
 
 
-def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
+def answer(generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
     """The best documents for a query, from one generation.
 
     Args:
-        engine: The server.
         generation: The generation, opened.
         target: The name to search: the alias or the concrete index.
         query: Text; may be empty with `like`.
         asked: The options.
     """
-    prepared = prepare(engine, generation, target, query, asked, asked.like)
+    engine = generation.engine
+    prepared = prepare(generation, target, query, asked, asked.like)
     fields = hits.stored_names(asked.fields, generation.layout)
     recorder = feature_log.recorder(generation.layout, prepared.reranking) if asked.log_features else None
     if recorder:
@@ -135,25 +132,25 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
 
 
 def prepare(
-    engine: Engine, generation: OpenGeneration, target: str, query: str, asked: RankingOptions, like: Sequence[str] = ()
+    generation: OpenGeneration, target: str, query: str, asked: RankingOptions, like: Sequence[str] = ()
 ) -> PreparedQuery:
     """Choose the mode and the rerankers, translate the filters, and encode the query.
 
     Args:
-        engine: The server.
         generation: The generation, opened.
         target: The name to search.
         query: Text; may be empty with `like`.
         asked: The options.
         like: Ids of documents that the query is made of, too.
     """
+    engine = generation.engine
     mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
     where: list[Mapping[str, Any]] = [*clauses(asked.where, generation.layout, dialect_of(engine.capabilities))]
     vectors = None
     rewriting = profiles.rewriting(generation.lineage, asked.mode, rewriting_of(asked.rewrite))
     words = None
     if query.strip() or not like:
-        (words,) = encode(engine, generation, [readable(query)], rewriting)
+        (words,) = encode(generation, [readable(query)], rewriting)
         if words.rewritten and words.rewritten.refusal and not (like and words.rewritten.operators):
             raise words.rewritten.refusal
         where = [*where, *(words.rewritten.where if words.rewritten else ())]
@@ -168,13 +165,13 @@ def prepare(
         encoded = replace(words, rewritten=replace(words.rewritten, where=())) if words.rewritten else words
     needs = reranking.needs if reranking else ()
     retrieval = Retrieval(list(mode.weights), asked.candidates, asked.candidates, where, needs)
-    return PreparedQuery(engine, generation, target, encoded, mode, reranking, retrieval, vectors)
+    return PreparedQuery(generation, target, encoded, mode, reranking, retrieval, vectors)
 
 
-def encode(engine: Engine, generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting | None) -> list[Encoding]:
+def encode(generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting | None) -> list[Encoding]:
     """Encode queries with the models and statistics of a generation, rewritten if that is asked for."""
     if rewriting is not None and rewriting != NOTHING:
-        return rewriter.rewrite(engine, generation, texts, rewriting)
+        return rewriter.rewrite(generation.engine, generation, texts, rewriting)
     return generation.encoder.encode(texts, kind="query", statistics=generation.statistics)
 
 
@@ -199,7 +196,7 @@ def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRou
         ranked = order(replace(candidates, pinned=pinned), mode, reranking, limit, cut_short.append)
         places = ranked if asked.min_score is None else [place for place in ranked if place.id in pinned or floor.keeps(place)]
         if asked.sort:
-            places = metadata_fields.ordered(prepared.engine, generation.index, generation.layout, places, asked.sort)
+            places = metadata_fields.ordered(generation.engine, generation.index, generation.layout, places, asked.sort)
         new = [place for place in places if place.id not in seen]
         if collapsing:
             new = collapsing.kept(new)
@@ -225,9 +222,11 @@ class _Collapse:
 
     def kept(self, places: Sequence[Place]) -> list[Place]:
         """The documents whose group has fewer than the wanted number above them, and those without a value; the 10,001st and later are left out."""
-        engine, generation = self._prepared.engine, self._prepared.generation
+        generation = self._prepared.generation
         first = places[: paging.MAX_DEPTH]
-        values = metadata_fields.groups(engine, generation.index, generation.layout, [place.id for place in first], self._field)
+        values = metadata_fields.groups(
+            generation.engine, generation.index, generation.layout, [place.id for place in first], self._field
+        )
         kept = []
         for place in first:
             if (value := values.get(place.id)) is not None:
@@ -239,7 +238,7 @@ class _Collapse:
 
 def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, fields: Sequence[str]) -> list[Hit]:
     """The hits of a round that are on the page: stored fields, explanations and highlights."""
-    engine, generation = prepared.engine, prepared.generation
+    generation, engine = prepared.generation, prepared.generation.engine
     begin, end = max(0, asked.start - searched.before), asked.last - searched.before
     places, rank = searched.places[begin:end], searched.before + begin + 1
     page = hits.fetch(engine, generation, places, searched.candidates, first=rank, fields=fields, explain=asked.explain)
@@ -253,9 +252,10 @@ def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, 
     return page
 
 
-def explain(engine: Engine, generation: OpenGeneration, target: str, query: str, document: str, asked: ExplainOptions) -> Hit:
+def explain(generation: OpenGeneration, target: str, query: str, document: str, asked: ExplainOptions) -> Hit:
     """The score of one document for a query, explained from one generation. Arguments as `answer`."""
-    prepared = prepare(engine, generation, target, query, asked)
+    engine = generation.engine
+    prepared = prepare(generation, target, query, asked)
     mode, reranking, where = prepared.mode, prepared.reranking, prepared.retrieval.where
     candidates = prepared.candidates(asked.candidates)
     places = order(candidates, mode, reranking)

@@ -155,7 +155,8 @@ class Workspace:
 
     def alias(self, name: str | None) -> str:
         """The name of the index that a request is about, without a generation. It opens no model: this host may lack one of them."""
-        return lineage.read(self.engine, lineage.resolve(self.engine, self.chosen(name))).name
+        resolved = lineage.resolved(self.engine, self.chosen(name))
+        return lineage.book_of(resolved, lineage.read(self.engine, resolved.index))
 
     def check_reranker(self, name: str | None) -> None:
         """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.

@@ -42,7 +42,7 @@ def answer_all(
     from termweave.evaluation import runs, systems
     from termweave.evaluation.report import wording
     from termweave.search import Index, batch
-    from termweave.search.results import json, notices
+    from termweave.search.results import enrichment_lag, json, notices
 
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
     if run_file == "-" and out.json:
@@ -67,7 +67,9 @@ def answer_all(
     counts = _warn(report, out)
     if empty:
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
-    for remark in notices.on_filters(server, index.generation, index.layout, options.where, empty=bool(empty)):
+    if lag := enrichment_lag.of_hits(index.opened):
+        out.warn(str(lag))
+    for remark in notices.on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
         out.warn(remark)
     if rewritten:
         out.say(runs.encoding_remark(rewritten))

@@ -151,4 +151,4 @@ def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:
 def _on_target(settings: Settings) -> Any:
     from termweave.corpora import IndexReading
 
-    return IndexReading(settings=lambda _: settings)
+    return IndexReading(settings=lambda _: settings, hidden=True)

@@ -74,15 +74,20 @@ def command(
     problem = "--skip-bad, --id-field, --title-field and --text-field need a SOURCE, because they say how it is read"
     check_together((problem, source is None and (skip_bad or any(reading.values()))))
     from termweave import corpora, engine
-    from termweave.errors import VerificationFailed
+    from termweave.errors import UsageError, VerificationFailed
     from termweave.indexer import verify, verify_against_source
     from termweave.indexer.ledger import storage
     from termweave.search.catalog import lineage
 
     server = engine.connect(settings)
-    index = lineage.resolve(server, name)
+    shown = lineage.resolved(server, name)
+    index = shown.index
     made = lineage.read(server, index)  # before the ledger is opened, because the index may belong to another program
     lineage.refuse_enriched(made)
+    if shown.partial and name not in {index, made.name}:
+        raise UsageError(
+            f"{name!r} shows only some of the documents of {made.name!r}, and all are compared.", f"Give the name {made.name!r}."
+        )
     if source is None:
         with storage.existing(server, index) as ledger:
             difference = verify(server, index, ledger, deep=deep or 0.0, made=made)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
+    from termweave.engine.client.resolved_name import ResolvedName
     from termweave.records import Capabilities
     from termweave.settings import Settings
 
@@ -54,6 +55,7 @@ class Engine:
         self._tls: ssl.SSLContext | None = transport.access.authentication.get("ssl_context")
         self._retries = retries.Retries()
         self._last_answers = LastAnswers()
+        self._narrowed: ResolvedName | None = None
         _ENGINES.add(self)
 
     def __enter__(self) -> Self:
@@ -78,6 +80,15 @@ class Engine:
         """
         view = copy(self)
         view._retries = retries.Retries(seconds, self._retries.outage if say is None else retries.Outage(say))  # noqa: SLF001
+        _ENGINES.add(view)
+        return view
+
+    def narrowed(self, resolved: ResolvedName) -> Self:
+        """The same connection, whose requests read only the documents that a name shows."""
+        if not resolved.partial:
+            return self
+        view = copy(self)
+        view._narrowed = resolved  # noqa: SLF001
         _ENGINES.add(view)
         return view
 
@@ -115,7 +126,8 @@ class Engine:
         return probe(self)
 
     @cached_property
-    def _has_search_pipelines(self) -> bool:
+    def has_search_pipelines(self) -> bool:
+        """Whether a search may bring a pipeline of its own, and an index have a default one."""
         return has_search_pipelines(self)
 
     def without_pipeline(self, search: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +135,7 @@ class Engine:
 
         Otherwise the default pipeline of an index (`index.search.default_pipeline`) may hide documents, rename fields or change scores.
         """
-        return search if "search_pipeline" in search or not self._has_search_pipelines else {**search, "search_pipeline": {}}
+        return search if "search_pipeline" in search or not self.has_search_pipelines else {**search, "search_pipeline": {}}
 
     def of_indices(self, path: str, kind: str, *, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Read one kind of information about indices: ``{index: {kind: ...}}``.
@@ -176,6 +188,11 @@ class Engine:
             NotOpenSearch: Another kind of server responded.
             EngineError: The response is not JSON.
         """
+        if self._narrowed is not None and self._narrowed.covers(path):
+            if retries.endpoint(path) == "_mget":
+                return self._narrowed.documents(self, path, params or {}, body["ids"])
+            params = self._narrowed.params(params)
+            body = self._narrowed.lines(body) if isinstance(body, list) else self._narrowed.search(body)
         if payloads.is_search(path) and "search_pipeline" not in (params or {}):
             if isinstance(body, list):
                 body = [self.without_pipeline(line) if number % 2 else line for number, line in enumerate(body)]

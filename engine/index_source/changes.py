@@ -32,7 +32,8 @@ class ChangedDocuments(IndexSource):
 
     def __init__(self, whole: IndexSource, clause: Mapping[str, Any] | None, marks: Mapping[str, int]) -> None:
         self._clause, self._before = clause, marks
-        reading = replace(whole.reading, index=replace(whole.reading.index, build=""))
+        # Its query has the filters of the default search pipeline already.
+        reading = replace(whole.reading, index=replace(whole.reading.index, build="", hidden=True))
         super().__init__(whole.address, whole.engine, reading)
 
     def identities(self) -> Iterator[list[str]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine
+from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper
 from termweave.errors import UsageError
 from termweave.support.messages import few
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.corpora.sources import Fields, Reading
+    from termweave.records import Document
 
 #: Types of fields whose values are numbers of a model and no metadata.
 VECTORS = ("dense_vector", "knn_vector", "rank_feature", "rank_features", "sparse_tokens", "sparse_vector")
@@ -169,6 +171,22 @@ def check_id(source: Mapping[str, Any], identity: str) -> None:
     """
     if source.get("id", identity) != identity:
         raise BadLine("its field 'id' is not its _id, which termweave writes there")
+
+
+def enriched_document(identity: str, own: Mapping[str, Any], reading: Reading) -> Document:
+    """Title and text of a document of an enriched index, under its `_id`: what its signals are made of.
+
+    Args:
+        identity: Its `_id`.
+        own: The application's fields.
+        reading: How they are read.
+
+    Raises:
+        BadLine: It cannot be read.
+    """
+    check_id(own, identity)
+    entry = entry_of({"_id": identity, "_source": own}, reading)
+    return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={})
 
 
 def id_at(source: Mapping[str, Any], path: str) -> str | None:

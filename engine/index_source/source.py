@@ -18,6 +18,7 @@ from termweave.corpora.formats import index_address as address
 from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.sources import Fields, NotAnIndex
 from termweave.engine.client.connection import Engine, connect, quote
+from termweave.engine.client.search_pipelines import DefaultPipeline, of_indices
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.index_source import entries
 from termweave.engine.index_source.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
@@ -51,6 +52,10 @@ class IndexSource(EntrySource):
         super().__init__(reading)
         self.address, self.engine = place, engine
         self.mappings = _mappings(engine, place)
+        pipeline = DefaultPipeline() if reading.index.hidden else of_indices(engine, self.mappings)
+        if pipeline.filters:
+            clauses = [*pipeline.filters, *filter(None, [reading.index.query])]
+            self.reading = reading = replace(reading, index=replace(reading.index, query={"bool": {"filter": clauses}}))
         if not reading.fields.named():
             self.reading = reading = replace(reading, fields=_enriched_fields(self.mappings) or reading.fields)
         self.sample = _sample(engine, place, reading)
@@ -68,6 +73,11 @@ class IndexSource(EntrySource):
         entries.check_named(known, place.shown, reading.fields)
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
+        if pipeline.filters:
+            self._remarks.append(
+                f"{place.shown}: documents that its default search pipeline {pipeline.name!r} hides are not read."
+            )
+        self._remarks += pipeline.remarks
         self._known = known
 
     @classmethod

@@ -15,6 +15,7 @@ from termweave.corpora.formats.index_address import parse as parse_address
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect, quote
+from termweave.engine.client.search_pipelines import of_indices
 from termweave.engine.index_source.pages import Pace, PageReader, slices_of
 from termweave.engine.index_source.point_in_time import PointInTime, open_views
 from termweave.errors import InputError, UsageError
@@ -154,7 +155,8 @@ def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
-    point = PointInTime(engine, None, open_views(engine, at.index, indices, None))
+    query = {"bool": {"filter": list(of_indices(engine, indices).filters)}}
+    point = PointInTime(engine, query, open_views(engine, at.index, indices, query))
     try:
         for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):
             yield from (hit["_source"] for hit in page.hits if hit["_source"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.formats.fields import BadLine, Mapper
+from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.sources import Skipped
 from termweave.engine.client.connection import quote
 from termweave.engine.index_source import entries
@@ -162,9 +162,7 @@ def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Docume
         InputError: It cannot be read.
     """
     try:
-        entries.check_id(own, identity)
-        entry = entries.entry_of({"_id": identity, "_source": own}, source.reading)
-        return replace(Mapper(source.reading.fields).document(entry, 1), id=identity, metadata={})
+        return entries.enriched_document(identity, own, source.reading)
     except BadLine as bad:
         place = f"{source.name}, document {identity!r}"
         if not source.reading.skip_bad:

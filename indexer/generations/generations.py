@@ -15,7 +15,17 @@ from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.indexer.rebuild_options import shown
-from termweave.search.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
+from termweave.search.catalog.lineage import (
+    ROLLED_BACK,
+    Lineage,
+    check_one,
+    exists,
+    known_names,
+    read,
+    refuse_enriched,
+    resolve,
+    resolved,
+)
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
@@ -120,6 +130,8 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
         )
     made = read(engine, indices[0])  # refuses what termweave did not make
     refuse_enriched(made)
+    if made.name != name and resolved(engine, name).partial:
+        raise UsageError(f"{name!r} shows only some of the documents of {made.name!r}.", f"Give the name {made.name!r}.")
     return LiveGeneration(indices[0], made)
 
 

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client import search_pipelines
+from termweave.engine.client.resolved_name import stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.generations import audit
 from termweave.indexer.generations.generations import check_free, closed_error, list_generations, live
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 def publish(
     engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish", lease: Lease | None = None
 ) -> None:
-    """Point the alias at a generation, in one atomic step, and write a line of the audit trail.
+    """Point the alias at a generation, in one atomic step, and write a line of the audit trail. What the name hides stays hidden.
 
     Args:
         engine: The server.
@@ -44,14 +46,23 @@ def publish(
             f"While {index!r} was built, another command pointed {name!r} at {now!r}, so this build was not published.",
             "Compare both generations. Run 'termweave index' again to publish yours.",
         )
-    actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name}}]
+    _, aliases = stands_for(engine, name) if now else ([], {})
+    actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name, **aliases.get(name, {})}}]
     if now and now != index:
+        _hide_as_before(engine, now, index)
         actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
     if lease is None:
         engine.request("POST", "/_aliases", body={"actions": [*actions, no_writer(index)]})
     else:
         close_writer(engine, index, lease, *actions)
     audit.write(engine, act, name, before=now, after=index)
+
+
+def _hide_as_before(engine: Engine, now: str, index: str) -> None:
+    """Give a generation the default search pipeline of the live one, if it has none of its own: it may hide documents."""
+    pipeline = search_pipelines.name_of(engine, now)
+    if pipeline and search_pipelines.name_of(engine, index) is None:
+        engine.request("PUT", f"/{index}/_settings", body={search_pipelines.SETTING: pipeline})
 
 
 def check_still_live(engine: Engine, name: str, index: str) -> None:

@@ -49,10 +49,17 @@ def fields_read(made: Lineage) -> ApplicationFields | None:
     """
     if "enriched" not in made.source:
         return None
-    stored = orjson.loads(made.source.get("fields") or "{}")
-    fields = Fields(stored.get("id"), stored.get("title"), tuple(stored.get("text") or ()))
+    fields = named_fields(made) or Fields()
     title, *texts = ("" if key in fields.named() else key for key in (TITLE_KEY, *TEXT_KEYS))
     return ApplicationFields({}, fields.title or title, fields.text or [*filter(None, texts)], joined=bool(fields.text))
+
+
+def named_fields(made: Lineage) -> Fields | None:
+    """The fields that the first `enrich` was told to read; None if the lineage does not say."""
+    if not (stored := made.source.get("fields")):
+        return None
+    named = orjson.loads(stored)
+    return Fields(named.get("id"), named.get("title"), tuple(named.get("text") or ()))
 
 
 def _columns(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Column]]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
+from termweave.engine.client.resolved_name import ResolvedName, narrowing, stands_for
 from termweave.errors import EngineError, UsageError
 from termweave.signals import DocumentLayout
 from termweave.signals.typed_fields import TYPES
 from termweave.support import arguments
-from termweave.support.messages import is_hash
+from termweave.support.messages import few, is_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -193,25 +194,48 @@ def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) 
 
 
 def resolve(engine: Engine, name: str) -> str:
-    """The concrete index behind an alias (or the index itself).
+    """The concrete index behind an alias or a data stream (or the index itself), for work on the whole index. Searches need `resolved`.
 
     Raises:
         UsageError: No index has this name; the message lists the names that exist.
+        EngineError: It stands for several indices.
     """
+    index, _ = _looked_up(engine, name)
+    return index
+
+
+def resolved(engine: Engine, name: str) -> ResolvedName:
+    """The concrete index behind a name, and which of its documents searches of the name see.
+
+    Raises:
+        UsageError: As `resolve`; or the documents that the index hides cannot be found out.
+        EngineError: It stands for several indices.
+    """
+    index, aliases = _looked_up(engine, name)
+    return narrowing(engine, name, index, aliases)
+
+
+def _looked_up(engine: Engine, name: str) -> tuple[str, Mapping[str, Mapping[str, Any]]]:
+    """The concrete index behind a name, and the properties of its aliases."""
     arguments.check(engine=engine)
     check_one(name)
     try:
-        indices = sorted(engine.of_indices(f"/{quote(name)}/_alias", "aliases"))
+        indices, aliases = stands_for(engine, name)
     except EngineResponseError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
     if len(indices) != 1:
         raise EngineError(
-            f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices[:5])}.", "Give the name of one of them."
+            f"{name!r} stands for {len(indices)} indices, and a search reads one: {few(indices)}.",
+            "Give the name of one of them, or read all of them into a new index: 'termweave index opensearch:NAME NEW'.",
         )
-    index: str = indices[0]
-    return index
+    return indices[0], aliases
+
+
+def book_of(resolved: ResolvedName, made: Lineage) -> str:
+    """The name under which judgements of an index are stored. An alias that hides documents has a book of its own, which shows none of them."""
+    return resolved.name if resolved.partial and resolved.name != resolved.index else made.name
 
 
 def check_one(name: str) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.engine.client.resolved_name import ResolvedName
     from termweave.search.catalog.lineage import Lineage
     from termweave.signals import DocumentLayout, Signal
     from termweave.statistics import CorpusStatistics
@@ -29,6 +30,8 @@ class OpenGeneration:
         layout: Its signals and fields.
         statistics: The counts of its corpus, which query weights depend on; None without a weights model.
         encoder: Its models.
+        name: The name that it was opened by, resolved.
+        engine: The server. Its requests read only the documents that the name shows.
     """
 
     index: str
@@ -36,6 +39,8 @@ class OpenGeneration:
     layout: DocumentLayout
     statistics: CorpusStatistics | None
     encoder: TextEncoder
+    name: ResolvedName
+    engine: Engine
 
     def signals(self, names: Collection[str]) -> list[Signal]:
         """The signals with these names, in the order of the layout."""
@@ -50,8 +55,10 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
         name: An alias, or the name of a generation.
         models: Models that are given, as `encoder_of` takes them.
     """
-    index = lineage.resolve(engine, name)
+    resolved = lineage.resolved(engine, name)
+    index = resolved.index
     made = lineage.read(engine, index)
     encoder = encoder_of(made, name, models)
     layout = application_fields.with_fields(engine, index, made)
-    return OpenGeneration(index, made, layout, statistics_store.load(engine, index, made), encoder)
+    statistics = statistics_store.load(engine, index, made)
+    return OpenGeneration(index, made, layout, statistics, encoder, resolved, engine.narrowed(resolved))

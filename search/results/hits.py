@@ -236,7 +236,9 @@ def _stored(
     if missing:
         raise UsageError(
             f"The index {opened.lineage.name!r} has no document {missing[0].id!r}.",
-            "Give an id of the source, as 'termweave search' shows it.",
+            "Give an id of the source, as 'termweave search' shows it."
+            if opened.layout.application is None
+            else f"Give its _id. A document that is new needs 'termweave enrich {opened.lineage.name}' first.",
         )
     return stored
 

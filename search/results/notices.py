@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.search.catalog import profiles
+from termweave.search.results import enrichment_lag
 from termweave.search.results.hits import flat
 from termweave.search.retrieval import filter_grammar, filters
 from termweave.search.rewriting import configuration
@@ -45,7 +46,7 @@ def collect(
     """Remarks on an answer.
 
     Args:
-        engine: The server. A request is sent only if the search found nothing.
+        engine: The server. A request is sent only if the search found nothing, and for an enriched index.
         opened: The generation that answered.
         searched: The last search, with its candidates and ranked documents.
         shown: The hits of the page.
@@ -53,7 +54,9 @@ def collect(
         fields: The requested stored fields, as `hits.stored_names`.
         found: How many documents the search ranked, on all pages.
     """
-    candidates, remarks = searched.candidates, []
+    candidates, remarks = searched.candidates, list(opened.name.remarks)
+    if lag := enrichment_lag.of_hits(opened, [hit.id for hit in shown]):
+        remarks.append(str(lag))
     if not found and searched.ranked:
         remarks.append(f"The minimum score leaves out all {counted(searched.ranked, 'candidate')} of the query.")
     if asked.sort and found and asked.min_score is None:
@@ -69,8 +72,9 @@ def collect(
         remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words, finding = candidates.lists.keys() - by_vector, {name for name, ranked in candidates.lists.items() if ranked.scores}
-    if candidates.query.text.strip() and words and shown and finding and finding <= by_vector:
+    if candidates.query.text.strip() and words and shown and finding and finding <= by_vector and not lag:
         which = "No document that passes the filters" if asked.where else "No document"
+        which += "" if opened.layout.application is None else ", as it was enriched,"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))
     if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)):

@@ -213,7 +213,8 @@ def prepare(
         capabilities = server_fusion.share_clauses(capabilities, signals)
     prepared = []
     for query in queries:
-        where = [*what.where, *query.rewritten.where] if query.rewritten else what.where
+        # k-NN must look for the nearest of the documents that the name shows: a filter after it would leave fewer.
+        where = [*what.where, *(query.rewritten.where if query.rewritten else ()), *generation.name.filters]
         fitting, left_out = clause_limit.fit(engine, generation, query, signals, where, capabilities)
         requests = signal_requests(
             fitting,

@@ -7,6 +7,7 @@ import pytest
 
 from termweave import corpora
 from termweave.encoders.manifest import Manifest, write_manifest
+from termweave.engine.client.resolved_name import ResolvedName
 from termweave.errors import UsageError
 from termweave.evaluation import runs, systems
 from termweave.evaluation.measures import judged_share
@@ -29,7 +30,8 @@ class Known(Index):
         parameters = {"dense": {"dimension": 4}}
         found = Lineage("docs", "", "", {}, "", {name: parameters.get(name, {}) for name in signals})
         layout = DocumentLayout.from_meta(found.signals)
-        self._now = OpenGeneration("docs-1", found if profile is None else profiles.adopted(found, profile), layout, None, None)
+        found = found if profile is None else profiles.adopted(found, profile)
+        self._now = OpenGeneration("docs-1", found, layout, None, None, ResolvedName("docs", "docs-1"), None)
 
 
 ALL = Known("dense", "lexical", "weights")

@@ -461,3 +461,28 @@ def test_the_notes_of_many_queries_are_found_in_few_passes():
     rows = _rows([BookQuery(f"q{n}", "text", ("d",)) for n in range(40)], grades, {})
     assert [[note.query for note in row.notes] for row in rows] == [[f"q{n}"] * (n % 2) for n in range(40)]
     assert grades.passes < 5
+
+
+def test_pages_of_an_alias_judge_only_what_it_shows(opensearch_engine, attacked):
+    """Its book is its own: pools and texts of the whole index would show what the alias hides."""
+    alias, shown = f"{attacked}-some", {"timer", "json"}
+    add = {"index": resolve(opensearch_engine, attacked), "alias": alias, "filter": {"terms": {"id": [*shown]}}}
+    opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": add}]})
+    try:
+        client = client_of(opensearch_engine, index=alias)
+        assert {hit["id"] for hit in client.get("/api/search?q=function").json()["hits"]} == shown
+        post(client, "/book/add", index=alias, typed="run a function later")
+        (query,) = JudgementBook(opensearch_engine, alias).queries()
+        assert {*query.pool} == shown
+        assert client.get("/api/judge?judge=ann").json()["next"]["document"] in shown
+        generation = add["index"]
+        rated = {"index": alias, "generation": generation, "judge": "ann", "q": "run a function later", "grade": "3"}
+        assert post(client, "/judge/rate", **rated, document="csv").status_code == 400
+        assert post(client, "/judge/rate", **rated, document="json").status_code == 303
+        for page in ("/snapshots", "/generations", "/learn", "/evaluate", "/tune"):
+            assert client.get(page).status_code in {200, 400}
+    finally:
+        body = {"query": {"term": {"book": alias}}}
+        params = {"refresh": True, "ignore_unavailable": True}
+        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
+        opensearch_engine.request("DELETE", f"/{add['index']}/_alias/{alias}")

@@ -72,7 +72,7 @@ def candidates(request: Request, given: Values) -> Mapping[str, Any]:
     setting = kept_candidates.setting_of(index, given["mode"])
     if setting.neighbours is not None and given["rnn"] is not None:
         setting = replace(setting, neighbours=replace(setting.neighbours, weight=given["rnn"]))
-    book = JudgementBook(workspace.engine, index.lineage.name) if given["judged"] else None
+    book = JudgementBook(workspace.engine, index.book) if given["judged"] else None
     kept = kept_candidates.keep(index, given["q"], book, given["filter"], given["mode"])
     return kept_candidates.as_data(index, kept, setting)
 

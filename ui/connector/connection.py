@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client import search_pipelines
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import audit
 from termweave.search.catalog import lineage, profiles
@@ -79,7 +80,8 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     """
     registry = _registry(engine)
     registry.check(engine, options, name)
-    made = lineage.read(engine, lineage.resolve(engine, name))
+    index = lineage.resolve(engine, name)
+    made = lineage.read(engine, index)
     if made.passages:
         raise UsageError(
             f"{name!r} holds passages, and the server cannot group them by document.",
@@ -106,6 +108,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         else ["content" if "lexical" in made.signals else "*"],
         documents=documents,
         fallback=options.fallback,
+        filters=search_pipelines.of_index(engine, index).filters,
         token=options.token,
     )
     kept, outdated = {}, []

@@ -21,6 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.connection import quote
+from termweave.engine.client.search_pipelines import OURS
 from termweave.search.retrieval.server_fusion import normalisation
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _CONNECT, _READ = 1, 10
 #: Connections that a node keeps to the model server: ml-commons refuses searches beyond them.
 _CONNECTIONS = 100
 #: The tag of each processor of ours: the others of a pipeline are those that somebody added.
-_TAG = {"tag": "termweave"}
+_TAG = {"tag": OURS}
 #: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
 ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
 #: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
@@ -122,6 +123,7 @@ class IndexConnection:
         text_fields: Fields that the template names, for a search that falls back to BM25.
         documents: How documents are encoded; None: not at all.
         fallback: Whether a search whose query cannot be rewritten runs as it was sent.
+        filters: Queries of the index's default search pipeline, which does not run where a search names another one.
         token: What the model server asks for; None: nothing.
     """
 
@@ -133,6 +135,7 @@ class IndexConnection:
     text_fields: Sequence[str]
     documents: DocumentEncoding | None = None
     fallback: bool = False
+    filters: Sequence[Mapping[str, Any]] = ()
     token: str | None = None
 
     @property
@@ -243,7 +246,10 @@ class IndexConnection:
         }
         body: dict[str, Any] = {
             "description": marker(self.name),
-            "request_processors": [{"ml_inference": rewriting}],
+            "request_processors": [
+                *({"filter_query": {"query": each, **_TAG}} for each in self.filters),
+                {"ml_inference": rewriting},
+            ],
         }
         if len(self.weights) > 1:
             ((kind, fusion),) = normalisation(list(self.weights.values())).items()

@@ -216,15 +216,15 @@ class ServedModels:
         assert self._engine is not None
         _, last = self._generations.get(name, (0.0, None))
         try:
-            concrete = lineage.resolve(self._engine, name)
-            made = lineage.read(self._engine, concrete)
+            resolved = lineage.resolved(self._engine, name)
+            made = lineage.read(self._engine, resolved.index)
         except EngineError:
             if last is None:
                 raise
             generation = last
         else:
-            unchanged = last is not None and (last.index, last.lineage) == (concrete, made)
-            generation = last if last is not None and unchanged else self._opened(name, concrete)
+            unchanged = last is not None and (last.name, last.lineage) == (resolved, made)
+            generation = last if last is not None and unchanged else self._opened(name)
         with self._lock:
             self._generations[name] = (time.monotonic(), generation)
             self._generations.move_to_end(name)
@@ -237,12 +237,12 @@ class ServedModels:
         looked, generation = self._generations.get(name, (float("-inf"), None))
         return generation if time.monotonic() - looked < FRESH else None
 
-    def _opened(self, name: str, concrete: str) -> OpenGeneration:
+    def _opened(self, name: str) -> OpenGeneration:
         """Open a generation with the models that others opened before, and run them once."""
         from termweave.search.catalog.opening import open_generation  # noqa: PLC0415 - as above
 
         assert self._engine is not None
-        generation = open_generation(self._engine, concrete, self._options.models or {})
+        generation = open_generation(self._engine, name, self._options.models or {})
         generation = replace(generation, encoder=self._shared(generation.encoder))
         for model in self._of_index(name, generation):
             model.run_once()

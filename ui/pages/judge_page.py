@@ -17,7 +17,6 @@ from termweave.evaluation.book.pool import order_for, pooled
 from termweave.evaluation.book.query_ids import placed
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
 from termweave.records import Query
-from termweave.search.catalog import lineage
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import page_address, see_other
@@ -108,8 +107,7 @@ def book_to_fill(request: Request, form: FormData) -> JudgementBook:
     Raises:
         UsageError: There is no such index.
     """
-    engine = workspace_of(request).engine
-    return book_of(request, lineage.read(engine, lineage.resolve(engine, text_of(form, "index"))).name)
+    return book_of(request, workspace_of(request).alias(text_of(form, "index")))
 
 
 def _show(request: Request) -> Response:
@@ -207,8 +205,9 @@ def _rate(request: Request, form: FormData) -> Response:
     queries = book.queries()
     (wanted,) = placed([typed_query(text)], queries)
     query = next((each for each in queries if each.id == wanted.id), None)
-    searched = workspace_of(request).index(text_of(form, "generation") or book.name)
-    if searched.lineage.name != book.name:
+    hides = book.name != index.lineage.name  # an alias: its generation would show what it hides
+    searched = index if hides else workspace_of(request).index(text_of(form, "generation") or book.name)
+    if searched is not index and searched.lineage.name != book.name:
         raise UsageError(
             f"{clipped(searched.generation)!r} is not a generation of {book.name}.", "Search again and rate what is found."
         )

@@ -202,7 +202,7 @@ def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -
     from termweave.records import Run  # noqa: PLC0415 - as above
 
     judge, text = check_judge(values["judge"]), values["q"].strip()
-    book = JudgementBook(side.index.engine, side.index.lineage.name)
+    book = JudgementBook(side.index.engine, side.index.book)
     query = next((each.id for each in book.queries() if each.text == text), None)
     mine = {each.document: each.grade for each in book.grades(judge) if each.query == query}
     rating = HitRating(book.name, side.index.generation, judge, text, urlencode(address.pairs), mine)
@@ -314,4 +314,4 @@ class _Suggestions:
     def places(self) -> list[str]:
         """Indices, and the generations of this one."""
         index = self._index
-        return [] if index is None else self._workspace.places(index.lineage.name)
+        return [] if index is None else self._workspace.places(index.book)

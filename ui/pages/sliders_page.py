@@ -49,7 +49,7 @@ def _show(request: Request) -> Response:
     fused = Parameter("fusion", "Fusion method.")
     values = parameters.read(request.query_params, (*parameters.CANDIDATES_PAGE, fused, *weights))
     setting = _changed(kept_candidates.setting_of(index, values["mode"]), index, values)
-    book = book_of(request, index.lineage.name)
+    book = book_of(request, index.book)
     kept = kept_candidates.keep(index, values["q"], book, values["filter"], values["mode"])
     first = kept[0] if kept and not kept[0].id else None
     best = kept_candidates.ranked(first, setting)[:_SHOWN] if first else []
@@ -57,7 +57,7 @@ def _show(request: Request) -> Response:
     titles = searching.titles(index, [document for document, _ in best])
     rewriting = profiles.rewriting(index.lineage, values["mode"])
     context: dict[str, Any] = {
-        "index": values["index"] or index.lineage.name,
+        "index": values["index"] or index.book,
         "values": values,
         "setting": setting,
         "methods": list(METHODS),
@@ -97,7 +97,7 @@ def _search(index: Index, values: Mapping[str, Any], setting: SliderSetting, rew
     """The address of the search with this setting, as far as the search page takes it."""
     weights = ",".join(f"{name}:{weight:g}" for name, weight in setting.weights.items() if weight > 0)
     rewrite = [name for name in ("operators", "spelling") if getattr(rewriting, name, False)]
-    pairs = [("q", values["q"]), ("index", values["index"] or index.lineage.name)]
+    pairs = [("q", values["q"]), ("index", values["index"] or index.book)]
     pairs += [("filter", text) for text in values["filter"]]
     pairs += [("rewrite", ",".join(rewrite))] if rewrite else []
     pairs += [("mode", f"{weights}@{setting.fusion}")]

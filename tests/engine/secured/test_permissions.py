@@ -26,6 +26,7 @@ COMMANDS = {
     "indices:data/read/search": _QUERY,
     "indices:admin/aliases/get": _QUERY,
     "indices:admin/mappings/get": _QUERY,
+    "indices:monitor/settings/get": _QUERY,
     "indices:data/write/bulk": _UPDATE,
     "indices:data/write/bulk*": _UPDATE,
     "indices:data/write/index": _UPDATE,

@@ -201,6 +201,26 @@ def test_a_name_that_models_cannot_have(ml_engine):
         ml_commons.check(ml_engine, None, "docs=a+b")
 
 
+def test_the_filters_of_the_default_search_pipeline_hold_in_the_connected_one(termweave, small, search, ml_engine):
+    index, default = Index.open(ml_engine, small).generation, f"{small}-default"
+    hiding = {"filter_query": {"query": {"terms": {"id": ["timer", "json"]}}}}
+    ml_engine.request("PUT", f"/_search/pipeline/{default}", body={"request_processors": [hiding]})
+    ml_engine.request("PUT", f"/{index}/_settings", body={"index.search.default_pipeline": default})
+    try:
+        with serving(ml_engine.url, small) as url:
+            termweave("connect", small, "--model-server", url)
+            for query in ("run code later", {"match_all": {}}):
+                assert set(search(small, query)) == {"timer", "json"}
+            ml_engine.request("PUT", f"/{index}/_settings", body={"index.search.default_pipeline": f"{small}-learned"})
+            termweave("connect", small, "--model-server", url)
+            assert set(search(small, "run code later")) == {hit.id for hit in Index.open(ml_engine, small).search("run")}
+            made = ml_engine.request("GET", f"/_search/pipeline/{small}-learned")[f"{small}-learned"]
+            assert [*map(next, map(iter, made["request_processors"]))] == ["filter_query", "ml_inference"]
+    finally:
+        ml_engine.request("PUT", f"/{index}/_settings", body={"index.search.default_pipeline": None})
+        ml_engine.request("DELETE", f"/_search/pipeline/{default}")
+
+
 def test_what_a_user_adds_to_the_pipeline_stays(termweave, small, search, ml_engine):
     path, body = f"/_search/pipeline/{small}-learned", {"query": {"match": {"text": "run code later"}}, "explain": True}
     before = {"filter_query": {"query": {"term": {"id": "timer"}}}}

@@ -1,0 +1,128 @@
+"""What a name stands for in the server: one concrete index, and which of its documents searches of the name see.
+
+An alias may have a filter and a routing, and an index a default search pipeline whose `filter_query` hides documents. termweave searches
+the concrete index, without that pipeline (`Engine.without_pipeline`), so that neither would hold by itself: an engine that is narrowed to
+a resolved name (`Engine.narrowed`) adds them to every request that reads documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from termweave.engine.client import search_pipelines
+from termweave.engine.client.payloads import ALL_SHARDS, quote
+from termweave.engine.client.retries import endpoint
+from termweave.engine.client.server_errors import EngineResponseError
+from termweave.support.batching import in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine.client.connection import Engine
+
+#: Documents that one search reads by their ids.
+_IDS = 1000
+
+
+@dataclass(frozen=True)
+class ResolvedName:
+    """A name, and what it stands for.
+
+    Attributes:
+        name: The name: that of an index, an alias or a data stream.
+        index: The concrete index.
+        filters: Clauses of the query DSL that every document must match.
+        routing: Values of the routing, which lead to the shards that are searched; "": all shards.
+        remarks: Sentences about what the default search pipeline does and searches of termweave do not.
+    """
+
+    name: str
+    index: str
+    filters: Sequence[Mapping[str, Any]] = ()
+    routing: str = ""
+    remarks: Sequence[str] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether the name shows only some of the documents."""
+        return bool(self.filters or self.routing)
+
+    def covers(self, path: str) -> bool:
+        """Whether a request reads documents of the index."""
+        return endpoint(path) in {"_search", "_msearch", "_mget"} and unquote(path.split("/")[1]) in {self.name, self.index}
+
+    def search(self, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The body of a search that finds no other documents. Scores stay."""
+        if not self.filters:
+            return dict(body or {})
+        return {**(body or {}), "query": self._joined((body or {}).get("query") or {"match_all": {}})}
+
+    def lines(self, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The lines of an `_msearch`."""
+        routing = {"routing": self.routing} if self.routing else {}
+        return [self.search(line) if number % 2 else {**line, **routing} for number, line in enumerate(lines)]
+
+    def params(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The parameters of a search."""
+        return {**(params or {}), **({"routing": self.routing} if self.routing else {})}
+
+    def documents(self, engine: Engine, path: str, params: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+        """The answer of an `_mget` of the documents that the name shows: `_mget` itself takes no filter."""
+        read = {**{key: value for key, value in params.items() if key != "realtime"}, **ALL_SHARDS}
+        path = path.replace("/_mget", "/_search")
+        found: dict[str, dict[str, Any]] = {}
+        for part in in_parts(ids, _IDS):
+            hits = engine.request("POST", path, params=read, body=by_ids(part))["hits"]["hits"]
+            found |= {hit["_id"]: {**hit, "found": True} for hit in hits}
+        return {"docs": [found.get(each, {"_id": each, "found": False}) for each in ids]}
+
+    def _joined(self, query: Mapping[str, Any]) -> dict[str, Any]:
+        if "hybrid" in query:  # the server takes no clause around it
+            hybrid = query["hybrid"]
+            return {"hybrid": {**hybrid, "queries": [self._joined(each) for each in hybrid["queries"]]}}
+        return {"bool": {"must": [query], "filter": list(self.filters)}}
+
+
+def by_ids(ids: Sequence[str]) -> dict[str, Any]:
+    """The body of a search that reads documents by their ids."""
+    return {"query": {"ids": {"values": list(ids)}}, "size": len(ids)}
+
+
+def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[str, Any]]]:
+    """The concrete indices that a name stands for, and the properties of their aliases.
+
+    Raises:
+        EngineResponseError: 404: nothing has this name.
+    """
+    entries: dict[str, Any] = {}
+    try:
+        entries = engine.of_indices(f"/{quote(name)}/_alias", "aliases")
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+    indices = list(entries)
+    # A data stream is no alias on OpenSearch; Elasticsearch lists the aliases of a data stream under its name, not under its indices.
+    if not entries or engine.product == "Elasticsearch":
+        indices = list(engine.of_indices(f"/{quote(name)}/_mapping", "mappings"))
+    return sorted(indices), {alias: each for entry in entries.values() for alias, each in entry["aliases"].items()}
+
+
+def narrowing(engine: Engine, name: str, index: str, aliases: Mapping[str, Mapping[str, Any]]) -> ResolvedName:
+    """What searches of a name see.
+
+    Args:
+        engine: The server.
+        name: The name.
+        index: The concrete index that it stands for.
+        aliases: The aliases of the index, with their properties.
+
+    Raises:
+        UsageError: A default search pipeline cannot be read, or does what termweave cannot do.
+    """
+    alias = aliases.get(name, {})
+    pipeline = search_pipelines.of_index(engine, index)
+    filters = [each for each in (alias.get("filter"), *pipeline.filters) if each]
+    return ResolvedName(name, index, filters, str(alias.get("search_routing", "")), pipeline.remarks)
