@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.preparation import created_index
 from termweave.records import Encoding
-from termweave.search.retrieval.candidates import answers_to
 from termweave.signals import dialect_of
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.impacts import WeightedTerms
@@ -39,25 +39,28 @@ def check(engine: Engine, index: str, layout: DocumentLayout, identities: Sequen
     query = {"ids": {"values": [engine_id(identity) for identity in identities[:_DOCUMENTS]]}}
     body = {"size": _DOCUMENTS, "query": query, "_source": dialect_of(engine.capabilities).source()}
     stored = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
-    searches = [
-        (signal, hit, {"size": 1, "_source": False, "query": clause.query})
-        for signal in layout.signals
-        for hit in stored
-        if (
-            clause := signal.clause(
-                _query(signal, hit["_source"]),
-                size=1,
-                where=[{"ids": {"values": [hit["_id"]]}}],
-                capabilities=engine.capabilities,
-            )
-        )
-    ]
-    answers = answers_to(engine, index, [(signal.name, search) for signal, _, search in searches])
-    found = {signal.name for (signal, _, _), answer in zip(searches, answers, strict=True) if answer["hits"]["hits"]}
-    for signal, hit, _ in searches:
-        if signal.name not in found and _has_words(engine, index, signal, hit["_source"]):
+    for signal in layout.signals:
+        lost = ""
+        for hit in stored:
+            where = [{"ids": {"values": [hit["_id"]]}}]
+            clause = signal.clause(_query(signal, hit["_source"]), size=1, where=where, capabilities=engine.capabilities)
+            if clause is None:
+                continue
+            search = {"size": 1, "_source": False, "query": clause.query}
+            try:
+                hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=search)["hits"]["hits"]
+            except EngineResponseError as error:
+                raise VerificationFailed(
+                    f"{engine.product} could not search {signal.name}: {error.message}", error.hint
+                ) from error
+            if hits:
+                lost = ""
+                break
+            if _has_words(engine, index, signal, hit["_source"]):
+                lost = lost or hit["_source"]["id"]
+        if lost:
             raise VerificationFailed(
-                f"{index} holds what was sent, but a search of {signal.name} does not find it (document {hit['_source']['id']!r}).",
+                f"{index} holds what was sent, but a search of {signal.name} does not find it (document {lost!r}).",
                 created_index.advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets.",
             )
 
