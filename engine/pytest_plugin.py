@@ -33,7 +33,7 @@ def opensearch_node() -> Iterator[str]:
     """
     if url := os.environ.get("OPENSEARCH_URL"):
         yield url
-    elif _docker_runs():
+    elif docker_runs():
         yield from _container()
     else:
         yield from _embedded()
@@ -89,7 +89,7 @@ def _remove_abandoned_nodes() -> None:
                 shutil.rmtree(home, ignore_errors=True)
 
 
-def _docker_runs() -> bool:
+def docker_runs() -> bool:
     """Whether Docker with compose runs on this machine and pytest-docker is installed."""
     import importlib.util  # noqa: PLC0415
     import shutil  # noqa: PLC0415
