@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.cli.common.output import Output
-    from termweave.corpora import Source
+    from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
     from termweave.indexer import Built, LargeDeletion, Updated
@@ -241,7 +241,7 @@ def _ask(large: LargeDeletion, name: str) -> None:
     )
 
 
-def _open(source: str, reading: Any, out: Output, name: str, skip_bad: bool, whole: bool, fresh: bool) -> Source:
+def _open(source: str, reading: Any, out: Output, name: str, skip_bad: bool, whole: bool, fresh: bool) -> OpenedSource:
     """Open a source for the build of `name` ("": for none); `whole` reads the fields that no option names, too."""
     return open_source(source, for_build(reading, name, whole=whole), out, skip_bad=skip_bad, fresh=fresh)
 
