@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import BuildOptions, UpdateMode
+    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.preparation.estimate import BuildEstimate
     from termweave.indexer.update_plan import UpdatePlan
 
@@ -80,15 +81,22 @@ def queries_of(dataset: str | None, source: str) -> list[str]:
         return []
 
 
-def show_plan(server: Engine, source: Source, name: str, queries: list[str], options: BuildOptions, out: Output) -> None:
-    """Report what a build would make and need."""
+def show_plan(
+    server: Engine,
+    source: Source,
+    name: str,
+    live: LiveGeneration | None,
+    queries: list[str],
+    options: BuildOptions,
+    out: Output,
+) -> None:
+    """Report what a build would make and need, beside the live generation."""
     from dataclasses import asdict
 
     from termweave.errors import TermweaveError
-    from termweave.indexer.generations import generations, statistics_drift
+    from termweave.indexer.generations import statistics_drift
     from termweave.indexer.preparation.estimate import estimate_build
 
-    live = generations.find_live(server, name)
     statistics = None
     try:
         statistics = statistics_drift.of_live(server, live)

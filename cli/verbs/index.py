@@ -174,7 +174,7 @@ def command(
         if updating:
             show_update_plan(server, opened, name, options, mode, out)
         else:
-            show_plan(server, opened, name, queries_of(dataset, source), options, out)
+            show_plan(server, opened, name, live, queries_of(dataset, source), options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, out)
     gate.check(None if updating else _signals(options))
