@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.retries import endpoint
@@ -24,6 +25,13 @@ def quote(part: str) -> str:
     from urllib.parse import quote as escape  # noqa: PLC0415
 
     return escape(part, safe="")
+
+
+def as_text(value: Any) -> Any:
+    """A setting as the server returns it: every value is a string."""
+    if isinstance(value, list):
+        return [as_text(item) for item in value]
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def is_search(path: str) -> bool:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine import native_vectors
-from termweave.engine.client.payloads import ALL_SHARDS, quote
+from termweave.engine.client.payloads import ALL_SHARDS, as_text, quote
 from termweave.engine.index_source import entries
 from termweave.engine.index_source.point_in_time import shards_of
 from termweave.errors import UsageError
-from termweave.indexer.generations.option_compatibility import as_text
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage
 from termweave.signals import dialect_of, signal_class

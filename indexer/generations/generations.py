@@ -14,7 +14,6 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
-from termweave.indexer.rebuild_options import shown
 from termweave.search.catalog.lineage import (
     ROLLED_BACK,
     Lineage,
@@ -252,6 +251,8 @@ def _generation(index: str, meta: dict[str, Any], size: int | None, documents: i
         documents: Documents that a search sees; None for a closed index.
         live: Whether the alias points at it.
     """
+    from termweave.indexer.rebuild_options import shown  # noqa: PLC0415 - numpy, for which a page waits at the start
+
     try:
         made = Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
+from termweave.engine.client.payloads import as_text
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
 from termweave.indexer.options import BuildOptions, build_settings, in_words
@@ -142,10 +141,3 @@ def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = ""
         elif not ((key, value) == ("type", "object") and key not in stored) and not _contains(stored.get(key), value, {}):
             return False
     return True
-
-
-def as_text(value: Any) -> Any:
-    """A setting as OpenSearch returns it: every value is a string."""
-    if isinstance(value, list):
-        return [as_text(item) for item in value]
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -6,9 +6,9 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import as_text
 from termweave.engine.index_source.entries import fields_of
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.generations.option_compatibility import as_text
 from termweave.support.messages import clipped, few
 
 if TYPE_CHECKING:
