@@ -168,3 +168,15 @@ def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(opensearch_eng
 def test_settings_that_name_a_pipeline_are_refused():
     with pytest.raises(UsageError, match=r"settings sets index\.final_pipeline"):
         BuildOptions(settings={"index.final_pipeline": "stamp"})
+
+
+@pytest.mark.parametrize("kind", ["ngram", "keyword"])
+def test_an_analyzer_of_the_user_decides_what_a_word_is(opensearch_engine, name, corpus, kind):
+    """Parts of words are more tokens than a query may have clauses, and a text that is one token is not that of title and text together."""
+    tokenizer = {"type": "ngram", "min_gram": 2, "max_gram": 3} if kind == "ngram" else {"type": "keyword"}
+    analysis = {"tokenizer": {"parts": tokenizer}, "analyzer": {"own": {"tokenizer": "parts"}}}
+    options = replace(LEXICAL, analyzer="own", settings={"index.analysis": analysis})
+    texts = [{"_id": str(number), "title": f"title {number}", "text": f"word{number}abc " * 400} for number in range(3)]
+    assert build(opensearch_engine, corpus(texts), name, options).sent == 3
+    texts[0]["text"] = "another text " * 400
+    assert update(opensearch_engine, corpus(texts), name, options).counts.changed == 1
