@@ -83,7 +83,7 @@ FIGURES = (
     Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),
     Figures("any_client", "docs/latency.md", "match queries through termweave connect; needs a connected index", "any_client.py DATA/cranfield cranfield --timed 60"),
     Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 2000 --queries 225 SETS: cranfield nfcorpus stackfaq"),
-    Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
+    Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 48"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
     Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
     Figures("serving", "docs/api.md", "searches a second through the page's API, start, a page beside its search", "serving.py --documents 200 --rounds 3 --seconds 4"),
