@@ -39,12 +39,11 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
 
     model = onnx.load(graph_file)
     graph = _Graph(model.graph)
-    nodes, rewritten = [], 0
     products = {id(product): softmax for softmax in graph.of_kind("Softmax") if (product := graph.product(softmax)) is not None}
+    nodes: list[Any] = []
     for node in model.graph.node:
-        attention = graph.attention(products[id(node)], node, only_mask=only_mask) if id(node) in products else []
-        rewritten += bool(attention)
-        nodes += attention or [node]
+        softmax = products.get(id(node))
+        nodes += [node] if softmax is None else graph.attention(softmax, node, only_mask=only_mask)
     one = onnx.helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
     ones = [
         onnx.helper.make_node("Shape", ["input_ids"], [f"{MASK}/shape"]),
@@ -56,7 +55,7 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
     read = {name for node in model.graph.node for name in node.input}
     _keep(model.graph.initializer, [tensor for tensor in model.graph.initializer if tensor.name in read])
     onnx.save(model, file)
-    return rewritten
+    return len(products)
 
 
 class _Graph:
