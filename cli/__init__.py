@@ -41,13 +41,11 @@ VERBS = {
     "learn": "Learn from judged questions or clicks, and prove the gain.",
     "tune": "Choose fusion and reranking by judged queries.",
     "profiles": "List, choose or delete tuned profiles.",
-    "methods": "List the training methods with parameters and defaults.",
     "train": "Train term weights, vectors or a ranker on your own text.",
     "models": "The models that commands take by name.",
     "backbone": "Pretrained encoders by name: fetch, import.",
     "export": "A model to ONNX, with parity figures.",
     "config": "The current settings and where each one comes from.",
-    "completion": "Complete verbs and options with the Tab key.",
 }
 
 _INTERRUPTED, _TERMINATED = 130, 143

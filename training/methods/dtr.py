@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.dense.trainable_towers import TrainableTowers
 else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 
 # -- Batches ---------------------------------------------------------------------------------------------------------------------

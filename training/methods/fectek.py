@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from termweave.training.term_weights.batch import BatchSide
     from termweave.training.term_weights.trainable_heads import TrainableHeads
 else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 #: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector.
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0

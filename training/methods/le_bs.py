@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from termweave.training.setup import RunSetup
     from termweave.training.trainer.trainer import Trainer
 else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------

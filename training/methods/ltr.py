@@ -16,7 +16,9 @@ from termweave.training.methods.parameters import PRESET, ParameterRecord
 if TYPE_CHECKING:
     from termweave.training import feature_ranker
 else:
-    feature_ranker = LazyModule("termweave.training.feature_ranker")  # `termweave methods` reads this file and needs no numpy
+    feature_ranker = LazyModule(
+        "termweave.training.feature_ranker"
+    )  # `termweave train --help` reads this file and needs no numpy
 
 #: Families of models know it by this name; its models are not of torch.
 _FAMILY = "features"

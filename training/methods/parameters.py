@@ -38,7 +38,7 @@ class ParameterRecord:
     """The base of all records of parameters.
 
     Attributes:
-        heading: Heading above the parameters of a class in ``termweave methods``.
+        heading: Heading above the parameters of a class in ``termweave train METHOD --help``.
     """
 
     heading: ClassVar[str] = ""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from termweave.training.ranker.trainable_ranker import TrainableRanker
     from termweave.training.trainer.trainer import Trainer
 else:
-    torch = LazyModule("torch")  # `termweave methods` reads this file and does not need it
+    torch = LazyModule("torch")  # `termweave train --help` reads this file and does not need it
 
 #: Versions that train one compressor after the other, and those that train one model on all levels.
 _ONE_BY_ONE, _TOGETHER = ("v1", "v2"), ("v3", "v4")

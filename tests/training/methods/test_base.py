@@ -1,20 +1,13 @@
 """What can be trained is data: names, defaults, checks."""
 
-import json
-from pathlib import Path
-
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from termweave.cli.verbs.methods import command
+from termweave.cli.verbs.train import command
 from termweave.declared_settings import LARGEST, settings_of, written
 from termweave.errors import UsageError
 from termweave.training import run
 from termweave.training.methods import base
-
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "methods.1.json"
-
 
 #: The methods that train with torch, which share parameters of the loop.
 TORCH = [name for name in base.names() if base.get(name).run is None]
@@ -170,13 +163,14 @@ def test_an_unknown_method():
         base.get("fektek")
 
 
-def test_the_command():
-    data = json.loads(CliRunner().invoke(command, ["--json"], catch_exceptions=False).stdout)
-    jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
-    assert [method["name"] for method in data["methods"]] == base.names()
-    whole = CliRunner().invoke(command, ["fectek"], catch_exceptions=False).stdout
-    for parameter in settings_of(base.get("fectek").parameters):
-        assert f"  {parameter} " in whole
+def test_the_help_of_train_lists_the_methods_and_describes_each():
+    listed = CliRunner().invoke(command, ["--help"], catch_exceptions=False).stdout
+    assert [name for name in base.names() if f"\n  {name} " in listed] == base.names()
+    described = CliRunner().invoke(command, ["fectek", "--help"], catch_exceptions=False).stdout
+    for words in [*base.get("fectek").presets, *settings_of(base.get("fectek").parameters)]:
+        assert f"\n  {words} " in described
+    with pytest.raises(UsageError, match="There is no method 'fektek'"):
+        CliRunner().invoke(command, ["fektek", "--help"], catch_exceptions=False)
 
 
 def test_a_run_is_the_same_from_another_folder(tmp_path, monkeypatch):
