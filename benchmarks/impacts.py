@@ -48,8 +48,7 @@ TIMED_QUERIES, ROUNDS = 100, 5
 HEAD = """# Impacts: what term weights cost, and what can be saved
 
 Shipped int8 model, full collections, test splits, OpenSearch {version}. Made by `python benchmarks/impacts.py {sets}`.
-No default was chosen by these tables: nothing is pruned unless you ask for it, and
-`termweave tune NAME DATASET --prune 99%` finds how much can be ([impacts.md](impacts.md#pruning)).
+No default was chosen by these tables: nothing is pruned unless you ask for it.
 The shipped model was trained on pairs of stackfaq.
 """
 

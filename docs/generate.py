@@ -24,7 +24,6 @@ from pydantic import TypeAdapter
 from termweave import answers
 from termweave.cli import VERBS, cli
 from termweave.evaluation.book.store import BookGrade
-from termweave.evaluation.tuning.pruning import PruningReport
 from termweave.indexer.enrichment.enrichment import EnrichmentPlan
 from termweave.indexer.generations.audit import AuditLine
 from termweave.indexer.generations.generations import Generation
@@ -59,7 +58,6 @@ RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
     "train-plan": ({}, TrainingPlan, ""),
     "learn": ({}, Learned, ""),
     "learn-plan": ({}, LearningPlan, ""),
-    "tune-prune": ({}, PruningReport, ""),
     "audit": ({"name": str | None}, AuditLine, "lines"),
     "generations": ({"name": str | None}, Generation, "generations"),
     "grades": ({"index": str}, BookGrade, "grades"),

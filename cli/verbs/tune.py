@@ -8,28 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli.options.declared_options import DeclaredValue
-from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
-from termweave.declared_settings import settings_of, share
+from termweave.cli.options.shared_options import model_options, models_to_open, verb
+from termweave.declared_settings import settings_of
 from termweave.search.options import RankingOptions
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
-    from termweave.corpora import Dataset
     from termweave.evaluation import TuningReport
-    from termweave.search import Index
     from termweave.search.ranking.feature_ranker import FeatureReranker
     from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.settings import Settings
-
-
-def _share(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """Read a percentage above 0."""
-    from termweave.errors import UsageError
-
-    value: float | None = share(text)
-    if value == 0.0:
-        raise UsageError(f"{text!r} is not a share of nDCG@10 to keep.", "Write --prune 99%.")
-    return value
 
 
 @verb("tune", connects=True, long=True)
@@ -51,12 +39,6 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
     type=DeclaredValue(settings_of(RankingOptions)["rerank_budget"]),
     help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
 )
-@click.option(
-    "--prune",
-    metavar="SHARE",
-    callback=_share,
-    help="Choose another thing: the strongest --prune of 'index' that keeps this share of nDCG@10, such as 99%.",
-)
 @click.option("--adopt", is_flag=True, help="Let searches use a better profile even where its gain may be chance.")
 @click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
 @model_options
@@ -68,7 +50,6 @@ def command(
     profile: str,
     rerank: str | None,
     rerank_budget: float | None,
-    prune: float | None,
     adopt: bool,
     dry_run: bool,
     models: dict[str, str | None],
@@ -84,15 +65,11 @@ def command(
     nothing changes. In both cases the exit status is 3. 'search --mode hybrid' is always the untuned search; 'termweave profiles'
     lists and deletes profiles.
 
-    With --prune it chooses which impacts the next build can leave out: the rule is found on one half of the queries, by the
-    ranking of the term weights alone, and measured on the other half. Nothing is stored; 'index --prune RULE' builds with it.
-
     \b
     Examples:
       termweave tune docs ./judged
       termweave tune docs ./judged:dev --measure MRR@10 --dry-run
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
-      termweave tune docs ./judged --prune 99%
       termweave tune docs ./judged --json
     """
     from termweave import corpora, engine
@@ -102,16 +79,7 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
-    others = measure != "nDCG@10" or profile != "tuned" or rerank or rerank_budget is not None or adopt
-    rule = (
-        "--prune looks at nDCG@10 of the term weights, and stores no profile: "
-        "leave --measure, --profile, --rerank, --rerank-budget and --adopt out"
-    )
-    check_together((rule, prune is not None and bool(others)))
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
-    if prune is not None:
-        _find_pruning(index, corpora.open_dataset(dataset), prune, out)
-        return
     profiles.check_name(profile, index.signals)
     with out.stages("Tuning") as progress:
         report = tuning.tune(
@@ -152,28 +120,6 @@ def command(
             else f"No setting beats the default on the {report.fitted} fitted queries by more than noise; nothing was stored.",
             "Judge more queries, or keep the default.",
         )
-
-
-def _find_pruning(index: Index, dataset: Dataset, target: float, out: Output) -> None:
-    """Find the strongest pruning, and print it.
-
-    Raises:
-        GateNotMet: No rule keeps the share.
-    """
-    from termweave.errors import GateNotMet
-    from termweave.evaluation.report.wording import queries
-    from termweave.evaluation.tuning import pruning
-
-    with out.stages("Pruning") as progress:
-        report = pruning.find(index, dataset, target=target, progress=progress)
-    text = (
-        f"--prune {report.rule} keeps {report.postings:.0%} of the impacts.\n"
-        f"On {queries(report.held_out, 'held-out')} the weights keep {report.kept:.1%} of nDCG@10 {report.ndcg:.4f}; "
-        f"the rule was found on {queries(report.fitted)} for {target:.4g}."
-    )
-    out.emit({"schema": "termweave.tune-prune/1", **asdict(report)}, "" if report.rule == "none" else text)
-    if report.rule == "none":
-        raise GateNotMet(f"No rule keeps {target:.2%} of nDCG@10 on {queries(report.fitted)}.", "Ask for less, or do not prune.")
 
 
 def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | FeatureReranker | None:
