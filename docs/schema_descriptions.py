@@ -30,18 +30,6 @@ DESCRIPTIONS = {
     "Encode.generation": "The generation whose models and statistics encoded the queries.",
     "Encoded.weights": "Term -> weight, heaviest first; null without a weights model.",
     "Encoded.vector": "Vector of unit length; null without a dense model.",
-    "Candidates.index": "The generation.",
-    "Candidates.weights": "Signal -> weight; 0: the mode leaves it out.",
-    "Candidates.rnn": "lambda; 1 leaves rNN out; null: the index has no vectors.",
-    "CandidateQuery.id": 'Id in the book; "" for the query that was asked.',
-    "CandidateQuery.documents": "All candidates, sorted by id; numbers in the lists are places in this one.",
-    "CandidateQuery.titles": "Their titles; empty for judged queries.",
-    "CandidateQuery.lists": "Signal -> its candidates, best first.",
-    "CandidateQuery.jaccard": "J of each document that rNN reranks at these weights.",
-    "CandidateQuery.ideal": "DCG@10 of the best order of all judged documents.",
-    "CandidateList.extent": "How much the list counts for this query, before the weight.",
-    "CandidateList.within": "How many of the candidates count.",
-    "CandidateList.values": "The value of each, from 0 to 1.",
     "Index.published": "The name points at the generation; false: a gate was missed, and the exit status is 3.",
     "Index.gates": "What --require and --within asked, and what became of it.",
     "EncodeShards.folder": "Path or URL, without a password.",
@@ -63,9 +51,6 @@ DESCRIPTIONS = {
     "JudgePair.kappa": "Cohen's kappa; null if it is not defined.",
     "Judge.next": "null if all documents are judged.",
     "NextDocument.text": '"" if the index does not hold it any more.',
-    "SnapshotSummary.at": "When it was taken, UTC, ISO 8601.",
-    "Snapshots.compared": "One row for each query that both snapshots have, those that changed most first; empty unless two are named.",
-    "Snapshots.left_out": "Words of the queries that only one of the two snapshots has, and earlier → later words of those that changed.",
     "Job.stage": "What it is doing.",
     "Job.done": "How much of the stage is done.",
     "Job.total": "null if it is not known.",
@@ -82,14 +67,9 @@ DESCRIPTIONS = {
     "NodeWipe.bytes": "What was freed.",
     "Error.error": "What is wrong.",
     "Error.hint": "What to do next.",
-} | {
-    f"{shape}.{key}": text
-    for shape in ("Compare", "ComparedQuery")
-    for key, text in {
-        "head": "Number of documents in the head of the longer list, at most 10.",
-        "shared": "Number of documents that are in both heads.",
-        "both": "Number of documents that are in both lists of 50.",
-        "correlation": "Kendall's tau of those documents; null for fewer than two.",
-        "ranks": "Document id -> its rank in each list; null where it is not in the list.",
-    }.items()
-}  # fmt: skip
+    "Compare.head": "Number of documents in the head of the longer list, at most 10.",
+    "Compare.shared": "Number of documents that are in both heads.",
+    "Compare.both": "Number of documents that are in both lists of 50.",
+    "Compare.correlation": "Kendall's tau of those documents; null for fewer than two.",
+    "Compare.ranks": "Document id -> its rank in each list; null where it is not in the list.",
+}

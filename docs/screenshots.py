@@ -22,7 +22,6 @@ import uvicorn
 from PIL import Image
 
 from termweave import corpora, engine, settings
-from termweave.evaluation.book import snapshots
 from termweave.evaluation.book.pool import pooled
 from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
 from termweave.search import Index
@@ -40,7 +39,6 @@ _HEIGHT = 900
 _ADDRESSES = {
     "search": ("/search", {"q": QUERY}),
     "side-by-side": ("/search", {"q": QUERY, "compare": 1, "mode": "lexical", "mode2": "hybrid", "rerank2": "rnn", "k": 5}),
-    "sliders": ("/sliders", {"q": QUERY}),
     "judge": ("/judge", {"judge": "ann"}),
     "book": ("/book", {}),
     "generations": ("/generations", {}),
@@ -81,7 +79,7 @@ def main() -> None:
 
 
 def _fill(book: JudgementBook, index: Index) -> None:
-    """Two judges: one with the judgements of the demo, one who differs now and then; and two snapshots."""
+    """Two judges: one with the judgements of the demo, one who differs now and then."""
     demo = corpora.open_dataset("demo")
     queries, qrels = demo.queries()[:QUERIES], demo.qrels()
     book.add(pooled(index, queries))
@@ -91,8 +89,6 @@ def _fill(book: JudgementBook, index: Index) -> None:
             book.set_grade(BookGrade("eve", query.id, document, grade))
             if place % 3 == 0:
                 book.set_grade(BookGrade("bob", query.id, document, max(0, grade - (place % 2))))
-    for mode in ("lexical", "hybrid"):
-        snapshots.take(book, index, mode)
 
 
 def _take(connection: Any, asked: argparse.Namespace) -> None:
@@ -119,11 +115,6 @@ def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
         browser.open(PageAddress(home + address), asked.width, 900, dark=asked.dark)
         if name == "search":
             browser.do("document.querySelector('.hit details').open = true")
-        if name == "sliders":
-            browser.do(
-                "(() => { const each = document.querySelector('[data-signal=dense]'); each.value = 0.15;"
-                " each.dispatchEvent(new Event('input', {bubbles: true})); })()"
-            )
         path = asked.out / f"{name}.png"
         browser.picture(path)
         picture = Image.open(path).convert("RGB")
@@ -140,8 +131,6 @@ def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
                 raise SystemExit(f"{kind} does not end.")
             time.sleep(0.5)
         shot(kind, browser.do("location.pathname + location.search"))
-    browser.open(PageAddress(f"{home}/snapshots"), asked.width, dark=asked.dark)
-    shot("snapshots", browser.do("'/snapshots?' + new URLSearchParams(new FormData(document.querySelector('form[method=get]')))"))
 
 
 if __name__ == "__main__":

@@ -61,16 +61,6 @@ Ranks = TypedDict("Ranks", {"first": int | None, "second": int | None})
 Compare = TypedDict("Compare", {
     "schema": str, "query": str, "head": int, "shared": int, "both": int, "correlation": float | None, "ranks": Mapping[str, Ranks],
 })
-CandidateList = TypedDict("CandidateList", {
-    "extent": float, "within": int, "documents": Sequence[int], "values": Sequence[float],
-})
-CandidateQuery = TypedDict("CandidateQuery", {
-    "id": str, "text": str, "documents": Sequence[str], "titles": Sequence[str], "lists": Mapping[str, CandidateList],
-    "jaccard": Sequence[float | None] | None, "grades": Sequence[int], "ideal": float,
-})
-Candidates = TypedDict("Candidates", {
-    "schema": str, "index": str, "fusion": str, "weights": Mapping[str, float], "rnn": float | None, "queries": Sequence[CandidateQuery],
-})
 
 # An index
 Gate = TypedDict("Gate", {"gate": str, "met": bool, "reason": str})
@@ -141,14 +131,6 @@ Book = TypedDict("Book", {
 NextDocument = TypedDict("NextDocument", {"query": str, "document": str, "title": str, "text": str})
 Judge = TypedDict("Judge", {
     "schema": str, "index": str, "judge": str, "done": int, "documents": int, "next": NextDocument | None,
-})
-SnapshotSummary = TypedDict("SnapshotSummary", {"id": str, "at": str, "generation": str, "mode": str, "queries": int})
-ComparedQuery = TypedDict("ComparedQuery", {
-    "query": str, "head": int, "shared": int, "both": int, "correlation": float | None, "ranks": Mapping[str, Ranks],
-})
-Snapshots = TypedDict("Snapshots", {
-    "schema": str, "index": str, "snapshots": Sequence[SnapshotSummary], "compared": Sequence[ComparedQuery],
-    "left_out": Sequence[str],
 })
 Job = TypedDict("Job", {
     "id": str, "kind": Literal["evaluate", "tune", "learn"], "title": str, "index": str, "state": Literal["running", "done", "failed"],
@@ -223,9 +205,9 @@ Error = TypedDict("Error", {"schema": str, "error": str, "hint": str})
 
 #: Name of a schema -> its shape.
 ANSWERS: Mapping[str, Any] = {
-    "search": Search, "explain": Explain, "requests": Requests, "encode": Encode, "compare": Compare, "candidates": Candidates,
+    "search": Search, "explain": Explain, "requests": Requests, "encode": Encode, "compare": Compare,
     "index": Index, "encode-shards": EncodeShards, "enrich": Enrich, "connect": Connect, "delete": Delete, "verify": Verify, "list": List,
-    "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge, "snapshots": Snapshots,
+    "promote": Promote, "prune": Prune, "evaluate": Evaluate, "demo": Demo, "book": Book, "judge": Judge,
     "jobs": Jobs, "models": Models, "backbone": BackboneFolders, "export": Export, "weights": Weights,
     "train": Train, "profiles": Profiles, "tune": Tune, "config": Config,
     "doctor": Doctor, "node": Node, "node-logs": NodeLogs, "node-wipe": NodeWipe, "serve": Serve, "error": Error, "progress": Progress,

@@ -24,11 +24,8 @@ from termweave.ui.pages import (
     judge_page,
     learn_page,
     measure_page,
-    query_logs,
     search_page,
     sign_in,
-    sliders_page,
-    snapshots_page,
 )
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
@@ -52,13 +49,10 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
         routes=[
             Route("/", _home),
             Route("/search", search_page.show),
-            *sliders_page.routes(),
             *judge_page.routes(),
             *book_page.routes(),
-            *query_logs.routes(),
             *measure_page.routes(),
             *learn_page.routes(),
-            *snapshots_page.routes(),
             *generations_page.routes(),
             *sign_in.routes(),
             *endpoints.routes(),

@@ -146,21 +146,7 @@ _SECOND = (
     Parameter("rerank2", "Reranker of the second list. Default: as in a search."),
 )
 COMPARE = (QUERY, *_COMMON, *_SECOND)
-#: What the page of the sliders understands besides a weight for each signal.
-CANDIDATES_PAGE = (
-    _OPTIONAL_QUERY,
-    INDEX,
-    MODE,
-    FILTER,
-    Parameter("rnn", "lambda, the weight of rNN; 1 leaves it out. Default: as the mode says.", "number", None, 0, 1),
-)
-KEPT = (*CANDIDATES_PAGE, Parameter("judged", "1: also the judged queries of the book.", "flag"))
 JUDGE = (INDEX, Parameter("judge", "Name of the judge.", required=True))
-SNAPSHOTS = (
-    INDEX,
-    Parameter("first", "Id of the earlier snapshot of a comparison."),
-    Parameter("second", "Id of the later one."),
-)
 JOB = (Parameter("job", "Id of the work, as /api/jobs and the addresses of the pages name it.", required=True),)
 #: What the search page understands; it answers without a query, too.
 PAGE = (

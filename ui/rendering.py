@@ -36,13 +36,11 @@ _STATUS = (
 #: The pages of the navigation, with their addresses.
 PAGES = (
     ("Search", "/search"),
-    ("Sliders", "/sliders"),
     ("Judge", "/judge"),
     ("Book", "/book"),
     ("Evaluate", "/evaluate"),
     ("Tune", "/tune"),
     ("Learn", "/learn"),
-    ("Snapshots", "/snapshots"),
     ("Generations", "/generations"),
 )
 #: The headings of pages that report an error, where the name of the status would say little.

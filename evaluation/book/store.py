@@ -246,25 +246,14 @@ class JudgementBook:
         create_hidden_index(self.engine, INDEX, _MAPPING)
         self._put(("guidelines",), {"kind": "guidelines", "book": self.name, "query": "", "text": text})
 
-    def entries(
-        self, kind: str, by: Sequence[str], *, order: str = "asc", without: Sequence[str] = ()
-    ) -> Iterator[dict[str, Any]]:
-        """The stored entries of another kind that lies in the book, in the order of the fields `by`, and without the fields `without`."""
-        return self._read([{"term": {"kind": kind}}], by, order=order, without=without)
+    def entries(self, kind: str, by: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """The stored entries of a kind, in the order of the fields `by`."""
+        return self._read([{"term": {"kind": kind}}], by)
 
     def entry(self, kind: str, key: str) -> dict[str, Any] | None:
         """One entry by its kind and key; None if it is not there."""
         hit = self._hit(kind, key)
         return None if hit is None else dict(hit["_source"])
-
-    def store(self, kind: str, key: str, entry: dict[str, Any]) -> None:
-        """Store an entry of another kind under a key of the caller's; fields besides those of the mapping are kept, not searched."""
-        create_hidden_index(self.engine, INDEX, _MAPPING)
-        self._put((kind, key), {"kind": kind, "book": self.name, "query": key, **entry})
-
-    def remove(self, kind: str, key: str) -> None:
-        """Remove an entry by its kind and key, if it is there."""
-        self._delete(kind, key)
 
     def _check_asked(self, given: BookGrade) -> None:
         if given.document not in (self.entry("query", given.query) or {"pool": ()})["pool"]:
@@ -342,12 +331,10 @@ class JudgementBook:
         *,
         order: str = "asc",
         most: int | None = None,
-        without: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
         """Entries in an order that distinguishes all of them, page by page."""
         body: dict[str, Any] = {
             "size": min(_PAGE, most or _PAGE),
-            "_source": {"excludes": list(without)},
             "seq_no_primary_term": True,
             "query": {"bool": {"filter": [{"term": {"book": self.name}}, *filters]}},
             "sort": [{name: {"order": order, "unmapped_type": "keyword"}} for name in by],

@@ -12,9 +12,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
-from termweave.evaluation.book import snapshots
 from termweave.evaluation.book.store import BookGrade, JudgementBook
-from termweave.search import Index
 from tests.browser.test_served_pages import Address, address  # noqa: F401 - the fixture
 from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
@@ -54,21 +52,18 @@ def axe():
 
 @pytest.fixture(scope="module")
 def filled(opensearch_engine, attacked):  # noqa: F811 - the fixture above
-    """A book with grades of two judges, notes and two snapshots, so that the pages show all that they can."""
+    """A book with grades of two judges, and notes, so that the pages show all that they can."""
     book = JudgementBook(opensearch_engine, attacked)
     for judge, grade in (("bob", 3), ("eve", 1)):
         for document in ("timer", "json", "csv"):
             book.set_grade(BookGrade(judge, "q1", document, grade, "a note"))
-    for mode in ("lexical", "dense"):
-        snapshots.take(book, Index.open(opensearch_engine, attacked), mode)
     return book
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False)])
 def test_no_page_violates_a_rule(browser, address, axe, filled, width, dark):  # noqa: F811 - the fixture above
-    taken = [each.id for each in snapshots.snapshots(filled)]
     violations = []
-    for path in (*PAGES, f"/snapshots?first={taken[1]}&second={taken[0]}"):
+    for path in PAGES:
         browser.open(Address(address + path), width, dark=dark)
         browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
         browser.do(f"{axe}; 0")

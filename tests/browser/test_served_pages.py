@@ -13,7 +13,6 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 import uvicorn
 
 from termweave import corpora, settings
-from termweave.evaluation.book import snapshots
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
@@ -99,8 +98,6 @@ def twice(opensearch_engine, name, tmp_path):
 def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, attacked, twice):  # noqa: F811 - the fixture above
     book = JudgementBook(opensearch_engine, attacked)
     book.set_grade(BookGrade("ann", "q1", "timer", 3, "a note"))
-    for mode in ("lexical", "dense"):
-        snapshots.take(book, Index.open(opensearch_engine, attacked), mode)
     browser.open(Address(f"{address}/evaluate"), 400)
     browser.do("document.querySelector('form[action=\"/evaluate/start\"] button').click()")
     until = time.monotonic() + 120
@@ -108,9 +105,7 @@ def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, att
         assert time.monotonic() < until
         time.sleep(0.1)
     evaluated = browser.do("location.pathname + location.search")
-    browser.open(Address(f"{address}/snapshots"), 400)
-    compared = browser.do("'/snapshots?' + new URLSearchParams(new FormData(document.querySelector('form[method=get]')))")
-    for path in (evaluated, compared, "/book?scores=1", f"/generations?index={twice}"):
+    for path in (evaluated, "/book?scores=1", f"/generations?index={twice}"):
         browser.open(Address(address + path), 400)
         browser.do("document.querySelectorAll('main details').forEach(each => each.open = true)")
         beyond = browser.do("[...document.querySelectorAll('.wide')].map(each => each.scrollWidth - each.clientWidth)")
@@ -119,6 +114,24 @@ def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, att
     place = "document.querySelector('.action a').getBoundingClientRect()"
     assert browser.do("document.querySelector('.action a').textContent").startswith("Make live")
     assert 0 <= browser.do(f"{place}.left") < browser.do(f"{place}.right") <= 400
+
+
+def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
+    index = Index.open(opensearch_engine, attacked)
+    browser.open(Address(f"{address}/search?q=run+a+function+later&mode=hybrid@rrf&k=5"))
+    first = browser.do("document.querySelector('#found').innerText")
+    for signal, weight in (("lexical", 0), ("weights", 0), ("dense", 0.5)):
+        browser.do(
+            f"(() => {{ const each = document.querySelector('[data-signal={signal}]'); each.value = {weight};"
+            " each.dispatchEvent(new Event('input', {bubbles: true})); })()"
+        )
+    until = time.monotonic() + 30
+    while "mode=dense" not in browser.do("location.search") or browser.do("document.querySelector('#found').innerText") == first:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert browser.do("document.querySelector('[name=mode]').value") == "dense:0.5@rrf"
+    shown = browser.do("[...document.querySelectorAll('#found .hit code')].map(each => each.textContent)")
+    assert shown == [hit.id for hit in index.answer("run a function later", mode="dense", k=5).hits]
 
 
 def test_the_search_page_uses_its_width(browser, address):

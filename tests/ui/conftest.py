@@ -19,7 +19,7 @@ from termweave.ui.serve_options import ServeOptions
 
 URL = "http://127.0.0.1:8321"
 #: The pages besides those that search.
-WORKBENCH = ("/judge", "/book", "/evaluate", "/tune", "/learn", "/snapshots", "/generations")
+WORKBENCH = ("/judge", "/book", "/evaluate", "/tune", "/learn", "/generations")
 #: Texts that would run, break out of an attribute or end an element if a page did not escape them.
 ATTACKS = (
     "<script>document.title='taken'</script>",

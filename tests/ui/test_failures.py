@@ -62,10 +62,8 @@ def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearc
     relay.cut()
     for path in (
         "/search?q=function",
-        "/sliders?q=function",
         "/judge?judge=ann",
         "/book",
-        "/snapshots",
         "/generations",
         "/book/qrels.tsv",
     ):
@@ -73,11 +71,11 @@ def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearc
         assert answer.status_code == 503, path
         assert "No OpenSearch answers" in unescape(answer.text), path
         assert answer.headers["content-security-policy"]
-    for path in ("search?q=function", "book", "indices", "candidates?q=function"):
+    for path in ("search?q=function", "book", "indices"):
         answer = client.get(f"/api/{path}")
         assert (answer.status_code, answer.json()["schema"]) == (503, "termweave.error/1"), path
     fields = {"index": attacked, "typed": "a query", "judge": "ann", "grade": "1"}
-    for path in ("/book/add", "/judge/undo", "/snapshots/take", "/generations/promote"):
+    for path in ("/book/add", "/judge/undo", "/generations/promote"):
         answer = client.post(path, data=fields)
         assert answer.status_code == 503, path
         assert "Traceback" not in answer.text

@@ -271,76 +271,6 @@ def test_a_judge_sees_the_metadata_beside_the_text(client, attacked, book):
     assert f'<dt>year</dt><dd dir="auto">{2000 + list(DOCUMENTS).index("json")}</dd>' in page
 
 
-def ubi_log(searches=40):
-    """Searches that show two documents, whose clicks are on the first one; the body of `_bulk` requests, as UBI's sample data."""
-    lines = []
-    for number in range(searches):
-        text = "run a function" if number % 4 else "parse json <b>"
-        shown = ["timer", "sched"] if number % 4 else ["json", "csv"]
-        record = {"query_id": f"s{number}", "user_query": text, "query_response_hit_ids": shown}
-        lines += [{"index": {"_index": "ubi_queries"}}, record]
-        clicked = {"object": {"object_id": shown[0]}, "position": {"ordinal": 1}}
-        event = {"query_id": f"s{number}", "action_name": "click", "event_attributes": clicked}
-        lines += [{"index": {"_index": "ubi_events"}}, event]
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
-
-
-def test_queries_and_grades_come_from_a_log_of_user_behaviour(client, attacked, book):
-    added = post(client, "/book/log", index=attacked, most="1", grades="1", log=("ubi.ndjson", ubi_log()))
-    assert added.headers["location"] == f"/book?index={attacked}&added=1&imported=2"
-    (query,) = book.queries()  # the most frequent one
-    assert query.text == "run a function"
-    assert len(query.pool) > 2  # pooled, too
-    assert book.qrels() == {query.id: {"timer": 3, "sched": 0}}
-    again = post(client, "/book/log", index=attacked, most="5", log=("ubi.ndjson", ubi_log()))
-    assert again.headers["location"] == f"/book?index={attacked}&added=1"
-    assert {each.judge for each in book.grades()} == {"clicks"}
-
-
-def test_clicks_go_to_the_query_with_their_words(client, attacked, book):
-    log = {"index": attacked, "most": "1", "grades": "1", "log": ("ubi.ndjson", ubi_log())}
-    post(client, "/book/log", **log)
-    (query,) = book.queries()
-    post(client, "/book/edit", index=attacked, query=token(query.id), text="parse json")
-    again = post(client, "/book/log", **log)
-    assert again.headers["location"] == f"/book?index={attacked}&added=1&imported=2"
-    edited, new = book.queries()
-    assert (edited.id, edited.text, new.text) == (query.id, "parse json", "run a function")
-    assert book.qrels()[new.id] == {"timer": 3, "sched": 0}
-    assert post(client, "/book/log", **log).headers["location"] == f"/book?index={attacked}&added=0&imported=2"
-    assert book.queries() == [edited, new]
-
-
-def test_queries_come_from_a_click_log_the_most_frequent_first(client, attacked, book):
-    lines = b"query\tdocument\tcount\nparse json\tjson\t2\nrare\tcsv\t1\nparse json\tcsv\t1\nrun a function\ttimer\t9\n"
-    added = post(client, "/book/log", index=attacked, most="2", grades="1", log=("clicks.tsv", lines))
-    assert added.headers["location"] == f"/book?index={attacked}&added=2"
-    assert {each.text for each in book.queries()} == {"run a function", "parse json"}
-    assert book.grades() == []  # a click log does not say what was shown and not clicked
-    record = json.dumps({"query": "as json", "document": "json", "count": 1}).encode()
-    assert post(client, "/book/log", index=attacked, log=("clicks.jsonl", record)).status_code == 303
-    assert "as json" in {each.text for each in book.queries()}
-
-
-def test_a_log_that_cannot_be_read_is_a_sentence_without_a_path(client, attacked, book):
-    empty = json.dumps({"query_id": "s", "user_query": "x"}).encode()
-    for fields, said in (
-        ({"log": ("a.ndjson", b'{"index": broken\n')}, "The file"),
-        ({"log": ("a.ndjson", empty)}, "The file holds no click"),
-        ({"log": ("a.tsv", b"a\tb\tc\nd\te\tf\n")}, "The file, line 2 is no click"),
-        ({"log": ("a.tsv", b"")}, "no log to read"),
-        ({"dataset": "ubi:/etc"}, "may not read the log"),
-        ({"log": ("a.tsv", b"a\tb\n"), "most": "0"}, "number from 1 to 500"),
-        ({"log": ("a.tsv", b"a\tb\n"), "most": "9" * 5_000}, "number from 1 to 500"),
-        ({"log": ("a.tsv", b"a\tb\n"), "most": "0000000501"}, "number from 1 to 500"),
-    ):
-        answer = post(client, "/book/log", index=attacked, **fields)
-        assert answer.status_code == 400, fields
-        assert said in unescape(answer.text)
-        assert "/tmp" not in answer.text
-    assert book.queries() == []
-
-
 FORMS = (
     "/judge/grade",
     "/judge/rate",
@@ -348,13 +278,10 @@ FORMS = (
     "/book/add",
     "/book/edit",
     "/book/remove",
-    "/book/log",
     "/book/guidelines",
     "/book/import",
     "/generations/promote",
     "/tune/adopt",
-    "/snapshots/take",
-    "/snapshots/remove",
     "/learn/start",
     "/learn/stop",
 )
@@ -365,7 +292,7 @@ def test_the_forms_above_are_all_there_are(client):
     routes = client.app._app.routes
     posted = {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())}
     assert {path for path in posted if not path.startswith("/api/")} == {*FORMS, *WORK, "/login"}
-    asked = {"search", "explain", "compare", "candidates", "requests", "encode"}  # these read the same by GET
+    asked = {"search", "explain", "compare", "requests", "encode"}  # these read the same by GET
     assert {path for path in posted if path.startswith("/api/")} == {f"/api/{name}" for name in asked}
     assert client.post("/api/search", json={"q": "json"}, headers={"sec-fetch-site": "cross-site"}).status_code == 403
 
@@ -479,7 +406,7 @@ def test_pages_of_an_alias_judge_only_what_it_shows(opensearch_engine, attacked)
         rated = {"index": alias, "generation": generation, "judge": "ann", "q": "run a function later", "grade": "3"}
         assert post(client, "/judge/rate", **rated, document="csv").status_code == 400
         assert post(client, "/judge/rate", **rated, document="json").status_code == 303
-        for page in ("/snapshots", "/generations", "/learn", "/evaluate", "/tune"):
+        for page in ("/generations", "/learn", "/evaluate", "/tune"):
             assert client.get(page).status_code in {200, 400}
     finally:
         body = {"query": {"term": {"book": alias}}}

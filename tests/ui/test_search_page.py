@@ -254,7 +254,7 @@ def test_the_request_of_a_list_runs_in_a_shell(client, attacked):
 
 
 def test_every_page_lets_choose_another_index(client, opensearch_engine, attacked):
-    for path in ("/search?q=json", "/sliders?q=json", *WORKBENCH):
+    for path in ("/search?q=json", *WORKBENCH):
         page = client.get(path).text
         address = f"{path.partition('?')[0]}?index={attacked}"
         link = f'{address}&amp;q=json" aria-current="true"' if "q=" in path else f'{address}" aria-current="true"'
@@ -268,7 +268,7 @@ def test_every_page_lets_choose_another_index(client, opensearch_engine, attacke
 def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch_engine):
     client = client_of(opensearch_engine)
     client.app._app.state.workspace._names = (float("inf"), ())  # as an empty server: other tests have indices on this one
-    for path in ("/search", "/search?q=x", "/sliders", *WORKBENCH):
+    for path in ("/search", "/search?q=x", *WORKBENCH):
         answer = client.get(path)
         assert answer.status_code == 200, path
         assert "termweave index ./docs docs" in answer.text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.evaluation.book import agreement
 from termweave.evaluation.book.store import check_judge
-from termweave.ui.pages import judge_page, snapshots_page
+from termweave.ui.pages import judge_page
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
@@ -45,11 +45,3 @@ def judge(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
         "text": task.card.text,
     }
     return {"index": name, "judge": judge, "done": task.done, "documents": task.documents, "next": card}
-
-
-def snapshots(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The saved lists of a book, and how two of them differ."""
-    name = workspace_of(request).alias(given["index"])
-    taken, rows, left_out = snapshots_page.compared(judge_page.book_of(request, name), given)
-    compared = [{"query": row.text, **row.comparison.as_dict()} for row in rows]
-    return {"index": name, "snapshots": [asdict(each) for each in taken], "compared": compared, "left_out": left_out}

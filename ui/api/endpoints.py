@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -11,9 +11,8 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.store import JudgementBook
 from termweave.search.results import json
-from termweave.ui import kept_candidates, parameters, searching
+from termweave.ui import parameters, searching
 from termweave.ui.api import book_endpoints, job_endpoints
 from termweave.ui.rendering import FOLDER, data
 from termweave.ui.workspace import check_query, workspace_of
@@ -65,18 +64,6 @@ def compare(request: Request, given: Values) -> Mapping[str, Any]:
     return {"query": given["q"], **searching.heads(workspace_of(request), given).as_dict()}
 
 
-def candidates(request: Request, given: Values) -> Mapping[str, Any]:
-    """The candidates of every signal, with what ranks them."""
-    workspace = workspace_of(request)
-    index = workspace.index(workspace.chosen(given["index"]))
-    setting = kept_candidates.setting_of(index, given["mode"])
-    if setting.neighbours is not None and given["rnn"] is not None:
-        setting = replace(setting, neighbours=replace(setting.neighbours, weight=given["rnn"]))
-    book = JudgementBook(workspace.engine, index.book) if given["judged"] else None
-    kept = kept_candidates.keep(index, given["q"], book, given["filter"], given["mode"])
-    return kept_candidates.as_data(index, kept, setting)
-
-
 def requests(request: Request, given: Values) -> Mapping[str, Any]:
     """The requests that a search sends to the server."""
     index, _, ranked = searching.ranking(workspace_of(request), given)
@@ -119,11 +106,6 @@ ENDPOINTS = {
     "search": Endpoint(search, "The best documents for a query, as 'termweave search --json'.", parameters.SEARCH),
     "explain": Endpoint(explain, "Why a document has its score for a query, as 'termweave explain --json'.", parameters.EXPLAIN),
     "compare": Endpoint(compare, "How far two ways to search agree on a query.", parameters.COMPARE),
-    "candidates": Endpoint(
-        candidates,
-        "The candidates of every signal, to be ranked again with other weights by the one who asks.",
-        parameters.KEPT,
-    ),
     "requests": Endpoint(
         requests,
         "The requests that a search sends to the server, for applications that send them themselves.",
@@ -137,11 +119,6 @@ ENDPOINTS = {
     ),
     "grades": Endpoint(book_endpoints.grades, "Every grade of every judge, with notes.", (parameters.INDEX,)),
     "judge": Endpoint(book_endpoints.judge, "How far a judge is, and the document to judge next.", parameters.JUDGE),
-    "snapshots": Endpoint(
-        book_endpoints.snapshots,
-        "Saved lists of the queries of a book, and how two of them differ.",
-        parameters.SNAPSHOTS,
-    ),
     "jobs": Endpoint(job_endpoints.jobs, "The evaluations and other work that pages began, the newest first."),
     "evaluate": Endpoint(job_endpoints.evaluate, "The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
     "tune": Endpoint(job_endpoints.tune, "The result of tuning, as 'termweave tune --json'.", parameters.JOB),

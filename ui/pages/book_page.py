@@ -25,7 +25,6 @@ from termweave.ui import parameters
 from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import bytes_of, form_route, named, text_of
 from termweave.ui.pages.judge_page import book_of, book_to_fill, token, typed_query
-from termweave.ui.pages.query_logs import UBI
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 from termweave.ui.workspace import check_query, workspace_of
@@ -93,7 +92,6 @@ def _show(request: Request) -> Response:
         "token": token,
         "agreement": agreement.measure(grades) if grades else None,
         "guidelines": book.guidelines(),
-        "logs": [spec for spec in workspace.options.datasets if spec.startswith(UBI)],
         "added": values["added"],
         "imported": values["imported"],
         "wordless": sum(lacks_words(row.query) for row in rows),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
 from termweave.search.ranking.fusion import METHODS
-from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.render import pictures
 from termweave.search.results import explanation
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import PageAddress, page_address
+from termweave.ui.addresses import PageAddress
 from termweave.ui.comparison import DEPTH
 from termweave.ui.pages import judge_page, score_bars
 from termweave.ui.rendering import page, status_of
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Hit
     from termweave.search import Index
+    from termweave.search.ranking.modes import Mode
     from termweave.search.render.html import Picture
     from termweave.ui.pages.score_bars import ScoreBar
     from termweave.ui.searching import SearchSide
@@ -44,9 +44,6 @@ _FACTS, _VALUE = 6, 60
 #: Ranks of the measure of rated hits.
 _RANKS = 10
 _API = frozenset(each.name for each in parameters.SEARCH)
-_SLIDERS = frozenset(each.name for each in parameters.CANDIDATES_PAGE)
-#: Parameters of a search that the sliders do not know.
-_UNMOVED = ("rerank", "candidates", "rewrite", "sort", "collapse", "min_score")
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,6 @@ def show(request: Request) -> Response:
         "index": "",
         "more": False,
         "empty": False,
-        **_sliders(address),
     }
     status = 200
     try:
@@ -155,17 +151,6 @@ def show(request: Request) -> Response:
         context["error"], status = error, status_of(error)
     context.setdefault("values", {each.name: each.readable(request.query_params) for each in parameters.PAGE})
     return page(request, "search.html", context, status)
-
-
-def _sliders(address: PageAddress) -> dict[str, Any]:
-    """The address of the sliders for a search, with lambda for its reranker; and what they leave out of the search."""
-    given, usual = dict(address.pairs), ReciprocalNeighbours().weight
-    weight = {"none": 1.0, "rnn": usual, "rnn@fused": usual}.get(given.get("rerank", ""))
-    pairs = [pair for pair in address.pairs if pair[0] in _SLIDERS]
-    if weight is not None:
-        pairs.append(("rnn", f"{weight:g}"))
-        del given["rerank"]
-    return {"sliders": page_address("/sliders", pairs), "unmoved": [name for name in _UNMOVED if name in given]}
 
 
 def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
@@ -296,6 +281,16 @@ class _Suggestions:
             return ["hybrid"]
         fused = [f"hybrid@{name}" for name in METHODS]
         return [*index.lineage.profiles, "hybrid", *index.signals, *fused]
+
+    def weighted(self, mode: str, name: str = "") -> Mode | None:
+        """A mode with the weights of all signals, for the sliders; None where it cannot be read or there is one signal."""
+        try:
+            index = self._workspace.index(name or self._name)
+            chosen = index.choose(mode or None)[0]
+        except TermweaveError:
+            return None
+        weights = {signal: chosen.weights.get(signal, 0.0) for signal in index.signals}
+        return replace(chosen, weights=weights) if len(weights) > 1 else None
 
     def rerankers(self) -> list[str]:
         """Rerankers that the page may use."""

@@ -74,13 +74,12 @@ def forms(client):
         "grade": lambda: post(client, "/book/import", files=qrels, judge="file", texts="q1\trun a function"),
         "again": lambda: post(client, "/book/import", files=more, judge="file"),
         "undo": lambda: post(client, "/judge/undo", judge="file"),
-        "snapshot": lambda: post(client, "/snapshots/take"),
     }
 
 
 LOOKED_AT = (
-    "/search?q=run+a+function", "/search?q=run&compare=1&mode2=lexical&id=json", "/sliders?q=run", "/judge?judge=ann", "/book", "/evaluate", "/tune",
-    "/snapshots", "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/snapshots", "/api/generations", "/learn",
+    "/search?q=run+a+function", "/search?q=run&compare=1&mode2=lexical&id=json", "/judge?judge=ann", "/book", "/evaluate", "/tune",
+    "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/generations", "/learn",
 )  # fmt: skip
 
 
@@ -114,8 +113,6 @@ def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
         answer = send()
         assert answer.status_code == 303, (name, answer.text)
     assert client.get("/api/book").json()["queries"][0]["documents"] == ["csv", "json", "timer"]
-    taken = client.get("/api/snapshots").json()["snapshots"][0]["id"]
-    assert post(client, "/snapshots/remove", snapshot=taken).status_code == 303
     (book,) = JUDGE["index_permissions"]
     permissions = {*JUDGE["cluster_permissions"], *book["allowed_actions"]}
     assert set(FORMS) == permissions
