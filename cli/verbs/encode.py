@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.options.declared_options import click_options
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_together, verb
+from termweave.cli.options.shared_options import verb
 from termweave.cli.options.source_options import is_index, open_source, source_options
 from termweave.indexer.options import ENCODING, BuildOptions, models_in
 
@@ -25,27 +23,20 @@ SCHEMA = "termweave.encode-shards/1"
 @click.option(
     "--out", "folder", required=True, metavar="FOLDER", help="Folder of the shards: a path, or an fsspec URL (s3://...)."
 )
-@option_group(
-    "Processes",
-    click.option("--workers", type=IntRange(1, 1024), help="Processes of this host that encode.  [default: one for two cores]"),
-    click.option(
-        "--on", "cluster", type=click.Choice(["ray"]), help="Encode on the Ray cluster at $RAY_ADDRESS, else on a local one."
-    ),
-)
 @click_options(BuildOptions, "build", ENCODING)
 @source_options(folders=True)
 def command(
     *,
     source: str,
     folder: str,
-    workers: int | None,
-    cluster: str | None,
     build: dict[str, Any],
     skip_bad: bool,
     reading: dict[str, Any],
     out: Output,
 ) -> None:
     """Encode SOURCE into Parquet shards in FOLDER: ids, texts, metadata, term weights, vectors and digests.
+
+    Ray encodes, with one process on each core: of this host, or of the cluster at $RAY_ADDRESS (pip install 'termweave[shards,ray]').
 
     The corpus is counted first. The index that 'termweave index FOLDER NAME' builds is the one that 'termweave index SOURCE NAME' would
     build. A shard is written under another name and renamed when it is whole, so the same command goes on after it was stopped.
@@ -54,21 +45,16 @@ def command(
     \b
     Examples:
       termweave encode ./nfcorpus --out ./nfcorpus-shards
-      termweave encode /data/articles.jsonl --out s3://bucket/articles --on ray
+      RAY_ADDRESS=head:6379 termweave encode /data/articles.jsonl --out s3://bucket/articles
       termweave encode ./reports --out ./reports-shards --passage-size 160
       termweave index ./nfcorpus-shards docs
     """
-    import os
-    from functools import partial
-
     from termweave import settings
     from termweave.errors import UsageError
     from termweave.indexer.shards.corpus_encoding import encode_corpus
     from termweave.indexer.shards.on_ray import encode_on_ray
-    from termweave.indexer.shards.processes import encode_in_processes
     from termweave.support.messages import counted, without_password
 
-    check_together(("--on ray has an actor on each core of the cluster: leave out --workers", bool(workers and cluster)))
     if not folder.strip():
         raise UsageError("--out names no folder.", "Name the folder of the shards: --out ./shards. Is a variable empty?")
     if is_index(source):
@@ -78,9 +64,8 @@ def command(
         )
     options = BuildOptions(**models_in(build, settings.load()), skip_bad=skip_bad)
     opened = open_source(source, reading, out, skip_bad=skip_bad)
-    local = partial(encode_in_processes, count=workers or max(1, (os.cpu_count() or 1) // 2))
     with out.stages("Encoding") as progress:
-        encoded = encode_corpus(opened, folder, options, encode_on_ray if cluster else local, progress)
+        encoded = encode_corpus(opened, folder, options, encode_on_ray, progress)
     manifest = encoded.manifest
     for warning in manifest.warnings:
         out.warn(warning)

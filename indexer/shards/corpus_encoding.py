@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from termweave.records import Document
     from termweave.statistics import CorpusStatistics
 
-    #: Encodes the shards of these files, in processes of this host or on a cluster; yields the number of texts of each when it is whole.
+    #: Encodes the shards of these files; yields the number of texts of each when it is whole.
     Runner = Callable[["ShardEncoder", Sequence[str]], Iterator[int]]
 
 #: The name of the stage in which shards are encoded, for progress.
@@ -74,13 +74,11 @@ class ShardEncoder:
         folder: The folder of shards: a path or an fsspec URL.
         weights: Name or folder of the weights model; "none": none.
         dense: The same for vectors.
-        threads: Texts that run at a time; None: one for each core.
     """
 
     folder: str
     weights: str | None
     dense: str | None
-    threads: int | None = None
 
     def opened(self) -> Callable[[str], int]:
         """The function that encodes the shard of a file, writes it, and returns its number of texts.
@@ -90,7 +88,7 @@ class ShardEncoder:
         """
         store = ShardStore(self.folder)
         begun = manifest.read(store)
-        encoder = encoders.load(self.weights, self.dense, threads=self.threads)
+        encoder = encoders.load(self.weights, self.dense, threads=1)
         for output, model in encoder.models.items():
             if output in begun.models and begun.models[output].hash != model.hash:
                 raise ModelError(

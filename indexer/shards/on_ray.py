@@ -1,4 +1,4 @@
-"""Shards encoded on a Ray cluster (extra `ray`): Ray Data keeps an actor on each core, and starts one again that died."""
+"""Shards encoded by Ray Data (extra `ray`), which keeps an actor on each core of this host or of a cluster, and starts one again that died."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
         named = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
         encoded = named.map_batches(
             _Actor,
-            fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere, threads=1),),
+            fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere),),
             batch_size=1,
             compute=data.ActorPoolStrategy(size=min(cores, len(files))),
             num_cpus=1,

@@ -35,7 +35,8 @@ WORDS = [
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Shards of 16 documents: a small corpus has many."""
+    """Shards of 16 documents, so that a small corpus has many, and without a cluster, which takes seconds to start."""
+    monkeypatch.setattr("termweave.indexer.shards.on_ray.encode_on_ray", one_after_the_other)
     monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 8)
     monkeypatch.setattr(corpus_encoding, "_SHARD", 16)
 
@@ -78,13 +79,9 @@ def encode(capsys):
     return call
 
 
-@pytest.fixture
-def in_process(monkeypatch):
-    """Shards are encoded in this process, one after the other."""
-    monkeypatch.setattr(
-        "termweave.indexer.shards.processes.encode_in_processes",
-        lambda encoder, files, count: map(encoder.opened(), files),  # noqa: ARG005
-    )
+def one_after_the_other(encoder, files):
+    """Encode shards in this process."""
+    return map(encoder.opened(), files)
 
 
 def rewrite(path, change):

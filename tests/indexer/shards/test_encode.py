@@ -17,6 +17,7 @@ from termweave.errors import InputError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.shards.on_ray import encode_on_ray
 from termweave.indexer.shards.store import MANIFEST, is_url
 from termweave.records import Document
 
@@ -39,18 +40,18 @@ def one_pass(path, tmp_path, **options):
         )
 
 
-def test_shards_have_the_same_bytes_in_one_process_and_in_four(write, encode, tmp_path):
+def test_the_folder_may_be_a_url_and_is_private(write, encode, tmp_path):
     path = write(texts(200))
-    said = encode(path, f"file://{tmp_path}/four", "--workers", "4")  # a URL, which fsspec opens
+    said = encode(path, f"file://{tmp_path}/url")
     jsonschema.validate(said, SCHEMA)
     assert (said["texts"], said["shards"], said["encoded"]) == (200, 13, {"shards": 13, "texts": 200})
-    encode(path, tmp_path / "one", "--workers", "1")
-    assert files(tmp_path / "four") == files(tmp_path / "one")
+    encode(path, tmp_path / "one")
+    assert files(tmp_path / "url") == files(tmp_path / "one")
     assert not [path for path in (tmp_path / "one", *(tmp_path / "one").glob("*.parquet")) if path.stat().st_mode & 0o077]
     assert {name[:6] for name in files(tmp_path / "one")} == {"shard-", "sample", "statis", "termwe"}
 
 
-def test_statistics_and_sample_are_those_of_one_pass(write, encode, in_process, tmp_path):
+def test_statistics_and_sample_are_those_of_one_pass(write, encode, tmp_path):
     documents = texts(700)
     documents[300] = documents[5]  # the same document again: counted once
     path = write(documents)
@@ -63,7 +64,7 @@ def test_statistics_and_sample_are_those_of_one_pass(write, encode, in_process, 
     assert [encoding.text for encoding in sample] == [document.content for document in corpus.sample]
 
 
-def test_the_second_document_with_an_id_is_refused_or_left_out_as_in_a_build(write, encode, in_process, tmp_path):
+def test_the_second_document_with_an_id_is_refused_or_left_out_as_in_a_build(write, encode, tmp_path):
     documents = texts(40)
     documents[33] = {**documents[2], "text": "etwas anderes"}
     path = write(documents)
@@ -77,7 +78,7 @@ def test_the_second_document_with_an_id_is_refused_or_left_out_as_in_a_build(wri
     assert "skip_bad was on and is off" in encode(path, tmp_path / "s", status=2)
 
 
-def test_entries_that_cannot_be_read_are_named(write, encode, in_process, tmp_path):
+def test_entries_that_cannot_be_read_are_named(write, encode, tmp_path):
     path = write(texts(20))
     path.write_bytes(path.read_bytes() + b"{broken\n")
     assert "corpus.jsonl" in encode(path, tmp_path / "s", status=1)
@@ -86,7 +87,7 @@ def test_entries_that_cannot_be_read_are_named(write, encode, in_process, tmp_pa
     assert any("1 entry could not be read" in note for note in said["notes"])
 
 
-def test_finished_shards_are_not_encoded_again(write, encode, in_process, tmp_path):
+def test_finished_shards_are_not_encoded_again(write, encode, tmp_path):
     path, folder = write(texts(64)), tmp_path / "shards"
     encode(path, folder)
     whole = files(folder)
@@ -101,7 +102,7 @@ def test_finished_shards_are_not_encoded_again(write, encode, in_process, tmp_pa
     assert files(folder) == whole
 
 
-def test_another_corpus_or_option_is_refused(write, encode, in_process, tmp_path):
+def test_another_corpus_or_option_is_refused(write, encode, tmp_path):
     folder = tmp_path / "shards"
     encode(write(texts(20)), folder)
     said = encode(write(texts(20)), folder, "--passage-size", "40", status=2)
@@ -118,7 +119,6 @@ def test_another_corpus_or_option_is_refused(write, encode, in_process, tmp_path
     [
         ("opensearch:products", (), "is an index, which changes"),
         ("corpus.jsonl", ("--weights", "none"), "Without a model there is nothing to encode"),
-        ("corpus.jsonl", ("--workers", "2", "--on", "ray"), "leave out --workers"),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(write, encode, tmp_path, monkeypatch, source, options, said):
@@ -136,7 +136,7 @@ def test_what_cannot_be_encoded_is_refused(write, encode, tmp_path, monkeypatch,
     ],
     ids=str,
 )  # fmt: skip
-def test_a_manifest_that_was_edited_is_damaged(write, encode, in_process, tmp_path, change):
+def test_a_manifest_that_was_edited_is_damaged(write, encode, tmp_path, change):
     folder = tmp_path / "shards"
     encode(write(texts(9)), folder)
     manifest = folder / "termweave-shards.json"
@@ -145,7 +145,7 @@ def test_a_manifest_that_was_edited_is_damaged(write, encode, in_process, tmp_pa
         assert corpora.open_source(folder).encodings
 
 
-def test_files_of_shards_without_a_manifest_are_refused(write, encode, in_process, tmp_path):
+def test_files_of_shards_without_a_manifest_are_refused(write, encode, tmp_path):
     folder = tmp_path / "shards"
     encode(write(texts(20)), folder)
     (folder / "termweave-shards.json").unlink()
@@ -158,7 +158,7 @@ def test_files_of_shards_without_a_manifest_are_refused(write, encode, in_proces
     assert len(list(corpora.open_source(folder).documents())) == 20
 
 
-def test_a_folder_whose_name_has_colons_is_a_folder(write, encode, in_process, tmp_path):
+def test_a_folder_whose_name_has_colons_is_a_folder(write, encode, tmp_path):
     encode(write(texts(9)), tmp_path / "a::b")
     assert not (tmp_path / "a").exists()
     assert len(list(corpora.open_source(tmp_path / "a::b").documents())) == 9
@@ -172,12 +172,12 @@ def test_an_empty_name_is_no_folder(write, encode, tmp_path, monkeypatch):
     assert not list((tmp_path / "here").iterdir())
 
 
-def test_a_folder_of_shards_is_not_encoded_again(write, encode, in_process, tmp_path):
+def test_a_folder_of_shards_is_not_encoded_again(write, encode, tmp_path):
     encode(write(texts(3)), tmp_path / "shards")
     assert "is encoded already, and it need not be encoded again" in encode(tmp_path / "shards", tmp_path / "again", status=2)
 
 
-def test_a_url_of_fsspec_holds_the_same_shards(write, encode, in_process, tmp_path):
+def test_a_url_of_fsspec_holds_the_same_shards(write, encode, tmp_path):
     import fsspec
 
     path, url = write(texts(50)), f"memory://{tmp_path.name}/shards"
@@ -195,21 +195,22 @@ def test_a_scheme_without_a_file_system_is_named(write, encode, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "options", "said"),
+    ("module", "said"),
     [
-        ("pyarrow.parquet", (), "Shards are Parquet files, and pyarrow is not installed"),
-        ("fsspec", (), "Shards are Parquet files, and fsspec is not installed"),
-        ("ray", ("--on", "ray"), "Ray is not installed"),
+        ("pyarrow.parquet", "Shards are Parquet files, and pyarrow is not installed"),
+        ("fsspec", "Shards are Parquet files, and fsspec is not installed"),
+        ("ray", "Ray is not installed"),
     ],
 )
-def test_a_package_that_is_missing_is_named_with_its_extra(write, encode, tmp_path, monkeypatch, module, options, said):
+def test_a_package_that_is_missing_is_named_with_its_extra(write, encode, tmp_path, monkeypatch, module, said):
+    monkeypatch.setattr("termweave.indexer.shards.on_ray.encode_on_ray", encode_on_ray)
     monkeypatch.setitem(sys.modules, module, None)
-    told = encode(write(texts(3)), tmp_path / "shards", *options, status=2)
+    told = encode(write(texts(3)), tmp_path / "shards", status=2)
     assert said in told
     assert "pip install" in told
 
 
-def test_a_damaged_shard_is_named(write, encode, in_process, tmp_path):
+def test_a_damaged_shard_is_named(write, encode, tmp_path):
     folder = tmp_path / "shards"
     encode(write(texts(30)), folder)
     shard = folder / "shard-000001.parquet"
@@ -237,9 +238,7 @@ def test_a_damaged_shard_is_named(write, encode, in_process, tmp_path):
         (lambda table: {"metadata": ["{", *table.column("metadata").to_pylist()[1:]]}, "a field is empty"),
     ],
 )  # fmt: skip
-def test_a_text_or_an_encoding_that_was_altered_is_refused(
-    opensearch_engine, name, write, encode, in_process, tmp_path, change, reason
-):
+def test_a_text_or_an_encoding_that_was_altered_is_refused(opensearch_engine, name, write, encode, tmp_path, change, reason):
     """Somebody rewrites a shard: the checksums of its pages are right, the digests are not, or no model gives such numbers."""
     documents = [{"_id": f"d{number}", "text": f"The kettle number {number} is cleaned with vinegar."} for number in range(10)]
     encode(write(documents), tmp_path / "shards", quick=False)
@@ -248,7 +247,7 @@ def test_a_text_or_an_encoding_that_was_altered_is_refused(
         build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
 
 
-def test_a_shard_of_another_number_model_or_length_is_named(write, encode, in_process, tmp_path):
+def test_a_shard_of_another_number_model_or_length_is_named(write, encode, tmp_path):
     """A file in the place of another one is whole; its documents would be there twice, others not at all."""
     import pyarrow.parquet as pq
 
@@ -272,7 +271,7 @@ def test_a_shard_of_another_number_model_or_length_is_named(write, encode, in_pr
 
 
 @pytest.mark.parametrize("file", ["termweave-shards.json", "shard-000001.parquet", "sample.parquet", "statistics.bin"])
-def test_a_pipe_in_the_place_of_a_file_is_refused_without_waiting(write, encode, in_process, tmp_path, file):
+def test_a_pipe_in_the_place_of_a_file_is_refused_without_waiting(write, encode, tmp_path, file):
     folder, path = tmp_path / "shards", write(texts(30))
     encode(path, folder)
     (folder / file).unlink()
@@ -323,7 +322,7 @@ def test_an_error_of_a_file_system_is_a_sentence(write, encode, monkeypatch):
     assert "memory://me:***@refusing/c cannot be opened: Strange" in said
 
 
-def test_missing_shards_are_named(write, encode, in_process, tmp_path):
+def test_missing_shards_are_named(write, encode, tmp_path):
     folder = tmp_path / "shards"
     encode(write(texts(40)), folder)
     for number in (0, 2):
@@ -351,7 +350,7 @@ def test_only_urls_of_file_systems_are_folders_elsewhere(spec, expected):
     assert is_url(spec) == expected
 
 
-def test_readers_of_shards_hold_one_block(write, encode, in_process, tmp_path):
+def test_readers_of_shards_hold_one_block(write, encode, tmp_path):
     encode(write(texts(160)), tmp_path / "shards")
     gc.collect()
     before = sum(issubclass(type(each), Document) for each in gc.get_objects())
@@ -363,7 +362,7 @@ def test_readers_of_shards_hold_one_block(write, encode, in_process, tmp_path):
     assert held <= 16  # with and without their encodings
 
 
-def test_reading_a_shard_imports_no_pandas(write, encode, in_process, tmp_path):
+def test_reading_a_shard_imports_no_pandas(write, encode, tmp_path):
     """Pandas takes 40 MB and half a second, and is imported by Arrow's own conversion to NumPy."""
     pytest.importorskip("pandas", reason="pandas is not installed")
     encode(write(texts(20)), tmp_path / "shards")

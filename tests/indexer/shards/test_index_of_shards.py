@@ -48,7 +48,7 @@ def same(engine, direct, of_shards, queries):
 QUERIES = {"a": "haus im garten", "b": "wolke regen", "c": "stern"}
 
 
-def test_same_documents_and_scores_with_the_shipped_model(opensearch_engine, name, write, encode, in_process, tmp_path):
+def test_same_documents_and_scores_with_the_shipped_model(opensearch_engine, name, write, encode, tmp_path):
     documents = [
         {
             "_id": f"d{number}",
@@ -66,7 +66,7 @@ def test_same_documents_and_scores_with_the_shipped_model(opensearch_engine, nam
     assert check(opensearch_engine, f"{name}-b").ok
 
 
-def test_same_with_passages_duplicates_long_texts_and_metadata(opensearch_engine, name, write, encode, in_process, tmp_path):
+def test_same_with_passages_duplicates_long_texts_and_metadata(opensearch_engine, name, write, encode, tmp_path):
     """Two thousand texts, of which the sample takes some, are longer than the sample keeps."""
     documents = texts(600)
     for number in range(0, 600, 7):
@@ -86,7 +86,7 @@ def test_same_with_passages_duplicates_long_texts_and_metadata(opensearch_engine
     assert found.ok
 
 
-def test_same_passages(opensearch_engine, name, write, encode, in_process, tmp_path):
+def test_same_passages(opensearch_engine, name, write, encode, tmp_path):
     documents = texts(60)
     documents[7]["text"] = ". ".join(each["text"].capitalize() for each in documents[:20]) + "."
     path = write(documents)
@@ -101,7 +101,7 @@ def test_same_passages(opensearch_engine, name, write, encode, in_process, tmp_p
         build(opensearch_engine, shards, f"{name}-c", BuildOptions(passages=Window(60, 40)))
 
 
-def test_same_with_pruning(opensearch_engine, name, write, encode, in_process, tmp_path):
+def test_same_with_pruning(opensearch_engine, name, write, encode, tmp_path):
     documents = [{"_id": f"d{number}", "text": f"Green tea number {number} steeps for {number} minutes."} for number in range(12)]
     path = write(documents)
     encode(path, tmp_path / "shards", quick=False)
@@ -111,9 +111,7 @@ def test_same_with_pruning(opensearch_engine, name, write, encode, in_process, t
     same(opensearch_engine, f"{name}-a", f"{name}-b", {"q": "green tea", "r": "minutes 7"})
 
 
-def test_a_build_of_the_corpus_is_resumed_from_its_shards(
-    opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch
-):
+def test_a_build_of_the_corpus_is_resumed_from_its_shards(opensearch_engine, name, write, encode, tmp_path, monkeypatch):
     """Both are the same build: what the one has sent, the other does not send again."""
     path = write(texts(80))
     encode(path, tmp_path / "shards")
@@ -132,7 +130,7 @@ def test_a_build_of_the_corpus_is_resumed_from_its_shards(
     assert (built.documents, built.sent) == (80, 0)
 
 
-def test_models_that_were_not_asked_for_are_refused(opensearch_engine, name, write, encode, in_process, tmp_path):
+def test_models_that_were_not_asked_for_are_refused(opensearch_engine, name, write, encode, tmp_path):
     encode(write(texts(10)), tmp_path / "shards")
     shards = corpora.open_source(tmp_path / "shards")
     with pytest.raises(Exception, match=r"was encoded with 'bm25-german' .*weights names 'bm25-dutch'"):
@@ -147,7 +145,7 @@ def test_models_that_were_not_asked_for_are_refused(opensearch_engine, name, wri
         update(opensearch_engine, shards, name, BuildOptions())
 
 
-def test_a_plan_of_shards_is_refused(opensearch_engine, name, write, encode, in_process, tmp_path, capsys):
+def test_a_plan_of_shards_is_refused(opensearch_engine, name, write, encode, tmp_path, capsys):
     encode(write(texts(10)), tmp_path / "shards")
     assert run(["index", str(tmp_path / "shards"), name, "--plan", "--url", opensearch_engine.url]) == 2
     assert "a plan estimates how long a corpus is encoded, which is done here" in capsys.readouterr().err
