@@ -142,7 +142,7 @@ class JudgementBook:
 
     def remove_query(self, key: str) -> None:
         """Remove a query, if it is there, and then all of its grades: `set_grade` sees that the query is gone."""
-        self.remove("query", key)
+        self._delete("query", key)
         body = {
             "query": {"bool": {"filter": [{"term": {"book": self.name}}, {"term": {"query": key}}, {"term": {"kind": "grade"}}]}}
         }

@@ -355,7 +355,6 @@ def test_a_book_of_an_index_that_does_not_exist_is_refused(client, opensearch_en
         ("guidelines", {"guidelines": "x"}),
         ("import", {"judge": "ann", "qrels": ("qrels.tsv", b"q\td\t1\n")}),
         ("add", {"typed": "x"}),
-        ("log", {"log": ("clicks.tsv", b"x\td\t1\n")}),
     ):
         answer = post(client, f"/book/{path}", index="no-such-index", **fields)
         assert answer.status_code == 400, path
