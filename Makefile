@@ -22,29 +22,15 @@ help:
 demo: $(STAMPS)/base
 	@$(BIN)/termweave demo
 
-# Without ARGS the tests run in two halves at the same time, each with its own server and one thread for models: two cores are busy.
-# The second half's output follows when it has ended; both must pass.
-HALF   := tests/browser tests/cli tests/corpora tests/engine tests/indexer tests/rerank tests/signals tests/termweave
-OTHER  := $(filter-out $(HALF),$(patsubst %/,%,$(wildcard tests/[a-z]*/)))
+# Without ARGS the tests run in two processes, each with its own server and one thread for models: two cores are busy. A file stays in one process.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-define in_halves
-@$(1) $(HALF) >$(STAMPS)/half.log 2>&1 & half=$$!; $(1) $(OTHER); other=$$?; \
-  wait $$half; half=$$?; cat $(STAMPS)/half.log; test $$half -eq 0 -a $$other -eq 0
-endef
+ARGS   ?= -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 test: $(STAMPS)/test
-ifdef ARGS
 	$(PYTEST) $(if $(FAST),-m "not nightly and not slow") $(ARGS)
-else
-	$(call in_halves,$(PYTEST) $(if $(FAST),-m "not nightly and not slow"))
-endif
 
 nightly: $(STAMPS)/test
-ifdef ARGS
 	$(PYTEST) -m nightly $(ARGS)
-else
-	$(call in_halves,$(PYTEST) -m nightly)
-endif
 
 check: $(STAMPS)/check
 	$(BIN)/ruff check .

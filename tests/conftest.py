@@ -34,20 +34,32 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("programs")
 
 
-def pytest_collection_finish(session):
-    """Say before the first test if no server can be started for want of Java: a JDK is found, else downloaded."""
-    on_server = any(item.get_closest_marker("engine") for item in session.items)
-    if on_server and not session.config.option.collectonly and not os.environ.get("OPENSEARCH_URL"):
-        from termweave.engine import pytest_plugin
-        from termweave.engine.embedded import java
-        from termweave.errors import TermweaveError
+def pytest_sessionstart(session):
+    """Where several processes run the tests, only this one can speak before the first of them."""
+    if getattr(session.config.option, "numprocesses", None):
+        _say_if_no_server_can_start(session.config)
 
-        try:
-            if not pytest_plugin.docker_runs():
-                java.find()
-        except TermweaveError as error:
-            reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-            reporter.write_line(f"Tests with a server cannot run: {error}", yellow=True)
+
+def pytest_collection_finish(session):
+    """Look for a server's needs where a test needs one."""
+    if any(item.get_closest_marker("engine") for item in session.items) and not hasattr(session.config, "workerinput"):
+        _say_if_no_server_can_start(session.config)
+
+
+def _say_if_no_server_can_start(config):
+    """Say before the first test if no server can be started for want of Java: a JDK is found, else downloaded."""
+    if config.option.collectonly or os.environ.get("OPENSEARCH_URL"):
+        return
+    from termweave.engine import pytest_plugin
+    from termweave.engine.embedded import java
+    from termweave.errors import TermweaveError
+
+    try:
+        if not pytest_plugin.docker_runs():
+            java.find()
+    except TermweaveError as error:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        reporter.write_line(f"Tests with a server cannot run: {error}", yellow=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

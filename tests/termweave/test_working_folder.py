@@ -62,20 +62,12 @@ def test_the_collector_of_the_demo(downloads):
     assert int(checked(sys.executable, "-P", "-c", program)) > 1_000_000
 
 
-def test_the_processes_of_encode(downloads):
-    pytest.importorskip("pyarrow", reason="the extra 'shards' is not installed")
-    (downloads / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": str(n), "text": "Haus am Wasser"}) + "\n" for n in range(9))
-    )
-    checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none")
-
-
 def test_the_workers_of_ray(downloads):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     (downloads / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": str(n), "text": "Haus am Wasser"}) + "\n" for n in range(9))
     )
-    checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none", "--on", "ray")
+    checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none")
     assert list((downloads / "shards").glob("shard-*.parquet"))
 
 
