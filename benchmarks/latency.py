@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING
 from unittest import mock
 from urllib.parse import parse_qsl, urlsplit
@@ -42,6 +44,7 @@ from termweave import __version__, corpora, encoders, engine, settings
 from termweave.indexer.generations import generations, index_setup, publication
 from termweave.indexer.ledger import build_lock
 from termweave.records import Document, Encoding, TermWeights
+from termweave.rerank import Rules, reciprocal
 from termweave.search import Index
 from termweave.search.catalog import lineage, statistics_store
 from termweave.search.retrieval.candidates import gather
@@ -72,6 +75,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="the smallest input, to see whether the script works")
     arguments.add_argument("--learned", action="store_true", help="compare a match on `learned` with one on the text")
     chosen = arguments.parse_args()
+    wire = Wire()
     server = engine.connect(settings.load(), pool_maxsize=CLIENTS)
     signals = ("lexical", "learned") if chosen.learned else SIGNALS
     name, passages = f"{NAME}{'-learned' * chosen.learned}-{chosen.documents}", None
@@ -81,7 +85,10 @@ def main() -> None:
     if generations.live(server, name) is None:
         build(server, name, chosen.documents, passages, signals)
     try:
-        (report_matches if chosen.learned else report)(server, name, chosen.queries)
+        if chosen.learned:
+            report_matches(server, name, chosen.queries)
+        else:
+            report(server, name, chosen.queries, wire)
     finally:
         if not chosen.keep:
             server.request("DELETE", f"/{name}-*", params={"expand_wildcards": "all"})
@@ -169,8 +176,14 @@ def halves(items: list, random: np.random.Generator) -> list:
     return [item for item, keep in zip(items, kept.tolist(), strict=True) if keep]
 
 
+#: Status, headers and body of an answer as it came.
+Came = tuple[int, "urllib3.HTTPHeaderDict", bytes]
+
+
 class Wire:
     """Stands where urllib3 sends: counts what is spent there, keeps what came, and can give it once more without a server.
+
+    It must stand there before a client is made: termweave's keeps the function that sends.
 
     Attributes:
         seconds: Spent there by the clock: sent, waited for, received. All else of a search is the client's own work.
@@ -180,34 +193,32 @@ class Wire:
     def __init__(self) -> None:
         self.seconds = self.processor = 0.0
         self._original = urllib3.connectionpool.HTTPConnectionPool.urlopen
-        self._taped: dict[tuple[str, str], list[tuple[Any, float]]] = {}
-        self._answer: Callable[..., Any] = self._original
-
-    @contextmanager
-    def tapped(self) -> Iterator[Wire]:
-        """Stand there while this is entered."""
+        self._taped: dict[tuple[str, str], list[tuple[Came, float]]] = {}
+        self._answer: Callable[..., Came] = self._asked
 
         def timed(*arguments: Any, **options: Any) -> Any:
             began, busy = time.perf_counter(), time.thread_time()
             try:
-                return self._answer(*arguments, **options)
+                status, headers, body = self._answer(*arguments, **options)
             finally:
                 self.seconds += time.perf_counter() - began
                 self.processor += time.thread_time() - busy
+            read = options.get("preload_content", True)
+            return urllib3.HTTPResponse(BytesIO(body), headers, status, preload_content=read)
 
         urllib3.connectionpool.HTTPConnectionPool.urlopen = timed
-        try:
-            yield self
-        finally:
-            urllib3.connectionpool.HTTPConnectionPool.urlopen = self._original
+
+    def _asked(self, *arguments: Any, **options: Any) -> Came:
+        response = self._original(*arguments, **{**options, "preload_content": False})
+        return response.status, response.headers, response.read(decode_content=False)
 
     def recorded(self, search: str, question: str) -> None:
         """What follows is asked of the server, and kept. Not for timing: what is kept makes the memory grow, which costs time."""
         tape = self._taped[search, question] = []
 
-        def answer(*arguments: Any, **options: Any) -> Any:
+        def answer(*arguments: Any, **options: Any) -> Came:
             began = time.perf_counter()
-            came = self._original(*arguments, **options)
+            came = self._asked(*arguments, **options)
             tape.append((came, time.perf_counter() - began))
             return came
 
@@ -216,7 +227,7 @@ class Wire:
     def live(self, search: str, question: str) -> None:
         """What follows is asked of the server."""
         del search, question
-        self._answer = self._original
+        self._answer = self._asked
 
     def replayed(self, search: str, question: str, *, paused: bool = False) -> None:
         """What follows is answered as what was `recorded`: at once, or when as long has passed as that took.
@@ -225,7 +236,7 @@ class Wire:
         """
         tape = iter(self._taped[search, question])
 
-        def answer(*_: Any, **__: Any) -> Any:
+        def answer(*_: Any, **__: Any) -> Came:
             came, took = next(tape)
             until = time.perf_counter() + (took if paused else 0.0)
             while time.perf_counter() < until:
@@ -235,9 +246,9 @@ class Wire:
         self._answer = answer
 
 
-def report(server: Engine, name: str, count: int) -> None:
+def report(server: Engine, name: str, count: int, wire: Wire) -> None:
     """Measure and print."""
-    index = Index.open(server, name)
+    index = Index.pinned(server, name)  # it asks for nothing else meanwhile, such as what the name stands for
     questions = [query.text for query in corpora.open_dataset("demo").queries()][:count]
     encoded = encode_beforehand(index, questions)
     searches: dict[str, Callable[[str], object]] = {
@@ -251,12 +262,12 @@ def report(server: Engine, name: str, count: int) -> None:
         },
         "opensearch-py alone": alone(index, questions),
     }
-    with Wire().tapped() as wire:
-        turns(searches, questions[:1], wire, wire.live)  # what is asked once only: what the server can do
-        turns(searches, questions, wire, wire.recorded)
-        live = turns(searches, questions, wire, wire.live)
-        paused = turns(searches, questions, wire, partial(wire.replayed, paused=True))
-        replayed = turns(searches, questions, wire, wire.replayed)
+    turns(searches, questions[:1], wire, wire.live)  # what is asked once only: what the server can do
+    turns(searches, questions, wire, wire.recorded)
+    live = turns(searches, questions, wire, wire.live)
+    paused = turns(searches, questions, wire, partial(wire.replayed, paused=True))
+    replayed = turns(searches, questions, wire, wire.replayed)
+    wire.live("", "")
     print(
         f"{index.lineage.documents:,} documents, OpenSearch {server.capabilities.version}, Python {platform.python_version()}, k = 10, N = 60, "
         f"{os.cpu_count()} cores shared by client and server, {len(questions)} questions; medians, encoding of the query not counted.\n"
@@ -278,7 +289,43 @@ def report(server: Engine, name: str, count: int) -> None:
     print(f"| vectors of 100 candidates over ids alone | {vectors:+.2f} ms | ≤ 1.5 ms |")
     for search, rate in rates.items():
         print(f"| {search}, {CLIENTS} clients at once | {rate:.0f} a second | reported |")
+    print(
+        f"| one query from a shell, against Python that does nothing | {from_a_shell(server, name, questions[0]):.1f} x | reported |"
+    )
+    for candidates in (60, 200, 1000):
+        print(f"| rNN of {candidates} vectors against its bound | {rnn_to_its_bound(candidates):.2f} x | reported |")
     scored_twice(index, questions, encoded)
+
+
+def from_a_shell(server: Engine, name: str, question: str) -> float:
+    """`termweave search` over `python -c pass`: medians of seven runs in turn."""
+    commands = {
+        "search": ["-m", "termweave", "search", name, question, "--url", server.url, "--quiet"],
+        "nothing": ["-c", "pass"],
+    }
+    took = {kind: Times() for kind in commands}
+    for _ in range(7):
+        for kind, command in commands.items():
+            with took[kind].timed():
+                subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    return took["search"].median / took["nothing"].median
+
+
+def rnn_to_its_bound(count: int) -> float:
+    """RNN of `count` vectors of 768 numbers over what nothing on top of BLAS gets below: all inner products, and a partition of each row."""
+    random = np.random.default_rng(0)
+    vectors = (random.normal(size=768) + random.normal(size=(count + 1, 768))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    calls: dict[str, Callable[[], object]] = {
+        "rNN": lambda: reciprocal(vectors[0], vectors[1:], weight=0.5, rules=Rules(k=20)),
+        "bound": lambda: np.partition(vectors @ vectors.T, count - 20, axis=1),
+    }
+    took = {kind: Times() for kind in calls}
+    for _ in range(30):
+        for kind, call in calls.items():
+            with took[kind].timed():
+                call()
+    return took["rNN"].median / took["bound"].median
 
 
 def scored_twice(index: Index, questions: list[str], encoded: dict[str, Encoding]) -> None:
@@ -408,7 +455,7 @@ def encode_beforehand(index: Index, queries: Sequence[str]) -> dict[str, Encodin
     mock.patch.stopall()  # or the table of another index, with other statistics, would answer here
     known = dict(zip(queries, index.encode(queries), strict=True))
     mock.patch.object(
-        single_query, "encode", lambda _engine, _generation, wanted, _rewriting=None: [known[each] for each in wanted]
+        single_query, "encode", lambda _generation, wanted, _rewriting=None: [known[each] for each in wanted]
     ).start()
     return known
 
