@@ -41,8 +41,9 @@ Precision = Literal["int8", "fp32", "dequantised"]
 ON_GPU: tuple[Precision, ...] = ("fp32", "dequantised")
 #: The precisions that a CPU runs, fastest first.
 ON_CPU: tuple[Precision, ...] = ("int8", "fp32")
-_CPU = ("CPUExecutionProvider",)
-_CUDA = ("CUDAExecutionProvider", *_CPU)
+#: What may run the operators of a graph, best first, on a CPU and on a GPU.
+CPU = ("CPUExecutionProvider",)
+CUDA = ("CUDAExecutionProvider", *CPU)
 #: Word-pieces in one batch on a GPU, padding included.
 TOKEN_BUDGET = 16_384
 #: Share of a batch on a GPU that may be padding.
@@ -101,10 +102,10 @@ class OnnxModel:
         gpu = self._first(ON_GPU, precision) if cuda_usable() else None
         if gpu is not None:
             self._graph = gpu
-            self._session = open_session(gpu, _CUDA, self.threads)
-            self.on_gpu = _CUDA[0] in self._session.get_providers()
+            self._session = open_session(gpu, CUDA, self.threads)
+            self.on_gpu = CUDA[0] in self._session.get_providers()
         if self.on_gpu:
-            self._session = _pooling_session(self._graph, self._session, _CUDA, self.threads)
+            self._session = _pooling_session(self._graph, self._session, CUDA, self.threads)
         if not self.on_gpu:
             graph = self._first(ON_CPU if precision is None else (precision,), precision)
             if graph is None:
@@ -307,7 +308,7 @@ def _pooling_session(graph: Path, session: Any, providers: Sequence[str], thread
         return session
 
 
-def open_session(graph: Path, providers: Sequence[str] = _CPU, threads: int = 1, *, content: bytes = b"") -> Any:
+def open_session(graph: Path, providers: Sequence[str] = CPU, threads: int = 1, *, content: bytes = b"") -> Any:
     """Open a graph. ONNX Runtime itself refuses graphs that read tensors from files outside their folder.
 
     Args:
@@ -330,7 +331,7 @@ def open_session(graph: Path, providers: Sequence[str] = _CPU, threads: int = 1,
         onnxruntime.preload_dlls()  # CUDA libraries that came as wheels
     if content:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(graph.parent))
-    slow = SLOW_FUSIONS if providers == _CPU else ()
+    slow = SLOW_FUSIONS if providers == CPU else ()
     try:
         return onnxruntime.InferenceSession(content or str(graph), options, providers=list(providers), disabled_optimizers=slow)
     except Exception as error:  # ONNX Runtime's exceptions share no base class

@@ -50,7 +50,7 @@ def test_what_a_gpu_pools_in_the_graph_is_the_same_vector(made, texts, pooling, 
     """The graph with the pooling, run on the CPU in a GPU's batches. "max" is no sum: there all states come back."""
     path, reference = made(pooling=pooling, prompts={"query": "find this: ", "passage": "text: "}, include_prompt=False)
     monkeypatch.setattr(runtime, "cuda_usable", lambda: True)
-    monkeypatch.setattr(runtime, "_CUDA", runtime._CPU)
+    monkeypatch.setattr(runtime, "CUDA", runtime.CPU)
     asked = []
     start = OnnxModel.start
     monkeypatch.setattr(OnnxModel, "start", lambda self, inputs, outputs: asked.extend(outputs) or start(self, inputs, outputs))

@@ -60,7 +60,7 @@ def test_a_gpu_whose_libraries_are_missing_leaves_the_work_to_the_cpu(shipped, m
 def as_on_gpu(monkeypatch):
     """What is done for a GPU, done on the CPU: its batches, its pooling and its order of texts."""
     monkeypatch.setattr(runtime, "cuda_usable", lambda: True)
-    monkeypatch.setattr(runtime, "_CUDA", runtime._CPU)
+    monkeypatch.setattr(runtime, "CUDA", runtime.CPU)
 
 
 def test_batches_say_what_single_texts_say(shipped):
