@@ -140,7 +140,7 @@ def main() -> None:
     )
     parser.add_argument("--python", default="3.12", help="the machine's Python")
     parser.add_argument("--piece", type=float, default=60, help="MiB of a piece")
-    parser.add_argument("--preset", type=int, default=9, choices=range(10), help="of xz: 0 is fast, 9 small")
+    parser.add_argument("--preset", type=int, default=6, choices=range(10), help="of xz: 0 is fast, 9 small")
     parser.add_argument("--jdk", type=Path, help="a JDK for Linux, with which the machine runs the server, and")
     parser.add_argument("--archives", type=Path, help="the folder of the server's three archives: step `learn` needs both")
     given = parser.parse_args()

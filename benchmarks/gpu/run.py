@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 #: Step -> the most seconds it may take; 480 together.
-LIMITS = {"devices": 60, "parity": 110, "speed": 100, "training": 80, "learn": 130}
+LIMITS = {"devices": 50, "parity": 100, "speed": 110, "training": 100, "learn": 120}
 #: Requirements of the installed termweave[train] that are not met, one a line.
 MISSING = """
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -109,7 +109,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--into", type=Path, help="folder to unpack into  [default: PIECES/unpacked]")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries everything without a GPU")
-    parser.add_argument("--small", action="store_true", help="few texts and steps, and ten times the limit: the processor may be slow")
+    parser.add_argument(
+        "--small", action="store_true", help="few texts and steps, and ten times the limit: the processor may be slow"
+    )
     parser.add_argument("--steps", nargs="+", choices=LIMITS, default=list(LIMITS))
     given = parser.parse_args()
     into = (given.into or given.pieces / "unpacked").resolve()

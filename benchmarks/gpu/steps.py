@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from encoding import base_model, fresh, texts_of
+from encoding import base_model, texts_of
 from entry_point import enter
 from training_speed import Clock
 
@@ -119,7 +119,7 @@ def devices(given, results) -> None:
         }
         elsewhere = Counter(operator for (_, operator), provider in nodes.items() if provider != session.get_providers()[0])
         results.add(**{name: {"providers": session.get_providers(), "nodes": len(nodes), "elsewhere": dict(elsewhere)}})
-    marked = [file for file in given.home.rglob("tests/**/test_*.py") if "pytest.mark.gpu" in file.read_text()]
+    marked = [file for file in (given.home / "tests").rglob("test_*.py") if "pytest.mark.gpu" in file.read_text()]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider", *marked]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=given.home)
     results.add(
@@ -190,12 +190,11 @@ def speed(given, results) -> None:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    base, texts = base_model(), texts_of(given.data, "nfcorpus", given.texts)
-    folder = str(fresh(base, given.work / "fresh", 0))
+    base, texts = base_model(), texts_of(given.data, "nfcorpus", given.texts // 2)
     made = {
-        "weights and vectors": opened(folder, folder, "fp32", given.device),
-        "vectors": opened("", folder, "fp32", given.device),
-        "vectors, pooled on the GPU": opened("", str(base), "fp32", given.device),
+        "weights and vectors": opened("fast", "fast", None, given.device),
+        "vectors": opened("", "fast", None, given.device),
+        "vectors of the same model, pooled by termweave": opened("", str(base), "fp32", given.device),
     }
     whole = made["weights and vectors"]
     statistics = statistics_of(whole, texts)
@@ -302,34 +301,38 @@ def training(given, results) -> None:
     config = json.loads((base / "config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # two devices draw different random numbers
     (base / "config.json").write_text(json.dumps(config))
+    device = "cuda" if given.device == "cuda" else "cpu"
+    failed = []
     for method in METHODS:
         rows = {}
-        for name, precision, device in (
-            ("cpu fp32", "fp32", "cpu"),
-            ("fp32", "fp32", given.device),
-            ("bf16", "bf16", given.device),
-        ):
-            own = os.environ | ({} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""})
+        for name, precisions, hidden in (("cpu", ["fp32"], {"CUDA_VISIBLE_DEVICES": ""}), (given.device, ["fp32", "bf16"], {})):
+            file = given.work / f"{method}-{name}.json"
             command = [
                 sys.executable,
                 __file__,
                 "fit",
                 "--device",
-                given.device,
+                device,
                 "--home",
                 given.home,
                 "--out",
-                given.work / "fit.json",
+                file,
+                "--method",
+                method,
             ]
-            command += ["--method", method, "--precision", precision, "--base", base, *(["--small"] if given.small else [])]
-            ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
-            last = (ended.stderr.strip().splitlines() or ["no output"])[-1]
-            rows[name] = json.loads((given.work / "fit.json").read_text()) if not ended.returncode else {"failed": last}
-            results.add(**{method: rows})
-        losses = [rows[name].get("losses") for name in ("cpu fp32", "fp32")]
-        if all(losses):
-            rows["loss_difference"] = abs(losses[0][0] - losses[1][0])
-            results.add(**{method: rows})
+            command += ["--base", base, "--precision", *precisions, *(["--small"] if given.small else [])]
+            ended = subprocess.run(command, env=os.environ | hidden, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                rows[name] = (ended.stderr.strip().splitlines() or ["no output"])[-1]
+                failed.append(method)
+            else:
+                rows[name] = {precision: json.loads(file.read_text())[precision] for precision in precisions}
+        if method not in failed:
+            losses = [rows[name]["fp32"]["losses"][0] for name in ("cpu", given.device)]
+            rows["loss_difference"] = abs(losses[0] - losses[1])
+        results.add(**{method: rows})
+    if failed:
+        raise TermweaveError(f"Training failed: {', '.join(failed)}.", f"Read {results.file}.")
 
 
 def fit(given, results) -> None:
@@ -350,18 +353,22 @@ def fit(given, results) -> None:
         "batch": 4 if given.small else 16,
         "training_length": 128,
     }
-    settings = method.settings({**common, **METHODS[given.method], "precision": given.precision})
-    part = parts(str(given.data / "stackfaq"), settings, given.work, lambda _: None)[0]
-    family = families.get(method.family)
-    model = family.build_model(settings, part.setup.backbone)
-    inputs = family.prepare(method, part, model, lambda _: None)[0]
-    trainable, clock = family.Trainable(method, model, [inputs], settings), Clock()
-    losses: list[float] = []
-    trainable.register_forward_hook(lambda *called: losses.append(float(called[-1]["loss"].detach())))
-    clock.start()
-    loop.fit(trainable, lambda: 0.0, given.work / "fit", progress=lambda *_, **__: clock.tick())
-    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
-    results.add(losses=losses, seconds_a_step=median(clock.wall), gpu_bytes=memory)
+    for precision in given.precision:
+        settings = method.settings({**common, **METHODS[given.method], "precision": precision})
+        work = given.work / precision
+        part = parts(str(given.data / "stackfaq"), settings, work, lambda _: None)[0]
+        family = families.get(method.family)
+        model = family.build_model(settings, part.setup.backbone)
+        inputs = family.prepare(method, part, model, lambda _: None)[0]
+        trainable, clock = family.Trainable(method, model, [inputs], settings), Clock()
+        losses: list[float] = []
+        trainable.register_forward_hook(lambda *called, losses=losses: losses.append(float(called[-1]["loss"].detach())))
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        clock.start()
+        loop.fit(trainable, lambda: 0.0, work / "fit", progress=lambda *_, clock=clock, **__: clock.tick())
+        memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+        results.add(**{precision: {"losses": losses, "seconds_a_step": median(clock.wall), "gpu_bytes": memory}})
 
 
 def learn(given, results) -> None:
@@ -400,13 +407,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the JSON file")
     parser.add_argument("--small", action="store_true", help="few texts and steps")
     parser.add_argument("--method", choices=METHODS, help="of fit, with")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), help="and")
+    parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), help="and")
     parser.add_argument("--base", type=Path, help="the backbone")
     given = parser.parse_args()
     results = Results(given.out, step=given.step, device=given.device, tried_small=given.small)
     given.device = "as-gpu" if given.device == "cpu" else "cuda"
     given.data = given.home / "data"
-    given.texts, given.rounds = (40, 1) if given.small else (2000, 3)
+    given.texts, given.rounds = (40, 1) if given.small else (2000, 2)
     given.sizes = (8, 32) if given.small else (32, 64, 128, 256, 512, 1024)
     with tempfile.TemporaryDirectory() as work:
         given.work = Path(work)

@@ -123,15 +123,15 @@ class DenseModel(OpenModel):
         if kind == "query" and self._query is not None:
             return self._query.embed(texts, kind)
         started = []
-        on_gpu = POOLED in self.graph.outputs and "max" not in self.manifest.pooling.split("+")
-        output = POOLED if on_gpu else self._states_output
+        pooled = POOLED in self.graph.outputs and "max" not in self.manifest.pooling.split("+")
+        output = POOLED if pooled else self._states_output
         for block in self.blocks(texts):
             inputs, prompt = self._read(block, kind)
-            if on_gpu:
+            if pooled:
                 inputs = [text._replace(pooling=token_factors(len(text.ids), self.manifest.pooling, prompt)) for text in inputs]
             started.append((prompt, self.graph.start(inputs, [output])))
         return [
-            self._vector(result[0].ravel() if on_gpu else self._pooled(result[0], prompt))
+            self._vector(result[0].ravel() if pooled else self._pooled(result[0], prompt))
             for prompt, finish in started
             for result in finish()
         ]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 #: The output with the states of all tokens in our own exports, and the names that other exporters give it, best first.
 STATES = "last_hidden_state"
 _STATES_NAMES = (STATES, "token_embeddings", "hidden_states", "output_0")
-#: Input ``(batch, length, m)`` and output ``(batch, m, d)``, float32.
-POOLING, POOLED = "pooling", "pooled"
+#: Input ``(batch, length, m)`` and output ``(batch, m, d)``, float32; names that no graph of others has.
+POOLING, POOLED = "termweave/pooling", "termweave/pooled"
 
 
 def states_of(outputs: Sequence[str]) -> str | None:

@@ -52,9 +52,9 @@ PADDING = 0.05
 #: .55 ms for 242 pieces, the two operators take .09 ms (1.31, AMD EPYC 9004); 7 % of an int8 pass.
 SLOW_FUSIONS = ("SkipLayerNormFusion",)
 #: Inputs that this module can feed; a graph that wants another one is refused.
-INPUTS = ("input_ids", "attention_mask", "token_type_ids", "features", POOLING)
-#: Those of them that are several numbers for each token, and how many where no text has them.
-_NUMBERS = {"features": 2, POOLING: 1}
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "features")
+#: Inputs that are several numbers for each token, by the field of `GraphInput`, and how many where no text has them.
+_NUMBERS = {"features": ("features", 2), POOLING: ("pooling", 1)}
 #: Outputs with one row per text; all others have one row per token.
 PER_TEXT = frozenset({"dense", "weights", "logits", "sentence_embedding", POOLED})
 
@@ -119,7 +119,7 @@ class OnnxModel:
         self.size = self._graph.stat().st_size
         self.outputs = tuple(output.name for output in self._session.get_outputs())
         self._inputs = tuple(node.name for node in self._session.get_inputs())
-        if unknown := [name for name in self._inputs if name not in INPUTS]:
+        if unknown := [name for name in self._inputs if name not in (*INPUTS, POOLING)]:
             raise ModelError(
                 f"{self._graph} needs the input {unknown[0]!r}, which termweave does not provide; it provides {', '.join(INPUTS)}.",
                 "Export the model with `termweave export`.",
@@ -187,13 +187,14 @@ class OnnxModel:
         """Run rows as one batch, padded to a length with zeros, which the attention mask hides."""
         shape = (len(rows), length)
         arrays: dict[str, NDArray[Any]] = {name: np.zeros(shape, dtype=np.int64) for name in INPUTS[:3] if name in self._inputs}
-        for name, least in _NUMBERS.items():
+        for name, (field, least) in _NUMBERS.items():
             if name in self._inputs:
-                width = next((given.shape[1] for row in rows if (given := getattr(row, name)) is not None), least)
+                width = next((given.shape[1] for row in rows if (given := getattr(row, field)) is not None), least)
                 arrays[name] = np.zeros((*shape, width), dtype=np.float32)
         for place, row in enumerate(rows):
             size = len(row.ids)
-            values = {**row._asdict(), "input_ids": row.ids, "attention_mask": 1, "token_type_ids": row.types}
+            values = {"input_ids": row.ids, "attention_mask": 1, "token_type_ids": row.types}
+            values |= {"features": row.features, POOLING: row.pooling}
             for name, array in arrays.items():
                 if values[name] is not None:
                     array[place, :size] = values[name]
