@@ -109,7 +109,7 @@ class Pieces:
     def __init__(self, out: Path, size: int) -> None:
         self.out, self.size = out, size
         self.table: list[dict[str, Any]] = []
-        self._piece = b""
+        self._piece = bytearray()
 
     def write(self, content: bytes) -> int:
         """Add content; full pieces go to the disk."""
@@ -119,7 +119,8 @@ class Pieces:
         return len(content)
 
     def _store(self) -> None:
-        content, self._piece = self._piece[: self.size], self._piece[self.size :]
+        content = self._piece[: self.size]
+        del self._piece[: self.size]
         name = f"pack.{len(self.table):03}"
         (self.out / name).write_bytes(content)
         self.table.append({"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
