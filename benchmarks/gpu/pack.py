@@ -96,6 +96,8 @@ def install(site: Path, work: Path, packages: dict[str, dict[str, Any]], python:
             raise TermweaveError(
                 f"pip failed: {ended.stderr.strip().splitlines()[-1]}", "Run it again where a registry is reached."
             )
+    for left in ROOT.glob("models/*/build"):  # setuptools builds where the sources are
+        shutil.rmtree(left)
     for name in NEEDLESS:
         if (part := site / name).is_dir():
             shutil.rmtree(part)
