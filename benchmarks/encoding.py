@@ -32,13 +32,11 @@ from entry_point import enter
 from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.analysis.words import ANALYSIS
-from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER, Manifest
-from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.onnx.export import export
-from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, available_cores
+from termweave.encoders.onnx.runtime import available_cores
 from termweave.errors import UsageError
 from termweave.evaluation import per_query
 from termweave.evaluation.measures import LEADING
@@ -232,19 +230,17 @@ class CountingGraph:
 
 def padding(data: Path, sets: list[str]) -> None:
     """Of the pieces that a model is given, how many are none: of the whole corpus at once, and in the indexer's blocks."""
-    model = OnnxModel(read_folder(resolve("shipped")), threads=1)  # one thread counts
+    encoder = load("", "shipped", threads=1)  # one thread counts
+    model = encoder._dense.graph  # noqa: SLF001
     print("| corpus | texts | CPU | GPU, the corpus at once | GPU, the indexer's blocks |\n|---|---|---|---|---|")
-    tokenizer = load("", "shipped")
     for name in sets:
         documents = list(corpora.open_source(data / name).documents())
         shares = []
         for on_gpu, parts in ((False, [documents]), (True, [documents]), (True, blocks(iter(documents)))):
             model.on_gpu, model._session = on_gpu, CountingGraph(model.outputs)  # noqa: SLF001
+            model._inputs = ("input_ids", "attention_mask")  # noqa: SLF001
             for part in parts:
-                lengths = np.minimum(tokenizer.lengths([document.content for document in part]), MAX_LENGTH)
-                ids = [np.ones(length, dtype=np.int64) for length in lengths]
-                model._inputs = ("input_ids", "attention_mask", "features")  # noqa: SLF001
-                model.start([GraphInput(each, np.zeros((len(each), 2), dtype=np.float32)) for each in ids], ["dense"])()
+                encoder.encode([document.content for document in part], kind="document")
             shares.append(1 - model._session.real / model._session.fed)  # noqa: SLF001
         print(f"| {name} | {len(documents):,} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True)
 

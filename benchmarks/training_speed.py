@@ -42,7 +42,7 @@ def main() -> None:
     (steps if given.what == "steps" else labels)(given)
 
 
-class _Clock:
+class Clock:
     """Processor and wall seconds between the ends of steps; the first step of a round warms up."""
 
     def __init__(self) -> None:
@@ -51,9 +51,11 @@ class _Clock:
         self._last: tuple[float, float] | None = None
 
     def start(self) -> None:
+        """Begin a round."""
         self._last = None
 
     def tick(self) -> None:
+        """A step has ended."""
         now = (time.process_time(), time.monotonic())
         if self._last is not None:
             self.cpu.append(now[0] - self._last[0])
@@ -83,7 +85,7 @@ def steps(given: argparse.Namespace) -> None:
             "precision": "fp32",
         }
     )
-    ours, theirs = _Clock(), _Clock()
+    ours, theirs = Clock(), Clock()
     with tempfile.TemporaryDirectory() as work:
         part = parts(str(given.data), settings, Path(work), lambda _: None)[0]
         for number in range(given.rounds):
@@ -102,7 +104,7 @@ def steps(given: argparse.Namespace) -> None:
     print(f"sentence-transformers / termweave: processor {ratio[0]:.2f}, wall {ratio[1]:.2f}")
 
 
-def _ours(part: Any, settings: dict[str, Any], home: Path, clock: _Clock) -> None:
+def _ours(part: Any, settings: dict[str, Any], home: Path, clock: Clock) -> None:
     """One round of termweave's loop."""
     from termweave.training.dense import family
     from termweave.training.methods import base
@@ -115,7 +117,7 @@ def _ours(part: Any, settings: dict[str, Any], home: Path, clock: _Clock) -> Non
     fit(family.Trainable(method, model, [inputs], settings), lambda: 0.0, home, progress=lambda *_, **__: clock.tick())
 
 
-def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: _Clock) -> None:
+def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: Clock) -> None:
     """One round of sentence-transformers' Trainer, with its own defaults elsewhere."""
     import warnings
 

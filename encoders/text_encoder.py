@@ -165,9 +165,20 @@ class TextEncoder:
             raise UsageError(f"encode takes texts, not {type(wrong[0]).__name__}.", "Give an empty text where there is none.")
         if not texts:
             return []
+        vectors_of = self._dense_query if kind == "query" and self._dense_query is not None else self._dense
+        if any(model is not None and model.on_gpu for model in (self._weights, vectors_of)):
+            # Texts of nearly equal length lie in one block, so that a GPU's batches hold little padding.
+            order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
+            found = self._encode([texts[place] for place in order], kind, statistics, vectors_of)
+            return [found[place] for place in sorted(range(len(texts)), key=order.__getitem__)]
+        return self._encode(texts, kind, statistics, vectors_of)
+
+    def _encode(
+        self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics | None, vectors_of: OpenModel | None
+    ) -> list[Encoding]:
+        """One encoding per text, in order."""
         weights: list[TermWeights] | list[None] = [None] * len(texts)
         vectors: list[NDArray[np.float32]] | list[None] = [None] * len(texts)
-        vectors_of = self._dense_query if kind == "query" and self._dense_query is not None else self._dense
         if self._weights is not None:
             joint = vectors_of is self._weights
             weights, joint_vectors = self._weights.weigh(texts, kind, self._statistics(statistics), vectors=joint)

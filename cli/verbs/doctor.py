@@ -146,7 +146,7 @@ def _opensearch(settings: Settings) -> Finding:
 
 
 def _runtime() -> Finding:
-    from termweave.encoders.onnx.runtime import onnx_runtime
+    from termweave.encoders.onnx.runtime import cuda_problem, onnx_runtime
 
     try:
         onnxruntime = onnx_runtime()
@@ -156,10 +156,8 @@ def _runtime() -> Finding:
     providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
     gpu = _gpu()
     text = f"{onnxruntime.__version__} ({', '.join(providers)}); GPU: {gpu or 'none, models run on the processor'}"
-    advice = ""
-    if gpu and "CUDA" not in providers:
-        advice = "This ONNX Runtime cannot use the GPU: pip install onnxruntime-gpu."
-    elif gpu and not _runs_on_gpu():
+    advice = cuda_problem() if gpu else ""
+    if gpu and not advice and not _runs_on_gpu():
         advice = f"CUDA's libraries are missing, so models run on the processor: {install('gpu')}."
     return _finding("ONNX Runtime", text, advice, version=onnxruntime.__version__, providers=providers, gpu=gpu)
 

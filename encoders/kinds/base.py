@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: How texts become the input of a graph: each text is a sequence of its own, or query and document share one.
 Pairing = Literal["single", "pair"]
-#: Texts that are prepared at a time, from the first block to the later ones: the model waits for the first alone.
-_FIRST_BLOCK, _BLOCK = 4, 64
+#: Texts that are prepared at a time, from the first block to the later ones: the model waits for the first alone. A GPU needs full batches.
+_FIRST_BLOCK, _BLOCK, _GPU_BLOCK = 4, 64, 128
 #: Output -> its name in messages.
 _OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
 
@@ -138,6 +138,11 @@ class OpenModel(ABC):
         return self._graph
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether the graph runs on a GPU, if it was opened."""
+        return bool(getattr(self._graph, "on_gpu", False))  # a plugin's graph need not say so
+
+    @property
     def graph_bytes(self) -> int:
         """Size of the graph that runs; 0 before its first use, and for a model without a graph."""
         return int(getattr(self._graph, "size", 0))  # a plugin's graph need not have one
@@ -155,12 +160,12 @@ class OpenModel(ABC):
         )
 
     def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Cut texts into blocks: the next block is prepared while those before it run. A GPU sorts by length and gets all at once."""
-        size, first = len(texts) if self.graph.on_gpu else _FIRST_BLOCK, 0
+        """Cut texts into blocks: the next block is prepared while those before it run."""
+        size, most, first = (_GPU_BLOCK, _GPU_BLOCK, 0) if self.graph.on_gpu else (_FIRST_BLOCK, _BLOCK, 0)
         while first < len(texts):
             yield texts[first : first + size]
             first += size
-            size = min(2 * size, _BLOCK)
+            size = min(2 * size, most)
 
     @property
     def query_model(self) -> OpenModel | None:

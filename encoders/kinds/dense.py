@@ -2,8 +2,8 @@
 
     vector = normalise(layers(pool(states of the tokens)))
 
-The graph gives the states of all tokens, as exporters of such models write it; pooling, dense layers and length 1 are computed
-here. `DenseSettings` says how texts are read. What a folder in the layout of sentence-transformers means is in `sentence_layout`.
+The graph gives the states of all tokens, as exporters of such models write it; pooling (on a GPU: `onnx.pooling_graph`), dense layers
+and length 1 are computed here. `DenseSettings` says how texts are read. What a folder in the layout of sentence-transformers means is in `sentence_layout`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
-from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, pool, unit
+from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, pool, token_factors, unit
 from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.parity import cosines, sample_texts
+from termweave.encoders.onnx.pooling_graph import POOLED, STATES, states_of
 from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 from termweave.support.messages import is_hash
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from termweave.encoders.onnx.runtime import Outputs, Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
 
-#: The output of our own exports, and the names other exporters give it, best first.
-STATES = "last_hidden_state"
-_STATES_NAMES = (STATES, "token_embeddings", "hidden_states", "output_0")
 #: What `DenseSettings.query` holds.
 _TOWER = {"hash", "max_length", "pooling", "settings", "files"}
 _EXPORT = "Export the model with `termweave export`, or with optimum's task feature-extraction."
@@ -124,18 +122,25 @@ class DenseModel(OpenModel):
         """The vector of each text."""
         if kind == "query" and self._query is not None:
             return self._query.embed(texts, kind)
-        output = self._states_output
         started = []
+        pooled = POOLED in self.graph.outputs and "max" not in self.manifest.pooling.split("+")
+        output = POOLED if pooled else self._states_output
         for block in self.blocks(texts):
             inputs, prompt = self._read(block, kind)
+            if pooled:
+                inputs = [text._replace(pooling=token_factors(len(text.ids), self.manifest.pooling, prompt)) for text in inputs]
             started.append((prompt, self.graph.start(inputs, [output])))
-        return [self._vector(result[0], prompt) for prompt, finish in started for result in finish()]
+        return [
+            self._vector(result[0].ravel() if pooled else self._pooled(result[0], prompt))
+            for prompt, finish in started
+            for result in finish()
+        ]
 
     @cached_property
     def _states_output(self) -> str:
         """The name under which the graph gives the states of the tokens."""
         names = self.graph.outputs
-        if (output := next((name for name in _STATES_NAMES if name in names), None)) is None:
+        if (output := states_of(names)) is None:
             raise ModelError(
                 f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES}).",
                 _EXPORT,
@@ -149,14 +154,17 @@ class DenseModel(OpenModel):
         left_out = 0 if self.settings.include_prompt or not prompt else self._tokens_of(prompt)
         return [GraphInput(row) for row in ids], left_out
 
-    def _vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
-        """The unit vector of one text: states ``(n, d)`` -> ``(dimension,)``."""
+    def _pooled(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
+        """The states of one text in one vector: ``(n, d)`` -> ``(d,)``, or ``(m * d,)`` for m modes of pooling."""
         if states.ndim != 2:
             raise ModelError(
                 f"The graph of {self.manifest.name!r} gives one vector as {self._states_output}, and not the states of its tokens.",
                 _EXPORT,
             )
-        vector = pool(states, self.manifest.pooling, prompt)
+        return pool(states, self.manifest.pooling, prompt)
+
+    def _vector(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The unit vector of one text, from its pooled states: ``(m * d,) -> (dimension,)``."""
         for name, layer in self._layers:
             if len(vector) != layer.weight.shape[1]:
                 raise ModelError(
@@ -196,7 +204,7 @@ class DenseModel(OpenModel):
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The cosines of the vectors."""
         pairs = zip(expected, given, strict=True)
-        return cosines([(self._vector(one[0]), self._vector(other[0])) for one, other in pairs])
+        return cosines([(self._vector(self._pooled(one[0])), self._vector(self._pooled(other[0]))) for one, other in pairs])
 
 
 def _second_tower(folder: ModelFolder, settings: DenseSettings) -> ModelFolder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,22 @@ def pool(states: NDArray[np.float32], mode: str, prompt: int = 0) -> NDArray[np.
         ``(d,)``, or ``(m * d,)`` for m modes.
     """
     return np.concatenate([_pool_one(states, name, min(prompt, len(states))) for name in mode.split("+")])
+
+
+@lru_cache(4096)
+def token_factors(length: int, mode: str, prompt: int = 0) -> NDArray[np.float32]:
+    """What `pool` multiplies the states of each token with before it adds them up; "max" is not such a sum.
+
+    Args:
+        length: Tokens of the text, n.
+        mode: As in `pool`, without "max".
+        prompt: As in `pool`.
+
+    Returns:
+        ``(n, m)`` for m modes.
+    """
+    # Pooled, the rows of the unit matrix say how much of each token is in the sum.
+    return pool(np.eye(length, dtype=np.float32), mode, prompt).reshape(-1, length).T
 
 
 def _pool_one(states: NDArray[np.float32], mode: str, prompt: int) -> NDArray[np.float32]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import random
 import shlex
 import subprocess
 import sys
+import tarfile
+import tomllib
 import uuid
+import venv
 from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu import pack
+from benchmarks.gpu import run as unpack
 from termweave import cli
+from termweave.encoders.onnx.runtime import cuda_usable
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
@@ -98,11 +105,11 @@ def printed(script, *arguments, **where):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder of three BEIR data sets under names that the scripts know: 48 documents on 12 topics, and two questions on each topic."""
+    """A folder of BEIR data sets under names that the scripts know: 48 documents on 12 topics, and two questions on each topic."""
     root = tmp_path_factory.mktemp("data")
     generator = random.Random(0)
     words = [f"{first}{last}" for first in ("bar", "cor", "del", "fen") for last in ("ton", "mer", "lis", "dal", "gin")]
-    for name in ("squad", "cranfield", "stackfaq"):
+    for name in ("squad", "cranfield", "stackfaq", "nfcorpus", "drcd-reqa"):
         (root / name / "qrels").mkdir(parents=True)
         documents, judged = [], ["query-id\tcorpus-id\tscore"]
         for number in range(4 * len(TOPICS)):
@@ -271,3 +278,117 @@ def test_a_benchmark_without_a_server_ends_in_a_sentence():
     assert ended.stderr.startswith("Error: ")
     assert "http://127.0.0.1:9" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(data, tmp_path, closed_port, opensearch_engine):
+    """In a fresh environment that has the packages of this one, but not termweave."""
+    pytest.importorskip("torch", reason="training needs the extra [train]")
+    lock = tomllib.loads((BENCHMARKS.parent / "uv.lock").read_text())
+    (tmp_path / "there.txt").write_text(" ".join({package["name"] for package in lock["package"]} - {"termweave", "pystemmer"}))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    packed = (
+        "--data",
+        data,
+        "--out",
+        tmp_path / "pieces",
+        "--there",
+        tmp_path / "there.txt",
+        "--python",
+        python,
+        "--preset",
+        "0",
+    )
+    assert "1 packages" in printed("gpu/pack", *packed, "--piece", "20", patience=900)
+    assert len(list((tmp_path / "pieces").glob("pack.0*"))) > 2
+    fresh = tmp_path / "fresh"
+    venv.create(fresh, with_pip=False, symlinks=True)
+    (packages,) = fresh.glob("lib/python*/site-packages")
+    (packages / "beside.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), f"http://127.0.0.1:{closed_port}")
+    own = {**os.environ, **nowhere, "no_proxy": "127.0.0.1", "OPENSEARCH_URL": opensearch_engine.url, "OMP_NUM_THREADS": "1"}
+    command = [fresh / "bin" / "python", BENCHMARKS / "gpu" / "run.py", tmp_path / "pieces", "--out", tmp_path / "out"]
+    try:
+        ended = subprocess.run(
+            [*command, "--device", "cpu", "--small"], env=own, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    finally:
+        opensearch_engine.request("DELETE", "/learn-stackfaq*", params={"expand_wildcards": "all"})
+    results = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "out").glob("*.json")}
+    assert not ended.returncode, ended.stdout + ended.stderr
+    assert all(result["finished"] for result in results.values())
+    assert results["devices"]["fast"]["elsewhere"] == {}
+    assert results["parity"]["fast"]["dequantised"]["cosine_min"] > 0.99999
+    assert set(results["speed"]["ratio"]) < set(results["speed"]["rates"])
+    assert all(results["training"][method]["loss_difference"] < 1e-3 for method in ("coder", "fectek", "dtr", "sir"))
+    assert results["learn"]["row"]["set"] == "stackfaq"
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """A pack of one text in pieces of 100 bytes."""
+    made = pack.Pieces(tmp_path, 100)
+    (tmp_path / "text").write_bytes(random.Random(0).randbytes(250))
+    with lzma.open(made, "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
+        tar.add(tmp_path / "text", "text")
+    made.finish({"python": "3.12", "packages": {}})
+    return tmp_path
+
+
+def test_pieces_are_joined_to_what_was_packed(pieces):
+    unpack.unpacked(pieces, pieces / "into")
+    assert (pieces / "into" / "text").read_bytes() == (pieces / "text").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda folder: (folder / "pack.json").unlink(), "holds no pack.json. Copy the folder"),
+        (lambda folder: (folder / "pack.json").write_text('{"pieces": 3}'), "pack.json is damaged. Copy it again."),
+        (lambda folder: (folder / "pack.001").unlink(), "pieces are missing: pack.001. Copy them to"),
+        (lambda folder: os.truncate(folder / "pack.001", 40), "pack.001 is cut: it holds 40 bytes of 100. Copy it again."),
+        (lambda folder: (folder / "pack.000").write_bytes(b"x" * 100), "pack.000 is damaged: its bytes are not those"),
+        (
+            lambda folder: (folder / "pack.json").write_text(
+                (folder / "pack.json").read_text().replace('"packages": {}', '"packages": {"a": "1"}').replace("3.12", "2.7")
+            ),
+            "the pack is for 2.7: pack.py --python",
+        ),
+    ],
+    ids=["table", "damaged table", "missing", "cut", "damaged", "python"],
+)
+def test_a_pack_that_is_not_whole_is_one_sentence(pieces, harm, says):
+    harm(pieces)
+    ended = run("gpu/run", pieces, "--out", pieces / "out")
+    assert ended.returncode == 1
+    assert says in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_machine_without_a_gpu_is_told_so_in_a_sentence(tmp_path):
+    if cuda_usable():
+        pytest.skip("there is a GPU")
+    pytest.importorskip("torch", reason="the benchmark needs the extra [train]")
+    ended = run("gpu/steps", "devices", "--device", "cuda", "--home", tmp_path, "--out", tmp_path / "devices.json")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: ")
+    assert "GPU" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert json.loads((tmp_path / "devices.json").read_text())["failed"] == ended.stderr.strip().removeprefix("Error: ")
+
+
+def test_what_a_machine_has_is_not_packed():
+    """Nor what only that needs; and what another system needs is left out."""
+    needs = [{"name": "torch"}, {"name": "small"}, {"name": "colours", "marker": "sys_platform == 'win32'"}]
+    package = {"name": "termweave", "version": "1", "dependencies": needs[1:], "optional-dependencies": {"train": needs[:1]}}
+    others = {"torch": ["cuda"], "cuda": [], "small": ["smaller"], "smaller": [], "colours": []} | {
+        name: [] for name in pack.ROOTS[1:]
+    }
+    lock = {
+        "package": [
+            package,
+            *({"name": name, "version": "1", "dependencies": [{"name": n} for n in own]} for name, own in others.items()),
+        ]
+    }
+    assert set(pack.wanted(lock, {"torch", "pytest"}, "3.12")) == {"small", "smaller", *pack.ROOTS[1:]} - {"pytest"}

@@ -12,7 +12,10 @@ from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
+from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.export import export
+from termweave.encoders.onnx.pooling_graph import POOLED, STATES
+from termweave.encoders.onnx.runtime import OnnxModel
 from termweave.errors import ModelError
 
 ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert")
@@ -38,6 +41,22 @@ def test_architectures(made, texts, architecture):
 def test_pooling(made, texts, pooling):
     path, reference = made(pooling=pooling)
     assert difference(path, reference, texts) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", ("mean", "cls"), "max"], ids=str
+)
+def test_what_a_gpu_pools_in_the_graph_is_the_same_vector(made, texts, pooling, monkeypatch):
+    """The graph with the pooling, run on the CPU in a GPU's batches. "max" is no sum: there all states come back."""
+    path, reference = made(pooling=pooling, prompts={"query": "find this: ", "passage": "text: "}, include_prompt=False)
+    monkeypatch.setattr(runtime, "cuda_usable", lambda: True)
+    monkeypatch.setattr(runtime, "CUDA", runtime.CPU)
+    DenseEncoder.load(path).encode(texts[:1], kind="query")  # exports the graph, which asks for states
+    asked = []
+    start = OnnxModel.start
+    monkeypatch.setattr(OnnxModel, "start", lambda self, inputs, outputs: asked.extend(outputs) or start(self, inputs, outputs))
+    assert difference(path, reference, texts) < 1e-4
+    assert set(asked) == {STATES if pooling == "max" else POOLED}
 
 
 def test_dense_layers(made, texts):
