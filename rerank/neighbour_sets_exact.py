@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CANCELLED = 1e-6
 
 
-def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
+def exact_sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
     """Compute the overlaps of neighbour sets from the similarities ``(m, m)``: J of each probe with each element, and its parts."""
     columns = rules.columns(len(similarity))
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.rerank import neighbour_sets_exact
+from termweave.rerank.neighbour_sets_exact import expanded
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _MANY = 96
 _SHORT = 256
 
 
-def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_shares: bool = True) -> Sets | None:
+def fast_sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_shares: bool = True) -> Sets | None:
     """Compute the overlaps from symmetric similarities ``(m, m)``; None if the shortcuts are not valid for them.
 
     Then `neighbour_sets_exact` computes them.
@@ -129,7 +129,7 @@ def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive
     """Eq. 5 on rows of bits; only pairs of an element and its member are compared."""
     count = len(members)
     if count < _MANY:
-        return neighbour_sets_exact.expanded(members, close, inclusive=inclusive)
+        return expanded(members, close, inclusive=inclusive)
     reference, small = _bits(members), _bits(close)
     elements, others = np.divmod(np.flatnonzero(members), count)
     shared = _counted(reference.take(elements, axis=0) & small.take(others, axis=0))

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank import neighbour_sets_exact, neighbour_sets_fast
+from termweave.rerank.neighbour_sets_exact import exact_sets, normalised
+from termweave.rerank.neighbour_sets_fast import fast_sets
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
@@ -195,10 +196,10 @@ def compare(
         )
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
-    sets = neighbour_sets_fast.sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
+    sets = fast_sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
     if sets is None:  # ties, weights below 0, or rows that are not symmetric: compute element by element
-        similarity = neighbour_sets_exact.normalised(similarity, rules.normalize)
-        sets = neighbour_sets_exact.sets(similarity, rules, probes)
+        similarity = normalised(similarity, rules.normalize)
+        sets = exact_sets(similarity, rules, probes)
     return similarity, sets
 
 

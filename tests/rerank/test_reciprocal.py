@@ -14,12 +14,12 @@ from termweave.rerank import (
     Rules,
     evidence,
     labels,
-    neighbour_sets_exact,
-    neighbour_sets_fast,
     neighbourhood,
     reciprocal,
     reciprocal_batch,
 )
+from termweave.rerank.neighbour_sets_exact import exact_sets
+from termweave.rerank.neighbour_sets_fast import fast_sets
 from termweave.rerank.reciprocal import compare
 
 
@@ -187,9 +187,9 @@ def test_weights_that_a_hub_leaves_hardly_anything_of_still_share_out_one():
     similarity[3, 3] = 1000
     similarity = similarity.astype(np.float32)
     rules = Rules(k=2, k_exp=2, weight_function="exp")
-    quick = neighbour_sets_fast.sets(similarity, rules)
+    quick = fast_sets(similarity, rules)
     assert quick is not None
-    np.testing.assert_allclose(quick.jaccard, neighbour_sets_exact.sets(similarity, rules).jaccard, atol=1e-5)
+    np.testing.assert_allclose(quick.jaccard, exact_sets(similarity, rules).jaccard, atol=1e-5)
 
 
 def test_how_near_a_hub_is_that_is_in_nobodys_set_does_not_matter():
@@ -202,7 +202,7 @@ def test_how_near_a_hub_is_that_is_in_nobodys_set_does_not_matter():
     for level in (40, 400):
         similarity[3] = similarity[:, 3] = level + np.arange(9) / 8
         similarity[3, 3] = 1000
-        jaccard = neighbour_sets_exact.sets(similarity.astype(np.float32), Rules(k=2, k_exp=1, weight_function="exp")).jaccard[0]
+        jaccard = exact_sets(similarity.astype(np.float32), Rules(k=2, k_exp=1, weight_function="exp")).jaccard[0]
         found.append(jaccard[[1, 2, 4, 5, 6]])
     assert found[0].max() > 0
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
@@ -301,7 +301,7 @@ def test_the_fast_way_gives_what_the_exact_way_gives(seed, count, k, k_exp, tau,
     function = "exp" if exponential else "linear"
     rules = Rules(k, k_exp, tau, function, 2.0, inclusive=inclusive, clamp=True)
     probes = [0, count // 2]
-    quick, slow_way = neighbour_sets_fast.sets(similarity, rules, probes), neighbour_sets_exact.sets(similarity, rules, probes)
+    quick, slow_way = fast_sets(similarity, rules, probes), exact_sets(similarity, rules, probes)
     if quick is None:
         return
     np.testing.assert_allclose(quick.shared, slow_way.shared, atol=2e-6)
@@ -319,12 +319,12 @@ def test_the_fast_way_is_taken_where_there_are_no_ties_and_left_where_there_are(
     elements /= np.linalg.norm(elements, axis=1, keepdims=True)
     rules = Rules(k, 3, tau, clamp=True)
     similarity = elements @ elements.T
-    quick, slow_way = neighbour_sets_fast.sets(similarity, rules, [0, 5]), neighbour_sets_exact.sets(similarity, rules, [0, 5])
+    quick, slow_way = fast_sets(similarity, rules, [0, 5]), exact_sets(similarity, rules, [0, 5])
     np.testing.assert_allclose(quick.shared, slow_way.shared, atol=2e-6)
     np.testing.assert_allclose(quick.shared.sum(axis=2), quick.jaccard, atol=2e-6)
     np.testing.assert_allclose(quick.jaccard, slow_way.jaccard, atol=2e-6)
     elements = random.integers(0, 2, (count + 1, 8)).astype(np.float32)
-    assert neighbour_sets_fast.sets(elements @ elements.T, rules) is None
+    assert fast_sets(elements @ elements.T, rules) is None
 
 
 def test_exponentials_that_float32_cannot_hold_do_not_overflow():
