@@ -40,7 +40,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str | None = Field(
-        None, description="Address of the OpenSearch server; $OPENSEARCH_URL is read, too; default: the running embedded node"
+        None,
+        description="Address of the OpenSearch server, or of several nodes of its cluster with commas between; "
+        "$OPENSEARCH_URL is read, too; default: the running embedded node",
     )
     user: str | None = Field(None, description="User name for basic authentication")
     password: SecretStr | None = Field(None, description="Password for basic authentication")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 import ssl
 import threading
 import time
@@ -125,6 +126,7 @@ class Transport(ABC):
 
     Attributes:
         client: The client of the library, which programs may use beside termweave.
+        cluster: One of several addresses, and the id of its cluster; None: not known.
         product: The server's name in messages.
     """
 
@@ -133,6 +135,8 @@ class Transport(ABC):
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self.cluster: tuple[str, str] | None = None
+        self._known: set[str] = set()  # of several addresses those that answered, and were not set aside since
         self._open()
 
     @abstractmethod
@@ -166,6 +170,7 @@ class Transport(ABC):
 
         Raises:
             NoAnswer: No address answers, or one that may have carried the request out.
+            UsageError: The addresses are of different clusters.
         """
         others = len(self._access.addresses) - 1
         timeout = request.timeout or self._access.timeout
@@ -173,23 +178,51 @@ class Transport(ABC):
         for left in range(others, -1, -1):
             connection = self._next()
             most = min(timeout, _ANSWERING) if left and request.again else max(until - time.monotonic(), min(timeout, _ANSWERING))
-            sent = replace(request, timeout=most) if others else request
+            begun = not others
             try:
-                answer = self._ask(connection, sent)
+                if others:
+                    self._get_to_know(connection, timeout)
+                    begun = True
+                answer = self._ask(connection, replace(request, timeout=most) if others else request)
+            except UsageError:
+                raise
             except Exception as error:
                 cause = error.__context__
                 if others and not isinstance(cause, AnswerTooLarge | UnicodeDecodeError):
-                    self._pool.mark_dead(connection)
-                    if left and (request.again or _never_sent(cause)):
+                    self._set_aside(connection)
+                    if left and (request.again or not begun or _never_sent(cause)):
                         continue
                 raise NoAnswer(error, self._url(connection), everywhere=bool(others and not left)) from error
             if left and answer[0] in _AWAY and (request.again or answer[0] == _REFUSED):
-                self._pool.mark_dead(connection)
+                self._set_aside(connection)
                 continue
             if others:
                 self._pool.mark_live(connection)
             break
         return answer, self._url(connection)
+
+    def _get_to_know(self, connection: Any, timeout: float) -> None:
+        """Ask a node that is new, or was away, for its cluster: one that is still away holds up no other request.
+
+        Raises:
+            UsageError: It belongs to another cluster than the others: documents and searches would be scattered.
+        """
+        url = self._url(connection)
+        if url in self._known:
+            return
+        root = Request("GET", "/", None, None, min(timeout, _ANSWERING), {"accept": "application/json"})
+        _, _, text = self._ask(connection, root)
+        # A node that has not joined a cluster yet says "_na_"; a user without the permission is told nothing.
+        found = re.search(r'"cluster_uuid"\s*:\s*"([^"_]{2}[^"]*)"', text)
+        if found is not None:
+            self.cluster = first = self.cluster or (url, found[1])
+            if first[1] != found[1]:
+                raise UsageError(f"{first[0]} and {url} belong to different clusters.", "Name nodes of one cluster.")
+        self._known.add(url)
+
+    def _set_aside(self, connection: Any) -> None:
+        self._known.discard(self._url(connection))
+        self._pool.mark_dead(connection)
 
     def close(self) -> None:
         """Close all connections. A closed client refuses requests, or sends them without limits, so a new one is made."""
@@ -389,5 +422,6 @@ class DetectingTransport:
         with self._lock:
             if self.current.product != ElasticsearchTransport.product:
                 before, self.current = self.current, ElasticsearchTransport(self.access)
+                self.current.cluster = before.cluster
                 before.close()
             self._known = True

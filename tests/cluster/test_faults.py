@@ -71,18 +71,24 @@ class Seen:
         end = time.monotonic() + 240
         while not any(word in line for _, line in self.lines):
             assert time.monotonic() < end, self.told()
-            assert self.process.poll() is None or self._reader.is_alive(), self.told()
+            assert self._reader.is_alive() or self.process.poll() is None, self.told()
             time.sleep(0.1)
 
     def go_on(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def end(self, seconds=400):
-        """Wait for its end; returns what was said."""
-        assert self.process.wait(seconds) == 0, self.told()
+    def close(self, seconds):
+        self.process.wait(seconds)
         self._reader.join()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def end(self, seconds=600, statuses=(0,)):
+        """Wait for its end; returns what was said."""
+        self.close(seconds)
         said = self.told()
+        assert self.process.returncode in statuses, said
         sys.stdout.write(f"{said}\n")  # pytest -s shows it
         assert "Traceback" not in said
         return said
@@ -109,7 +115,15 @@ class Work:
         self.cluster, self.folder, self.name = cluster, folder, name
         self.url = cluster.url
         self.corpus = folder / "corpus.jsonl"
+        self.started = []
         self.write("first")
+
+    def stop(self):
+        """End what a failed test left behind."""
+        for seen in self.started:
+            if seen.process.poll() is None:
+                seen.process.kill()
+                seen.close(10)
 
     def write(self, word):
         filler = "the quick brown fox jumps over the lazy dog " * 10
@@ -127,7 +141,7 @@ class Work:
             "OPENSEARCH_URL": self.url,
             "PYTHONWARNINGS": "ignore",
         }
-        return Seen(
+        seen = Seen(
             subprocess.Popen(
                 [sys.executable, "-c", program],
                 stdin=subprocess.PIPE,
@@ -137,6 +151,8 @@ class Work:
                 env=environment,
             )
         )
+        self.started.append(seen)
+        return seen
 
     def run(self, *arguments):
         return self.start(*arguments).end()
@@ -296,12 +312,12 @@ def learn(work, happens):
     )
     rows = "".join(f"{key}\t{word}\t1\n" for key, (_, word) in asked.items())
     (questions / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    work.start("index", work.corpus, work.name, "--dense", "none", "--shards", "3", "--replicas", "1", "--json-lines").end()
-    seen = work.start("learn", work.name, questions, "--minutes", "5", "--json-lines", prelude=BRIEF + HELD.format(at=1))
+    work.run("index", work.corpus, work.name, "--dense", "none", "--shards", "3", "--replicas", "1")
+    seen = work.start("learn", work.name, questions, "--minutes", "5", prelude=BRIEF + HELD.format(at=1))
     seen.until("HELD")
     seen.go_on()
     happens()
-    assert seen.process.wait(600) in {0, 3}, seen.told()  # 3: nothing was gained
+    seen.end(statuses=(0, 3))  # 3: nothing was gained
     return seen, lambda: work.clean(count=len(PAIRS))
 
 
@@ -352,11 +368,14 @@ def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, comman
         work.url = cluster.urls[number]
     if fault is full_copy:
         cluster.docker("kill", cluster.container(number))
-    seen, check = command(work, lambda: fault(cluster, number))
+    try:
+        seen, check = command(work, lambda: fault(cluster, number))
+        cluster.whole()
+        check()
+    finally:
+        work.stop()
     said = seen.told()
-    cluster.whole()
-    check()
-    assert seen.longest_silence() < 15 if command not in {watch, search} else True, said
-    assert said.count("Waiting for the server") == said.count("; the work goes on.")
+    assert command in {watch, search, learn} or seen.longest_silence() < 15, (seen.longest_silence(), said)
+    assert said.count(" Waiting for the server") == said.count("; the work goes on.")
     if whom != "address":  # other nodes answered all along
         assert "answers again" not in said

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from termweave import cli
 from termweave.corpora.formats.index_address import parse
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import transports
@@ -35,7 +36,8 @@ def nodes(request):
 @pytest.fixture
 def engine(nodes):
     with connect(load(url=", ".join(node.url for node in nodes))) as made:
-        made.request("GET", "/first")  # says which library sends the next ones
+        for _ in range(4):  # which says which library is needed, and makes all nodes known
+            made.request("GET", "/first")
         for node in nodes:
             node.seen.clear()
         yield made
@@ -54,8 +56,8 @@ def kill(engine, *nodes):
 
 def test_all_nodes_are_asked_in_turn(nodes, engine):
     for _ in range(6):
-        engine.request("GET", "/")
-    assert asked(nodes) == [2, 2, 2]
+        engine.request("GET", "/index")
+    assert asked(nodes, "/index") == [2, 2, 2]
     assert engine.url == ",".join(node.url for node in nodes)
 
 
@@ -72,9 +74,9 @@ def test_a_request_that_was_lost_is_sent_to_the_next_node_only_if_that_does_no_h
         node.queue = [(None, None)]
     with pytest.raises(EngineUnreachable, match=r"closed the connection\. If"):
         engine.request("POST", "/index/_doc", body={})
-    assert sum(asked(nodes)) == 1
+    assert sum(asked(nodes, "/index")) == 1
     assert engine.request("GET", "/index") == {}  # which the two others cut, too
-    assert sum(asked(nodes)) == 4
+    assert sum(asked(nodes, "/index")) == 4
 
 
 def test_a_node_outside_its_cluster_is_not_the_clusters_answer(nodes, engine):
@@ -164,3 +166,38 @@ def test_the_environment_may_name_several(nodes, monkeypatch):
         kill(engine, nodes[0])
         for _ in range(3):
             engine.request("GET", "/")
+
+
+def test_addresses_of_different_clusters_are_refused(nodes):
+    for node, cluster in zip(nodes, ("_na_", "one-cluster", "another"), strict=True):
+        node.answers["/"] = (200, {"cluster_uuid": cluster})
+
+    def ask(engine):
+        for _ in range(4):
+            engine.request("PUT", "/index")
+
+    with (
+        connect(load(url=",".join(node.url for node in nodes))) as engine,
+        pytest.raises(UsageError, match=r"http://[\d.:]+ and http://[\d.:]+ belong to different clusters"),
+    ):
+        ask(engine)
+    assert not all(any(method == "PUT" for method, *_ in node.seen) for node in nodes[1:])
+
+
+def test_a_node_that_was_away_is_asked_for_its_cluster_before_it_gets_a_request(nodes, engine, monkeypatch):
+    """A paused node takes connections: each batch of documents that it got after its time-out waited for a minute."""
+    monkeypatch.setattr(transports, "_ANSWERING", 0.3)
+    nodes[0].delays = [20] * 9
+    for _ in range(3):
+        engine.request("GET", "/index/_search")
+    monkeypatch.setattr(time, "time", lambda: time.monotonic() + 1e10)  # the pools' clock: its time is over
+    for _ in range(3):
+        assert engine.request("POST", "/index/_bulk", body=b"{}") == {}
+    assert asked(nodes[:1], "_bulk") == [0]
+
+
+def test_doctor_names_the_addresses_that_do_not_answer(nodes, closed_port, capsys):
+    for node in nodes:
+        node.answers["/"] = (200, {"version": {"number": "3.6.0", "distribution": "opensearch"}})
+    cli.run(["doctor", "--url", f"{nodes[0].url},http://127.0.0.1:{closed_port}"])
+    assert f"No OpenSearch answers at http://127.0.0.1:{closed_port}." in capsys.readouterr().out
