@@ -220,9 +220,7 @@ class Engine:
             limited = sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))
             if self._retries.patience is None:
                 return self._send(limited)
-            with self.outage.watching(
-                f"{self.product} at {self.url} has not answered {method} {path}", limited.timeout or self.timeout
-            ):
+            with self.outage.watching(f"{self.product} has not answered {method} {path}", limited.timeout or self.timeout):
                 return self._send(limited)
 
         return self._retries.run(

@@ -119,7 +119,7 @@ class Outage:
         """Say so if the request in the body is not answered soon, and no other one either.
 
         Args:
-            what: The beginning of a sentence: "OpenSearch at ADDRESS has not answered GET /".
+            what: The beginning of a sentence: "OpenSearch has not answered GET /".
             limit: Seconds that the request may take.
         """
         sent = time.monotonic()
