@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from termweave.errors import UsageError
 from termweave.settings import Settings, users_file
-from termweave.settings_trust import OF_A_SERVER, PASSWORDS, variable
-from termweave.support.addresses import each_address
+from termweave.settings_trust import OF_A_SERVER, PASSWORDS, each_address, variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

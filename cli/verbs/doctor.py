@@ -151,7 +151,7 @@ def _silent_addresses(settings: Settings) -> list[str]:
     """Sentences about those of several addresses that do not answer."""
     from termweave.engine.client.connection import connect
     from termweave.errors import EngineError
-    from termweave.support.addresses import each_address
+    from termweave.settings_trust import each_address
 
     sentences = []
     addresses = each_address(settings.url or "")

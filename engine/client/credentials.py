@@ -17,8 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from termweave.engine.client import prompt
 from termweave.engine.client.transports import Address
 from termweave.errors import UsageError
-from termweave.settings_trust import PASSWORDS
-from termweave.support.addresses import each_address
+from termweave.settings_trust import PASSWORDS, each_address
 from termweave.support.extras import install
 from termweave.support.messages import without_password
 
