@@ -21,11 +21,11 @@ from tests.indexer.conftest import PRELUDE
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-#: Documents; with batches of 64 KB and a second for each, a fault meets a build in its middle.
+#: Documents; with batches of 64 KB, which take a second each, a fault meets a build in its middle.
 COUNT = 1500
 #: Seconds: a container on a busy machine takes minutes to be back.
 PATIENCE = "300"
-#: Waits on standard input before the `_bulk` request of that number; from then on each takes a second.
+#: Waits on standard input before the `_bulk` request of that number; from then on each takes so many seconds.
 HELD = """
 import time
 from termweave.engine.client.connection import Engine
@@ -37,7 +37,7 @@ def paced(self, method, path, **options):
         if sent == {at}:
             print("HELD", flush=True)
             sys.stdin.readline()
-        time.sleep(1.0 if sent >= {at} else 0.0)
+        time.sleep({pace} if sent >= {at} else 0.0)
     return once(self, method, path, **options)
 Engine.request = paced
 """
@@ -114,16 +114,19 @@ class Work:
     def __init__(self, cluster, folder, name):
         self.cluster, self.folder, self.name = cluster, folder, name
         self.url = cluster.url
+        self.replicas, self.pace = 1, 1.0
         self.corpus = folder / "corpus.jsonl"
         self.started = []
         self.write("first")
 
+    def held(self, at):
+        return HELD.format(at=at, pace=self.pace)
+
     def stop(self):
         """End what a failed test left behind."""
         for seen in self.started:
-            if seen.process.poll() is None:
-                seen.process.kill()
-                seen.close(10)
+            seen.process.kill()  # does nothing where it has ended
+            seen.close(10)
 
     def write(self, word):
         filler = "the quick brown fox jumps over the lazy dog " * 10
@@ -174,19 +177,9 @@ class Work:
             ]
 
     def enrich(self, *more, prelude=""):
-        words = (
-            "enrich",
-            self.name,
-            "--title-field",
-            "title",
-            "--text-field",
-            "text",
-            "--signals",
-            "weights",
-            "--weights",
-            "bm25-german",
-        )
-        return self.start(*words, "--json-lines", "--patience", PATIENCE, *more, prelude=prelude)
+        fields = ("--title-field", "title", "--text-field", "text")
+        model = ("--signals", "weights", "--weights", "bm25-german")  # which needs no graph
+        return self.start("enrich", self.name, *fields, *model, "--json-lines", *more, prelude=prelude)
 
     def clean(self, *, count=COUNT):
         """Every document once, as it was sent and as the source says."""
@@ -233,7 +226,7 @@ def restart(cluster, number):
 
 
 def full_copy(cluster, number):
-    """A replica is not up when the command begins, because its node is not; see `_begins_without`."""
+    """A replica was not up when the command began, because its node was not."""
     cluster.docker("start", cluster.container(number))
 
 
@@ -241,7 +234,7 @@ def full_copy(cluster, number):
 
 
 def index(work, happens):
-    seen = work.index("--replicas", "1", "--no-loading", prelude=HELD.format(at=3))
+    seen = work.index("--replicas", work.replicas, "--no-loading", prelude=work.held(3))
     seen.until("HELD")
     seen.go_on()
     happens()
@@ -252,7 +245,7 @@ def index(work, happens):
 def update(work, happens):
     work.index("--replicas", "1").end()
     work.write("second")
-    seen = work.index("--update", prelude=HELD.format(at=3))
+    seen = work.index("--update", prelude=work.held(3))
     seen.until("HELD")
     seen.go_on()
     happens()
@@ -262,7 +255,7 @@ def update(work, happens):
 
 def enrich(work, happens):
     work.shop()
-    seen = work.enrich(prelude=HELD.format(at=2))
+    seen = work.enrich(prelude=work.held(2))
     seen.until("HELD")
     seen.go_on()
     happens()
@@ -313,7 +306,7 @@ def learn(work, happens):
     rows = "".join(f"{key}\t{word}\t1\n" for key, (_, word) in asked.items())
     (questions / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
     work.run("index", work.corpus, work.name, "--dense", "none", "--shards", "3", "--replicas", "1")
-    seen = work.start("learn", work.name, questions, "--minutes", "5", prelude=BRIEF + HELD.format(at=1))
+    seen = work.start("learn", work.name, questions, "--minutes", "5", prelude=BRIEF + work.held(1))
     seen.until("HELD")
     seen.go_on()
     happens()
@@ -367,7 +360,10 @@ def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, comman
     if whom == "address":
         work.url = cluster.urls[number]
     if fault is full_copy:
+        work.replicas = 2
         cluster.docker("kill", cluster.container(number))
+    if fault is restart:
+        work.pace = 10.0  # a node takes a minute
     try:
         seen, check = command(work, lambda: fault(cluster, number))
         cluster.whole()
@@ -376,6 +372,8 @@ def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, comman
         work.stop()
     said = seen.told()
     assert command in {watch, search, learn} or seen.longest_silence() < 15, (seen.longest_silence(), said)
+    if fault is full_copy and command is index:
+        assert "is filled though not all of its replicas are up" in said
     assert said.count(" Waiting for the server") == said.count("; the work goes on.")
     if whom != "address":  # other nodes answered all along
         assert "answers again" not in said
