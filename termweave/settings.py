@@ -30,8 +30,13 @@ ASK = "-"
 _SECRET = ("password", "client_key_password")
 #: Permission bits of people other than the owner.
 _OTHERS = 0o077
-#: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones` and `engine.pytest_plugin`.
-_OTHER_VARIABLES = ("TERMWEAVE_OPENSEARCH_ARCHIVES", "TERMWEAVE_BACKBONE_ARCHIVES", "TERMWEAVE_REQUIRE_ENGINE")
+#: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones`, `engine.pytest_plugin` and `support.extras`.
+_OTHER_VARIABLES = (
+    "TERMWEAVE_OPENSEARCH_ARCHIVES",
+    "TERMWEAVE_BACKBONE_ARCHIVES",
+    "TERMWEAVE_REQUIRE_ENGINE",
+    "TERMWEAVE_IMAGE_EXTRAS",
+)
 
 
 class Settings(BaseModel):

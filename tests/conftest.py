@@ -43,7 +43,7 @@ def pytest_collection_finish(session):
         from termweave.errors import TermweaveError
 
         try:
-            if not pytest_plugin.docker_runs():
+            if pytest_plugin.docker_missing():
                 java.find()
         except TermweaveError as error:
             reporter = session.config.pluginmanager.get_plugin("terminalreporter")
