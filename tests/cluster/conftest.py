@@ -108,9 +108,8 @@ class Cluster:
 @pytest.fixture(scope="session")
 def cluster():
     """The cluster; skipped without a Docker engine, unless one is required."""
-    if not pytest_plugin.docker_runs():
-        required = os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container"
-        (pytest.fail if required else pytest.skip)("no Docker engine with compose answers")
+    if reason := pytest_plugin.docker_missing():
+        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(reason)
     with Cluster() as made:
         yield made
 
