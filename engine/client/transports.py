@@ -213,7 +213,7 @@ class Transport(ABC):
         root = Request("GET", "/", None, None, min(timeout, _ANSWERING), {"accept": "application/json"})
         _, _, text = self._ask(connection, root)
         # A node that has not joined a cluster yet says "_na_"; a user without the permission is told nothing.
-        found = re.search(r'"cluster_uuid"\s*:\s*"([^"_]{2}[^"]*)"', text)
+        found = re.search(r'"cluster_uuid"\s*:\s*"(?!_na_")([^"]+)"', text)
         if found is not None:
             self.cluster = first = self.cluster or (url, found[1])
             if first[1] != found[1]:
