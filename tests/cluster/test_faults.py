@@ -97,7 +97,7 @@ class Seen:
         """The remarks, and the result."""
         shown = []
         for at, line in self.lines:
-            content = json.loads(line) if line.startswith("{") else {"text": line}
+            content = json.loads(line) if line.startswith('{"') else {"text": line}
             if not content.get("schema", "").startswith("termweave.progress"):
                 shown.append(f"{at:6.1f} {content.get('text', line)}")
         return "\n".join(shown)
@@ -304,6 +304,7 @@ def learn(work, happens):
         b"".join(orjson.dumps({"_id": key, "text": text}) + b"\n" for key, (text, _) in asked.items())
     )
     rows = "".join(f"{key}\t{word}\t1\n" for key, (_, word) in asked.items())
+    (questions / "corpus.jsonl").write_bytes(work.corpus.read_bytes())
     (questions / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
     work.run("index", work.corpus, work.name, "--dense", "none", "--shards", "3", "--replicas", "1")
     seen = work.start("learn", work.name, questions, "--minutes", "5", prelude=BRIEF + work.held(1))
