@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Beginning of the name of a test node's folder; the process id of the session that owns the node comes next.
 _HOME = "termweave-tests-"
 
+#: Why there is no container although Docker runs.
+_NO_CONTAINER = pytest.StashKey[str]()
+
 #: Removes a container in a process of its own, which outlives a session that is killed. A line says that the session has ended; without
 #: one it was killed, and `up` may still be busy.
 _REMOVE = "read -r _ || for _ in 1 2; do docker compose down -v; sleep 3; done; docker compose down -v"
@@ -45,12 +48,16 @@ def opensearch_node(pytestconfig: pytest.Config) -> Iterator[str]:
                 url = stack.enter_context(_container())
             except Exception as error:  # noqa: BLE001 - what pytest-docker raises
                 reason = _last_line(str(error))
-                reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-                if reporter is not None:  # pytest-xdist's workers have none
-                    reporter.write_line(f"The tests use the embedded node, because no container starts: {reason}", yellow=True)
+                pytestconfig.stash[_NO_CONTAINER] = reason
         if reason and os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container":
             pytest.fail(f"no container with OpenSearch for the tests: {reason}", pytrace=False)
         yield url or stack.enter_context(_embedded())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say at the end why the tests did not use a container."""
+    if reason := config.stash.get(_NO_CONTAINER, ""):
+        terminalreporter.write_line(f"The tests used the embedded node, because no container started: {reason}", yellow=True)
 
 
 @pytest.fixture(scope="session")

@@ -139,7 +139,7 @@ def test_an_image_that_cannot_be_pulled_leaves_the_embedded_node(tmp_path, docke
     (tmp_path / "test_other.py").write_text(TEST)
     (tmp_path / "conftest.py").write_text(NOTHING)
     done = run(tmp_path, OPENSEARCH_VERSION="0.0.0", TERMWEAVE_REQUIRE_ENGINE="")
-    assert "The tests use the embedded node, because no container starts: Error response from daemon: " in done.stdout
+    assert "The tests used the embedded node, because no container started: Error response from daemon: " in done.stdout
     assert "1 skipped" in done.stdout, done.stdout
     assert "there is no network" in done.stdout
 
