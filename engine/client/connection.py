@@ -59,6 +59,7 @@ class Engine:
         self._retries = retries.Retries()
         self._last_answers = LastAnswers()
         self._narrowed: ResolvedName | None = None
+        self._watched = False
         _ENGINES.add(self)
 
     def __enter__(self) -> Self:
@@ -83,6 +84,14 @@ class Engine:
         """
         view = copy(self)
         view._retries = retries.Retries(seconds, self._retries.outage if say is None else retries.Outage(say))  # noqa: SLF001
+        view._watched = True  # noqa: SLF001
+        _ENGINES.add(view)
+        return view
+
+    def watched(self, say: Callable[[str], None]) -> Self:
+        """The same connection, for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and later ones."""
+        view = copy(self)
+        view._retries, view._watched = retries.Retries(outage=retries.Outage(say)), True  # noqa: SLF001
         _ENGINES.add(view)
         return view
 
@@ -218,7 +227,7 @@ class Engine:
 
         def attempt(most: float | None) -> Any:
             limited = sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))
-            if self._retries.patience is None:
+            if not self._watched:
                 return self._send(limited)
             with self.outage.watching(f"{self.product} has not answered {method} {path}", limited.timeout or self.timeout):
                 return self._send(limited)

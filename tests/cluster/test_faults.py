@@ -103,8 +103,8 @@ class Seen:
         return "\n".join(shown)
 
     def longest_silence(self):
-        """The longest time between two lines, from the first one on."""
-        times = [at for at, _ in self.lines]
+        """The longest time without a line, in seconds; two of them at the start are Python's."""
+        times = [2.0, *(at for at, _ in self.lines)]
         return max(after - before for before, after in pairwise(times))
 
 
@@ -325,12 +325,13 @@ def search(work, happens):
     while fault.is_alive():
         searches.append(work.start(*words))
         assert [hit["id"] for hit in _hits(searches[-1])] == expected
-    return max(searches, key=lambda seen: seen.lines[0][0]), work.clean
+    return max(searches, key=lambda seen: seen.lines[-1][0]), work.clean
 
 
 def _hits(seen):
     seen.end()
-    return json.loads("".join(line for _, line in seen.lines))["hits"]
+    text = "\n".join(line for _, line in seen.lines)
+    return json.loads(text[text.index("{") :])["hits"]
 
 
 #: Fault, and the node that it happens to: the cluster manager, one that is not, or the only one whose address is given.
@@ -372,7 +373,7 @@ def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, comman
     finally:
         work.stop()
     said = seen.told()
-    assert command in {watch, search, learn} or seen.longest_silence() < 15, (seen.longest_silence(), said)
+    assert command in {watch, learn} or seen.longest_silence() < 15, (seen.longest_silence(), said)
     if fault is full_copy and command is index:
         assert "is filled though not all of its replicas are up" in said
     assert said.count(" Waiting for the server") == said.count("; the work goes on.")
