@@ -128,6 +128,7 @@ def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_la
 
 
 def test_a_user_who_waits_for_a_search_hears_of_it(scripted, monkeypatch):
+    monkeypatch.setattr(retries, "_NOTICEABLE", 0.1)
     monkeypatch.setattr(retries, "_REMINDER", 0.2)
     said = []
     engine = connect(load(url=scripted.url)).watched(said.append)
