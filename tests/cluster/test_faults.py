@@ -41,12 +41,13 @@ def paced(self, method, path, **options):
     return once(self, method, path, **options)
 Engine.request = paced
 """
-#: One short training in place of all, so that `learn` soon builds.
+#: Two short trainings in place of all, so that `learn` soon builds.
 BRIEF = """
 from termweave.learning import run, training_rounds
-from termweave.learning.candidates import Candidate
-run.candidates = lambda *_, **__: [Candidate("fectek", "weights", 0.4, 12, {"batch": 8})]
+from tests.learning.test_learn import DTR, FECTEK
+run.candidates = lambda *_, **__: [FECTEK, DTR]
 training_rounds._LONGEST = 2
+training_rounds.loses_too_much = lambda _: False  # a short training may leave fp32 alone
 """
 
 
@@ -66,9 +67,9 @@ class Seen:
         for line in self.process.stdout:
             self.lines.append((time.monotonic() - self.started, line.rstrip()))
 
-    def until(self, word):
+    def until(self, word, seconds=240):
         """Wait for a line with this word."""
-        end = time.monotonic() + 240
+        end = time.monotonic() + seconds
         while not any(word in line for _, line in self.lines):
             assert time.monotonic() < end, self.told()
             assert self._reader.is_alive() or self.process.poll() is None, self.told()
@@ -306,9 +307,9 @@ def learn(work, happens):
     rows = "".join(f"{key}\t{word}\t1\n" for key, (_, word) in asked.items())
     (questions / "corpus.jsonl").write_bytes(work.corpus.read_bytes())
     (questions / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    work.run("index", work.corpus, work.name, "--dense", "none", "--shards", "3", "--replicas", "1")
-    seen = work.start("learn", work.name, questions, "--minutes", "5", prelude=BRIEF + work.held(1))
-    seen.until("HELD")
+    work.run("index", work.corpus, work.name, "--shards", "3", "--replicas", "1")
+    seen = work.start("learn", work.name, questions, "--minutes", "60", prelude=BRIEF + work.held(1))
+    seen.until("HELD", 1200)
     seen.go_on()
     happens()
     seen.end(statuses=(0, 3))  # 3: nothing was gained
