@@ -318,7 +318,7 @@ def learn(work, happens):
 
 def search(work, happens):
     work.index("--replicas", "1").end()
-    words = ("search", work.name, "brown fox first 7", "--json")
+    words = ("search", work.name, "brown fox first 7", "-k", "2", "--json")
     expected = [hit["id"] for hit in _hits(work.start(*words))]
     fault = threading.Thread(target=happens)
     fault.start()
