@@ -79,6 +79,8 @@ class Outage:
             late: Whether it has not failed yet: the outage began when it was sent.
         """
         with self._lock:
+            if late and self._error is not None:  # the outage is known already, and lasts longer than this request
+                return
             if not late and isinstance(error, EngineUnreachable) and self._heard > sent:
                 return
             if self._error is None:

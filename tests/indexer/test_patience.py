@@ -196,6 +196,14 @@ def test_a_request_that_nobody_answers_is_said_while_it_lasts(soon):
     assert said[-1].startswith("The server has answered, after ")  # it was slow, and not away
 
 
+def test_a_late_answer_does_not_shorten_an_outage(soon):
+    outage, said, heard = soon
+    fail(outage, AWAY)
+    with outage.watching("OpenSearch has not answered GET /", 5):
+        heard(4)
+    assert all(int(sentence.split("up to ")[1].split(" s")[0]) > 50 for sentence in said)
+
+
 def test_when_the_patience_is_over_no_line_says_that_it_waits(soon):
     outage, said, _ = soon
     fail(outage, BUSY, 0.1)
