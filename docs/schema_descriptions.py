@@ -39,7 +39,7 @@ DESCRIPTIONS = {
     "EncodeShards.statistics": "Hash of the statistics; empty without a weights model.",
     "Enrich.removed": "With --remove: documents whose fields were removed.",
     "Enrich.written": "Documents that this run wrote.",
-    "Enrich.conflicts": "Writes given up because the application had changed the document; it was enriched again.",
+    "Enrich.conflicts": "Writes given up because the document had changed: by the application, or by a write whose answer was lost; it was looked at again.",
     "PooledQuery.documents": "Ids of the documents to judge, sorted.",
     "PooledQuery.grades": "Number of grades by all judges.",
     "Book.agreement": "null if nobody has graded.",

@@ -1,8 +1,8 @@
 """pytest fixtures with a real OpenSearch, for this project and others (entry point `pytest11: opensearch_node`).
 
 The server is $OPENSEARCH_URL, else a container if Docker runs and pytest-docker is installed, else the embedded node. Without any of
-them the tests are skipped, with the reason; if $TERMWEAVE_REQUIRE_ENGINE is set, as in a CI that promises a server, they fail. Every
-pytest run imports this file, so it imports as little as possible.
+them the tests are skipped, with the reason; if $TERMWEAVE_REQUIRE_ENGINE is set, as in a CI that promises a server, they fail, and if it
+is "container", they fail without a container. Every pytest run imports this file, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 #: Beginning of the name of a test node's folder; the process id of the session that owns the node comes next.
 _HOME = "termweave-tests-"
 
+#: Why there is no container although Docker runs.
+_NO_CONTAINER = pytest.StashKey[str]()
+
+#: Removes a container in a process of its own, which outlives a session that is killed. A line says that the session has ended; without
+#: one it was killed, and `up` may still be busy.
+_REMOVE = "read -r _ || for _ in 1 2; do docker compose down -v; sleep 3; done; docker compose down -v"
+
 
 @pytest.fixture(scope="session")
-def opensearch_node() -> Iterator[str]:
+def opensearch_node(pytestconfig: pytest.Config) -> Iterator[str]:
     """Address of an OpenSearch server for the tests of this session.
 
     Example:
@@ -33,10 +40,24 @@ def opensearch_node() -> Iterator[str]:
     """
     if url := os.environ.get("OPENSEARCH_URL"):
         yield url
-    elif docker_runs():
-        yield from _container()
-    else:
-        yield from _embedded()
+        return
+    reason = docker_missing()
+    with contextlib.ExitStack() as stack:
+        if not reason:
+            try:
+                url = stack.enter_context(_container())
+            except Exception as error:  # noqa: BLE001 - what pytest-docker raises
+                reason = _last_line(str(error))
+                pytestconfig.stash[_NO_CONTAINER] = reason
+        if reason and os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container":
+            pytest.fail(f"no container with OpenSearch for the tests: {reason}", pytrace=False)
+        yield url or stack.enter_context(_embedded())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say at the end why the tests did not use a container."""
+    if reason := config.stash.get(_NO_CONTAINER, ""):
+        terminalreporter.write_line(f"The tests used the embedded node, because no container started: {reason}", yellow=True)
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +70,7 @@ def opensearch_engine(opensearch_node: str) -> Iterator[Engine]:
         yield engine
 
 
+@contextlib.contextmanager
 def _embedded() -> Iterator[str]:
     """Start a node in a temporary folder: tests must not see the indices of the user's node."""
     import shutil  # noqa: PLC0415
@@ -89,23 +111,28 @@ def _remove_abandoned_nodes() -> None:
                 shutil.rmtree(home, ignore_errors=True)
 
 
-def docker_runs() -> bool:
-    """Whether Docker with compose runs on this machine and pytest-docker is installed."""
+def docker_missing() -> str:
+    """What keeps the tests from using a container, as a sentence; "" if Docker with compose runs and pytest-docker is installed."""
     import importlib.util  # noqa: PLC0415
     import shutil  # noqa: PLC0415
     import subprocess  # noqa: PLC0415
 
     docker = shutil.which("docker")
-    if docker is None or importlib.util.find_spec("pytest_docker") is None or not _compose_file().is_file():
-        return False
-    for command in (("info",), ("compose", "version")):
+    if docker is None:
+        return "The program docker is not here. Install Docker Engine."
+    if importlib.util.find_spec("pytest_docker") is None:
+        return "The package pytest-docker is not installed."
+    for command, advice in (
+        (("info",), "Docker's engine does not answer. Start it, or set DOCKER_HOST to its address."),
+        (("compose", "version"), "Docker's plugin compose is not installed."),
+    ):
         try:
             result = subprocess.run([docker, *command], capture_output=True, timeout=20, check=False)  # noqa: S603 - a fixed command
         except (OSError, subprocess.TimeoutExpired):
-            return False
+            return advice
         if result.returncode != 0:
-            return False
-    return True
+            return advice
+    return ""
 
 
 def _compose_file() -> Path:
@@ -113,17 +140,42 @@ def _compose_file() -> Path:
     return Path(__file__).parents[1] / "docker" / "one-node.yml"
 
 
+@contextlib.contextmanager
 def _container() -> Iterator[str]:
-    """Start a container and wait until its server responds."""
+    """Start a container and wait until its server responds. Nothing of it is left when the session ends, in whatever way."""
+    import subprocess  # noqa: PLC0415
+
     from pytest_docker.plugin import get_docker_services  # noqa: PLC0415
 
     # Port 0: Docker takes a free one. pytest-docker's own fixtures are not used: they are for the containers of the tested project.
     os.environ.setdefault("OPENSEARCH_PORT", "0")
-    project = f"termweave-tests-{os.getpid()}"
-    with get_docker_services("docker compose", str(_compose_file()), project, ["up --wait"], ["down -v"]) as services:
-        url = f"http://127.0.0.1:{services.port_for('opensearch', 9200)}"
-        services.wait_until_responsive(timeout=180.0, pause=1.0, check=lambda: _responds(url))
-        yield url
+    file, project = str(_compose_file()), f"termweave-tests-{os.getpid()}"
+    start = ["pull --policy missing", "up --wait --pull never"]
+    remover = subprocess.Popen(  # noqa: S603 - the script above
+        ["sh", "-c", _REMOVE],  # noqa: S607 - every system's own
+        env=os.environ | {"COMPOSE_FILE": file, "COMPOSE_PROJECT_NAME": project},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in the terminal must not reach it
+    )
+    ended = b"\n"
+    try:
+        with get_docker_services("docker compose", file, project, start, []) as services:
+            url = f"http://127.0.0.1:{services.port_for('opensearch', 9200)}"
+            services.wait_until_responsive(timeout=180.0, pause=1.0, check=lambda: _responds(url))
+            yield url
+    except KeyboardInterrupt:
+        ended = b""
+        raise
+    finally:
+        remover.communicate(ended)
+
+
+def _last_line(text: str) -> str:
+    """What Docker says last is why it gave up."""
+    lines = [line for each in text.splitlines() if (line := each.strip(' ."'))]
+    return f"{lines[-1]}." if lines else "Docker does not say why."
 
 
 def _responds(url: str) -> bool:

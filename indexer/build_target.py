@@ -128,9 +128,12 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
             types=layout.types,
         )
         settings = user_mapping.merged(layout.settings(spelling), {"index.number_of_shards": options.shards, **options.settings})
-        settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
+        copies = 0 if options.loading else replicas(engine, options)
+        settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": copies}
         lease.check()
         index_setup.create(engine, index, mapping, made, settings, lease)
+        if copies:  # a node may fail while documents are sent: that is what --no-loading is for
+            index_setup.wait_for_copies(engine, index, "is filled")
         keep_statistics(engine, index, corpus.statistics, options)
         ledger.put("lineage", made.as_meta())
         ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them

@@ -123,7 +123,7 @@ def connect(url: str | None = None, **options: Any) -> Connection:
     """Connect to an OpenSearch. Nothing is asked of it yet: whether it answers shows when an index is opened.
 
     Args:
-        url: Its address; None: what the settings, $OPENSEARCH_URL or the running embedded node say.
+        url: Its address, or those of several nodes with commas between; None: what the settings, $OPENSEARCH_URL or the running embedded node say.
         **options: As in `termweave.settings.Settings`: user, password, ca_certs, client_cert, client_key, insecure, timeout.
 
     Raises:

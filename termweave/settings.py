@@ -30,8 +30,13 @@ ASK = "-"
 _SECRET = ("password", "client_key_password")
 #: Permission bits of people other than the owner.
 _OTHERS = 0o077
-#: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones` and `engine.pytest_plugin`.
-_OTHER_VARIABLES = ("TERMWEAVE_OPENSEARCH_ARCHIVES", "TERMWEAVE_BACKBONE_ARCHIVES", "TERMWEAVE_REQUIRE_ENGINE")
+#: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones`, `engine.pytest_plugin` and `support.extras`.
+_OTHER_VARIABLES = (
+    "TERMWEAVE_OPENSEARCH_ARCHIVES",
+    "TERMWEAVE_BACKBONE_ARCHIVES",
+    "TERMWEAVE_REQUIRE_ENGINE",
+    "TERMWEAVE_IMAGE_EXTRAS",
+)
 
 
 class Settings(BaseModel):
@@ -40,7 +45,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str | None = Field(
-        None, description="Address of the OpenSearch server; $OPENSEARCH_URL is read, too; default: the running embedded node"
+        None,
+        description="Address of the OpenSearch server, or of several nodes of its cluster with commas between; "
+        "$OPENSEARCH_URL is read, too; default: the running embedded node",
     )
     user: str | None = Field(None, description="User name for basic authentication")
     password: SecretStr | None = Field(None, description="Password for basic authentication")

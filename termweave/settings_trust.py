@@ -147,6 +147,16 @@ class _Server:
         return None
 
 
+def each_address(url: str) -> list[str]:
+    """The addresses in a value of the setting `url`, as they are written. A comma within a user name or a password is written ``%2C``.
+
+    Example:
+        >>> each_address("http://one:9200, http://two:9200")
+        ['http://one:9200', 'http://two:9200']
+    """
+    return [part.strip() for part in url.split(",")]
+
+
 def variable(name: str) -> str:
     """Name of the environment variable of a setting, with its dollar sign."""
     return f"$TERMWEAVE_{name.upper()}"

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from termweave.errors import UsageError
 from termweave.settings import Settings, users_file
-from termweave.settings_trust import OF_A_SERVER, PASSWORDS, variable
+from termweave.settings_trust import OF_A_SERVER, PASSWORDS, each_address, variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ def load(url: str | None, target: Settings) -> Settings:
         UsageError: A setting has an impossible value.
     """
     own, origins = _settings_of_address(url)
-    same = url is None or (target.url is not None and _server(url) == _server(target.url))
+    same = url is None or (target.url is not None and _same_server(url, target.url))
     if same and not own:
         return target
     if url is None:
@@ -67,7 +67,7 @@ def load(url: str | None, target: Settings) -> Settings:
 def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
     """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
     path, file = users_file()
-    of_file = file if url is not None and _server(str(file.get("url", ""))) == _server(url) else {}
+    of_file = file if url is not None and _same_server(url, str(file.get("url", ""))) else {}
     places: tuple[tuple[Mapping[str, Any], Callable[[str], str]], ...] = (
         (
             {name: os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}") or None for name in OF_A_SERVER},
@@ -84,6 +84,11 @@ def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str
                 continue
             values[name], origins[name] = value, label(name)
     return values, origins
+
+
+def _same_server(url: str, other: str) -> bool:
+    """Whether all addresses of the first are among those of the second: credentials go to no other."""
+    return {_server(each) for each in each_address(url)} <= {_server(each) for each in each_address(other)}
 
 
 def _server(url: str) -> tuple[str, str, str]:

@@ -55,7 +55,7 @@ def _say_if_no_server_can_start(config):
     from termweave.errors import TermweaveError
 
     try:
-        if not pytest_plugin.docker_runs():
+        if pytest_plugin.docker_missing():
             java.find()
     except TermweaveError as error:
         reporter = config.pluginmanager.get_plugin("terminalreporter")

@@ -177,5 +177,5 @@ def as_curl(index: Index, query: str, options: Mapping[str, Any]) -> str:
     """The request that a search sends to the server, for a shell; it has as many answers as the search has signals."""
     sent = index.requests(query, **options)[0]
     lines = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY).decode() for each in sent["body"]]
-    address = shlex.quote(f"{index.engine.url}{sent['path']}")
+    address = shlex.quote(f"{index.engine.addresses[0]}{sent['path']}")
     return "\n".join([f"curl -s -H 'content-type: application/x-ndjson' {address} --data-binary @- <<'END'", *lines, "END"])

@@ -111,7 +111,10 @@ def _only_asked(_context: click.Context, _option: click.Parameter, value: str | 
 _LINES = "Print progress, remarks and at last the result on standard output, each as one line of JSON with a schema."
 #: The options that name a server and how to reach it: setting -> option.
 _CONNECTION = {
-    "url": click.option("--url", help="Address of OpenSearch.  [default: $OPENSEARCH_URL, else the running embedded node]"),
+    "url": click.option(
+        "--url",
+        help="Address of OpenSearch, or of several nodes with commas between.  [default: $OPENSEARCH_URL, else the running embedded node]",
+    ),
     "user": click.option("--user", help="User name."),
     "password": click.option(
         "--password",

@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.options.shared_options import verb
 from termweave.support.extras import install
-from termweave.support.messages import printable, sized
+from termweave.support.messages import printable, sized, without_password
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,15 +134,34 @@ def _opensearch(settings: Settings) -> Finding:
             if can.distribution == "elasticsearch":
                 obstacle = dialect_of(can).weights_obstacle(can)
                 advice = f"No term weights can be stored: {obstacle}." if obstacle else ""
+            advice = " ".join([*_silent_addresses(settings), *filter(None, [advice])])
             return _finding(engine.product, text, advice, url=engine.url, capabilities=asdict(can))
     except EngineUnreachable as error:
         if settings.url is not None:
-            return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
+            return _finding(name, error.message, error.hint, ok=False, url=without_password(settings.url), capabilities=None)
         state = node.status()
         died = " (it ended without being stopped)" if state is not None and state.state == "dead" else ""
         return _finding(name, f"not running{died}", "Start it with: termweave node start", url=None, capabilities=None)
     except EngineError as error:
-        return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
+        shown = None if settings.url is None else without_password(settings.url)
+        return _finding(name, error.message, error.hint, ok=False, url=shown, capabilities=None)
+
+
+def _silent_addresses(settings: Settings) -> list[str]:
+    """Sentences about those of several addresses that do not answer."""
+    from termweave.engine.client.connection import connect
+    from termweave.errors import EngineError
+    from termweave.settings_trust import each_address
+
+    sentences = []
+    addresses = each_address(settings.url or "")
+    for address in addresses if len(addresses) > 1 else ():
+        try:
+            with connect(settings.model_copy(update={"url": address})) as engine:
+                engine.request("HEAD", "/")
+        except EngineError as error:
+            sentences.append(error.message)
+    return sentences
 
 
 def _runtime() -> Finding:

@@ -116,7 +116,7 @@ def command(
             "notes": list(done.notes),
         },
         f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
-        f"{done.conflicts:,} changed by the application meanwhile and enriched again)",
+        f"{done.conflicts:,} found changed meanwhile and looked at again)",
     )
 
 

@@ -113,7 +113,7 @@ def command(
         return
     text = _text(query, given.get("like", ()))
     options = SearchOptions(**{"highlight": not out.json, **given, "explain": html is not None or given.get("explain", False)})
-    index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
+    index = Index.open(engine.connect(settings).watched(out.say), name, **models_to_open(models, settings))
     if show_query:
         requests = index.requests(text, **vars(options))
         left_out = [f"The requests leave out {each}: termweave does that itself." for each in requests[0].get("left_out", ())]

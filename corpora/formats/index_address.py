@@ -87,6 +87,10 @@ def parse(spec: str) -> IndexAddress:
                 f"{without_password(spec)} has a query or a fragment.",
                 "Write https://HOST:9200/INDEX; --source-query FILE restricts it.",
             )
+        if "," in parts.netloc:
+            raise UsageError(
+                f"{without_password(spec)} has several addresses.", "Write one, https://HOST:9200/INDEX; --url takes several."
+            )
     index = unquote(index)
     if not index or set(index) & set('*?,<>/\\|" #') or index.startswith(("-", "_")):
         raise UsageError(

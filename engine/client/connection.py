@@ -22,7 +22,7 @@ from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.capabilities import has_search_pipelines, probe
 from termweave.engine.client.payloads import quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
-from termweave.engine.client.transports import Access, DetectingTransport, Request
+from termweave.engine.client.transports import Access, DetectingTransport, NoAnswer, Request
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
@@ -44,18 +44,22 @@ class Engine:
     """A connection to an OpenSearch or Elasticsearch server. Threads may share it, and so may processes that fork.
 
     Attributes:
-        url: Address without credentials, for messages.
+        addresses: Addresses without credentials: of the server, or of several nodes of its cluster, which are asked in turn.
+        url: The same with commas between, for messages.
         user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
-    def __init__(self, transport: DetectingTransport, user: str = "") -> None:
-        self._transport = transport
-        self.url = transport.access.url
-        self.user = user
-        self._tls: ssl.SSLContext | None = transport.access.authentication.get("ssl_context")
+    def __init__(self, access: Access) -> None:
+        self._transport = DetectingTransport(access)
+        self.addresses = tuple(each.url for each in access.addresses)
+        self.url = ",".join(self.addresses)
+        self.user = next(filter(None, map(credentials.user_of, access.addresses)), "")
+        contexts = (each.authentication.get("ssl_context") for each in access.addresses)
+        self._tls: ssl.SSLContext | None = next(filter(None, contexts), None)  # all addresses share it
         self._retries = retries.Retries()
         self._last_answers = LastAnswers()
         self._narrowed: ResolvedName | None = None
+        self._watched = False
         _ENGINES.add(self)
 
     def __enter__(self) -> Self:
@@ -80,8 +84,20 @@ class Engine:
         """
         view = copy(self)
         view._retries = retries.Retries(seconds, self._retries.outage if say is None else retries.Outage(say))  # noqa: SLF001
+        view._watched = True  # noqa: SLF001
         _ENGINES.add(view)
         return view
+
+    def watched(self, say: Callable[[str], None]) -> Self:
+        """The same connection, for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and later ones."""
+        view = copy(self)
+        view._retries, view._watched = retries.Retries(outage=retries.Outage(say)), True  # noqa: SLF001
+        _ENGINES.add(view)
+        return view
+
+    def apart(self) -> Self:
+        """A connection of its own to the same server: its requests wait for none of this one's, and report no outage."""
+        return type(self)(replace(self._transport.access, connections=1))
 
     def narrowed(self, resolved: ResolvedName) -> Self:
         """The same connection, whose requests read only the documents that a name shows."""
@@ -96,6 +112,11 @@ class Engine:
     def seconds_waited(self) -> float:
         """Seconds for which requests of this view failed and were repeated until they succeeded."""
         return self._retries.waited
+
+    @property
+    def outage(self) -> retries.Outage:
+        """Says that the server is away, and that it is back; a caller that repeats a request itself reports to it."""
+        return self._retries.outage
 
     def add_wait(self, seconds: float) -> None:
         """Count seconds that another part of a build waited for the server."""
@@ -177,7 +198,7 @@ class Engine:
                 `without_pipeline`, unless `params` name one.
             timeout: Seconds to wait for the response; default: the setting `timeout`.
             retry: Whether to send the request again after a lost connection or 429, 502, 503, 504; default: only if it changes nothing
-                (`patient` repeats more); False: never.
+                (`patient` repeats more); False: never, but of several addresses the next one is asked where that does no harm.
 
         Returns:
             The parsed response: a mapping, for `_cat` a list, for HEAD a bool.
@@ -201,10 +222,19 @@ class Engine:
         data = payloads.encode(body, path)
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
-        sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers)
+        again = retry or self._repeatable(method, path)
+        sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers, again)
+
+        def attempt(most: float | None) -> Any:
+            limited = sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))
+            if not self._watched:
+                return self._send(limited)
+            with self.outage.watching(f"{self.product} has not answered {method} {path}", limited.timeout or self.timeout):
+                return self._send(limited)
+
         return self._retries.run(
-            lambda most: self._send(sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))),
-            repeatable=self._repeatable(method, path) if retry is None else retry,
+            attempt,
+            repeatable=again and retry is not False,
             once=retry is False,
             limit=timeout or self.timeout,
         )
@@ -225,16 +255,19 @@ class Engine:
     def _send(self, request: Request) -> Any:
         product = self.product  # another thread may learn meanwhile that it is Elasticsearch
         try:
-            status, answer_headers, text = self._transport.send(request)
-        except Exception as error:
-            failure = server_errors.from_exception(error, self.url, f"{request.method} {request.path}", self._tls, product)
-            if failure is None:
-                raise
-            raise failure from error
+            (status, answer_headers, text), url = self._transport.send(request)
+        except NoAnswer as error:
+            cause = error.cause
+            failure = server_errors.from_exception(cause, error.url, f"{request.method} {request.path}", self._tls, product)
+            if failure is None:  # a fault in termweave itself
+                raise cause from None
+            if error.everywhere:
+                failure.message = f"{failure.message.removesuffix('.')}; the other addresses failed, too."
+            raise failure from cause
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             self._last_answers.add(f"{request.method} {request.path}", text, whole="filter_path" not in (request.params or {}))
         try:
-            return self._parse(status, text, request.method, request.path)
+            return self._parse(status, text, request.method, request.path, url)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
             if not (request.params or {}).get(
@@ -270,8 +303,8 @@ class Engine:
                 hint="Repeat the command.",
             ) from error
 
-    def _parse(self, status: int, text: str, method: str, path: str) -> Any:
-        """The value of a response; an error status is raised as an error."""
+    def _parse(self, status: int, text: str, method: str, path: str, url: str) -> Any:
+        """The value of a response from an address; an error status is raised as an error."""
         request, succeeded = f"{method} {path}", HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
         if method == "HEAD" and (succeeded or status == HTTPStatus.NOT_FOUND):
             return succeeded
@@ -279,13 +312,13 @@ class Engine:
             answer = payloads.decode(text)
         except (ValueError, RecursionError) as error:
             if succeeded:
-                message = f"{self.url} answered {request}, but not in JSON."
+                message = f"{url} answered {request}, but not in JSON."
                 raise EngineError(message, "Is it an OpenSearch, or a proxy in front of one?") from error
             answer = None
         if not succeeded:
-            raise server_errors.from_response(status, answer, text, self.url, request, self.product)
+            raise server_errors.from_response(status, answer, text, url, request, self.product)
         if not isinstance(answer, list if path.startswith("/_cat/") else dict):
-            raise NotOpenSearch(self.url, request, answer, HTTPStatus.OK)
+            raise NotOpenSearch(url, request, answer, HTTPStatus.OK)
         return answer
 
 
@@ -305,7 +338,7 @@ os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def target(settings: Settings) -> str:
-    """The address of the server to use: that of the settings, else that of the running embedded node.
+    """The address of the server to use, or several with commas: of the settings, else of the running embedded node.
 
     Raises:
         EngineUnreachable: There is neither.
@@ -326,13 +359,12 @@ def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
     """Connect to the server of the settings. No request is sent yet.
 
     Args:
-        settings: Address, credentials, certificates, timeout, compression.
-        pool_maxsize: Number of connections that are kept; at least the number of threads that send (opensearch-py's default is 1).
+        settings: Addresses, credentials, certificates, timeout, compression.
+        pool_maxsize: Number of connections that are kept to each address; at least the number of threads that send (opensearch-py's default is 1).
 
     Raises:
         EngineUnreachable: No address is given and no embedded node runs.
         UsageError: The address is not valid, or credentials or certificates cannot be used.
     """
-    url, authentication = credentials.options(settings, target(settings))
-    access = Access(url, authentication, settings.timeout, pool_maxsize, settings.compress)
-    return Engine(DetectingTransport(access), credentials.user_of(authentication))
+    addresses = credentials.addresses(settings, target(settings))
+    return Engine(Access(addresses, settings.timeout, pool_maxsize, settings.compress))

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from termweave.engine.client import prompt
+from termweave.engine.client.transports import Address
 from termweave.errors import UsageError
-from termweave.settings_trust import PASSWORDS
+from termweave.settings_trust import PASSWORDS, each_address
 from termweave.support.extras import install
 from termweave.support.messages import without_password
 
@@ -26,22 +27,33 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
-    """Turn settings into arguments for opensearch-py.
+def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
+    """The addresses of a server or cluster with what each needs.
 
     Logs a warning where a password would travel unencrypted to another machine.
 
     Args:
-        settings: Credentials, certificates and the way to sign.
-        address: Address of the server; it may hold a user name and a password.
-
-    Returns:
-        ``(address without credentials, keyword arguments)``.
+        settings: Credentials, certificates and the way to sign, for each address.
+        given: One address, or several with commas between; each may hold a user name and a password.
 
     Raises:
-        UsageError: The address is not valid, or the credentials cannot be used.
+        UsageError: An address is not valid, or the credentials cannot be used.
     """
-    url, *in_address = split(address)
+    parts = each_address(given)
+    if len(parts) > 1 and any("@" in part and "://" not in part for part in parts):
+        # The comma may belong to a password, of which nothing may be shown, or used as a port.
+        raise UsageError(
+            f"The addresses {without_password(given)!r} are not valid.",
+            "Write each with http:// or https://, and a comma in a password as %2C.",
+        )
+    split_parts = [split(part) for part in parts]
+    # One context: the password of a client key is asked for once.
+    tls_options = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else {}
+    return tuple({url: Address(url, _options(settings, tls_options, url, *user)) for url, *user in split_parts}.values())
+
+
+def _options(settings: Settings, tls_options: dict[str, Any], url: str, *in_address: str | None) -> dict[str, Any]:
+    """Arguments for opensearch-py's connection to an address."""
     arguments: dict[str, Any] = {}
     user, password = _user_and_password(settings, url, *in_address)
     if user:
@@ -51,15 +63,15 @@ def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
             text.encode("utf-8", "surrogateescape").decode("latin-1") for text in (user, password or "")
         )
     if url.startswith("https:"):
-        arguments |= _tls(settings)
+        arguments |= tls_options
     if settings.aws_sigv4:
         arguments |= _sigv4(settings.aws_sigv4, url)
-    return url, arguments
+    return arguments
 
 
-def user_of(arguments: dict[str, Any]) -> str:
-    """The user name in arguments that `options` made; "" if there is none."""
-    given = arguments.get("http_auth")
+def user_of(address: Address) -> str:
+    """The user name that is sent to an address; "" if there is none."""
+    given = address.authentication.get("http_auth")
     if not isinstance(given, tuple):
         return ""
     name: str = given[0]

@@ -1,15 +1,17 @@
 """Repeated requests: which failures pass by themselves, how long to pause between attempts, and when to give up.
 
 An `Engine` repeats only calls that change nothing, four times. A build asks for more (`Engine.patient`): then every request
-that the server turned away is repeated until the patience is over, and the pauses follow the server's ``Retry-After``. It says in one line that
-it waits for a server that is away, and in another that the server answers again.
+that the server turned away is repeated until the patience is over, and the pauses follow the server's ``Retry-After``. It says that it waits
+for a server that is away, and when the server answers again.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
@@ -19,7 +21,7 @@ from termweave.errors import EngineError, EngineUnreachable, for_python
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 #: The server did not carry the request out: any request may be sent again.
@@ -27,8 +29,10 @@ _TURNED_AWAY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVA
 #: A proxy lost the answer: the request may have been carried out.
 _LOST = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 _ATTEMPTS = 4
-#: Seconds for which a server that answers (429, 503) fails before that is said: most such failures pass at once.
+#: Seconds for which requests fail before that is said: most failures pass at once, also that of one node of several.
 _NOTICEABLE = 2.0
+#: Seconds between two sentences about the same outage, and until the first one about a request without an answer.
+_REMINDER = 10.0
 #: Most characters of the reason why a server is away.
 _LONGEST = 200
 #: Endpoints whose POST changes nothing.
@@ -47,53 +51,117 @@ def log(sentence: str) -> None:
 
 
 class Outage:
-    """Says that the server is away, once for each time it is. Threads may share it.
+    """Says that the server is away, or takes no work, and when that is over; never silent for more than `_REMINDER` seconds meanwhile.
 
-    Args:
+    Threads may share it.
+
+    Attributes:
         say: Prints a sentence.
     """
 
     def __init__(self, say: Callable[[str], None] = log) -> None:
-        self._say = say
+        self.say = say
         self._lock = threading.Lock()
-        self._began: float | None = None
-        self._said = False
+        self._heard = -math.inf
+        self._error: EngineError | None = None
+        self._began = self._until = 0.0
+        self._late = self._said = self._due = False
 
-    def failed(self, error: EngineError, patience: float) -> None:
+    def failed(self, error: EngineError, sent: float, until: float, *, late: bool = False) -> None:
         """Note that a request failed and will be repeated.
+
+        A request without an answer is slow, and the server is not away, if it answered others meanwhile.
 
         Args:
             error: Why it failed.
-            patience: Seconds, from the first failure on, for which requests are repeated.
+            sent: When the request was sent (`time.monotonic`, like all times here).
+            until: When the patience ends.
+            late: Whether it has not failed yet: the outage began when it was sent.
         """
         with self._lock:
-            now = time.monotonic()
-            self._began = now if self._began is None else self._began
-            lasted = now - self._began
-            if self._said or lasted >= patience or (lasted < _NOTICEABLE and not isinstance(error, EngineUnreachable)):
+            if late and self._error is not None:  # the outage is known already, and lasts longer than this request
                 return
+            if not late and isinstance(error, EngineUnreachable) and self._heard > sent:
+                return
+            if self._error is None:
+                self._began, self._said = sent if late else time.monotonic(), False
+            self._error, self._until, self._late = error, until, late
+            if not self._due:
+                self._speak_after(_NOTICEABLE - (time.monotonic() - self._began))
+
+    def _speak_after(self, seconds: float) -> None:
+        self._due = True
+        timer = threading.Timer(max(0.0, seconds), self._speak)
+        timer.daemon = True
+        timer.start()
+
+    def _speak(self) -> None:
+        """Say that the outage lasts, if it does."""
+        with self._lock:  # or another thread could say first that the server answers again
+            self._due = False
+            now = time.monotonic()
+            if self._error is None or now >= self._until:
+                return
+            if now - self._began < _NOTICEABLE:  # this timer was set for an earlier outage
+                self._speak_after(_NOTICEABLE)
+                return
+            left = f"up to {self._until - now:.0f} s"
+            if self._said:
+                sentence = f"Still waiting for the server after {now - self._began:.0f} s, {left} more."
+            else:
+                reason = clipped(self._error.message, _LONGEST)
+                sentence = f"{reason} Waiting for the server, {left}; the work goes on by itself."
             self._said = True
-            # Under the lock: or another thread could say first that the server answers again.
-            self._say(
-                f"{clipped(error.message, _LONGEST)} Waiting for the server, up to {patience - lasted:.0f} s; "
-                "the work goes on by itself when it answers."
-            )
+            with suppress(OSError):  # nobody reads any more
+                self.say(sentence)
+            self._speak_after(_REMINDER)
+
+    @contextmanager
+    def watching(self, what: str, limit: float) -> Iterator[None]:
+        """Say so if the request in the body is not answered soon, and no other one either.
+
+        Args:
+            what: The beginning of a sentence: "OpenSearch has not answered GET /".
+            limit: Seconds that the request may take.
+        """
+        sent = time.monotonic()
+        answered = threading.Event()
+
+        def watch() -> None:
+            silent_since = sent
+            while not answered.wait(silent_since + _REMINDER - time.monotonic()):
+                if time.monotonic() - max(sent, self._heard) >= _REMINDER:
+                    error = EngineUnreachable(f"{what} for {time.monotonic() - sent:.0f} s.")
+                    self.failed(error, sent, sent + limit, late=True)
+                    return
+                silent_since = self._heard
+
+        threading.Thread(target=watch, name="termweave-watch", daemon=True).start()
+        try:
+            yield
+        finally:
+            answered.set()
+
+    def heard(self) -> None:
+        """Note that the server answered a request, if only with an error."""
+        self._heard = time.monotonic()
 
     def answered(self, sent: float) -> None:
         """Note that a request succeeded.
 
         Args:
-            sent: When it was sent (`time.monotonic`). One that was on its way when another failed does not show that the server is back.
+            sent: When it was sent. One that was on its way when another failed does not show that the server is back.
         """
-        if self._began is None:  # as nearly always: no lock is needed
+        if self._error is None:  # as nearly always: no lock is needed
             return
         with self._lock:
-            began, said = self._began, self._said
-            if began is None or sent < began:
+            if self._error is None or (sent < self._began and not self._late):
                 return
-            self._began, self._said = None, False
-            if said:
-                self._say(f"The server answers again, after {time.monotonic() - began:.0f} s; the work goes on.")
+            away, self._error = isinstance(self._error, EngineUnreachable), None
+            if self._said:
+                what = "has answered" if self._late else "answers again" if away else "takes the requests again"
+                with suppress(OSError):
+                    self.say(f"The server {what}, after {time.monotonic() - self._began:.0f} s; the work goes on.")
 
 
 class Retries:
@@ -125,7 +193,7 @@ class Retries:
         Args:
             call: The request. It gets the seconds that this attempt may take at most; None: as long as usual.
             repeatable: Whether the request does the same when it is carried out twice.
-            once: Call only once, whatever happens.
+            once: Call only once, whatever happens. The caller repeats, and says itself what that means for `outage`.
             limit: Seconds for all attempts together, without patience; None: no limit.
 
         Raises:
@@ -135,8 +203,9 @@ class Retries:
         failed, attempt = None, 0  # when the first attempt had failed, and how many have
         until = end = None  # when the last attempt begins, and the end of the patience
         while True:
+            sent = time.monotonic()
             try:
-                result = self._attempt(call, until, repeatable=repeatable, once=once)
+                result = self._attempt(call, until, once=once)
             except EngineError as error:
                 if once or not self._may_repeat(error, repeatable=repeatable):
                     raise
@@ -146,6 +215,8 @@ class Retries:
                     end = None if self.patience is None or strange else self._end(self.patience)
                     until = end if end is not None or limit is None else began + limit
                 attempt += 1
+                if end is not None:
+                    self.outage.failed(error, sent, end)
                 if (until is not None and time.monotonic() >= until) or (end is None and attempt == _ATTEMPTS):
                     raise
                 time.sleep(_pause(attempt, getattr(error, "retry_after", None) or 0.0, end))
@@ -154,26 +225,25 @@ class Retries:
                     self.waited += time.monotonic() - failed
                 return result
 
-    def _attempt(self, call: Callable[[float | None], T], end: float | None, *, repeatable: bool, once: bool) -> T:
-        """Call once. A failure after which the request is sent again may be the first that makes the outage worth a line.
-
-        It is sent again by `run`, or with `once` by a caller who wants one attempt at a time.
-        """
+    def _attempt(self, call: Callable[[float | None], T], until: float | None, *, once: bool) -> T:
+        """Call once, and note whether the server answers."""
         sent = time.monotonic()
         try:
-            result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - sent))
+            result = call(None if until is None else max(_SHORTEST_TIMEOUT, until - sent))
         except EngineError as error:
-            self._answered = self._answered or not isinstance(error, EngineUnreachable)
-            if not is_temporary(error):  # the server answers
-                self._failing_since = None
-                self.outage.answered(sent)
-            elif self.patience is not None and self._answered and (once or self._may_repeat(error, repeatable=repeatable)):
-                self.outage.failed(error, self.patience)
+            if not isinstance(error, EngineUnreachable):
+                self._hear(sent, ended=not (once or is_temporary(error)))
             raise
-        self._answered = True
-        self._failing_since = None
-        self.outage.answered(sent)
+        self._hear(sent, ended=not once)
         return result
+
+    def _hear(self, sent: float, *, ended: bool) -> None:
+        """Note that the server answered, and whether that ends an outage."""
+        self._answered = True
+        self.outage.heard()
+        if ended:
+            self._failing_since = None
+            self.outage.answered(sent)
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
         if isinstance(error, EngineResponseError) and error.status in _TURNED_AWAY:

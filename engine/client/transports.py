@@ -4,19 +4,21 @@ Which one is needed, the server says: every response of an Elasticsearch carries
 sent by opensearch-py's connection; if the answer has the header, all further requests are sent by elasticsearch-py. No request is sent
 only to find that out.
 
-Of both libraries the connection is used, which handles certificates and credentials, and not the transport, which chooses among servers
-and serializers: there is one server, orjson is six times as fast as their serializers, and elasticsearch-py's media types of version 9
-are refused by servers of version 8.
+Of both libraries the connection is used, which handles certificates and credentials, and the pool, which takes the addresses of a cluster
+in turn and sets aside those that fail. The transport is not used: orjson is six times as fast as its serializers, elasticsearch-py's media
+types of version 9 are refused by servers of version 8, and both send a request again that may have been carried out.
 """
 
 from __future__ import annotations
 
 import base64
 import logging
+import re
 import ssl
 import threading
+import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +29,7 @@ from termweave.support.extras import install
 from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Status, headers and text of a response.
 Answer = tuple[int, "Mapping[str, str]", str]
@@ -40,24 +42,57 @@ LARGEST = 256_000_000
 _CHUNK = 1 << 16
 
 
+#: Where a cluster has several addresses: seconds for a connection, and for the answer to a request that may be sent to the next one.
+_CONNECTING, _ANSWERING = 5.0, 10.0
+#: Statuses of a node that is away, or outside its cluster; after the first one any request may be sent again, after the others one
+#: that may be carried out twice.
+_REFUSED = HTTPStatus.SERVICE_UNAVAILABLE
+_AWAY = frozenset({_REFUSED, HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
+
+
 class AnswerTooLarge(Exception):
     """The server sent more than `LARGEST` bytes."""
 
 
+class NoAnswer(Exception):
+    """A request got no answer that can be read.
+
+    Attributes:
+        cause: The exception of the client library.
+        url: The address that was asked last.
+        everywhere: Whether all other addresses were asked before it.
+    """
+
+    def __init__(self, cause: Exception, url: str, *, everywhere: bool) -> None:
+        super().__init__(url)
+        self.cause, self.url, self.everywhere = cause, url, everywhere
+
+
 @dataclass(frozen=True)
-class Access:
-    """Address, credentials and limits of a connection.
+class Address:
+    """One address of a server or cluster.
 
     Attributes:
         url: Address without credentials.
         authentication: Credentials and certificates, as `credentials.options` gives them for opensearch-py.
-        timeout: Seconds that a request waits for its response, unless it says otherwise.
-        connections: Number of connections that are kept.
-        compress: Whether bodies are sent as gzip.
     """
 
     url: str
     authentication: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Addresses, credentials and limits of a connection.
+
+    Attributes:
+        addresses: Of a server, or of several nodes of one cluster.
+        timeout: Seconds that a request waits for its response, unless it says otherwise.
+        connections: Number of connections that are kept to each address.
+        compress: Whether bodies are sent as gzip.
+    """
+
+    addresses: tuple[Address, ...]
     timeout: float
     connections: int
     compress: bool
@@ -74,6 +109,7 @@ class Request:
         data: The body.
         timeout: Seconds to wait for the answer; None: `Access.timeout`.
         headers: Content types.
+        again: Whether it does the same when it is carried out twice.
     """
 
     method: str
@@ -82,13 +118,15 @@ class Request:
     data: bytes | None
     timeout: float | None
     headers: Mapping[str, str]
+    again: bool = False
 
 
 class Transport(ABC):
-    """Sends requests to one server.
+    """Sends requests to one server, or to the nodes of a cluster in turn.
 
     Attributes:
         client: The client of the library, which programs may use beside termweave.
+        cluster: One of several addresses, and the id of its cluster; None: not known.
         product: The server's name in messages.
     """
 
@@ -97,6 +135,8 @@ class Transport(ABC):
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self.cluster: tuple[str, str] | None = None
+        self._known: set[str] = set()  # of several addresses those that answered, and were not set aside since
         self._open()
 
     @abstractmethod
@@ -104,8 +144,85 @@ class Transport(ABC):
         """Make the client; no connection is opened yet."""
 
     @abstractmethod
-    def send(self, request: Request) -> Answer:
-        """Send a request; an error status is an answer like any other."""
+    def _next(self) -> Any:
+        """The connection whose turn it is; of those that are set aside only if there is no other, or their time is over."""
+
+    @abstractmethod
+    def _ask(self, connection: Any, request: Request) -> Answer:
+        """Send a request to one address."""
+
+    @abstractmethod
+    def _url(self, connection: Any) -> str:
+        """The address that a connection leads to."""
+
+    @property
+    @abstractmethod
+    def _pool(self) -> Any:
+        """The library's pool of connections; both have `mark_dead` and `mark_live`."""
+
+    def send(self, request: Request) -> tuple[Answer, str]:
+        """Send a request; an error status is an answer like any other.
+
+        A node that does not answer is set aside, and the next one is asked, if the request was not sent or may be sent again.
+
+        Returns:
+            The answer, and the address that it is from.
+
+        Raises:
+            NoAnswer: No address answers, or one that may have carried the request out.
+            UsageError: The addresses are of different clusters.
+        """
+        others = len(self._access.addresses) - 1
+        timeout = request.timeout or self._access.timeout
+        until = time.monotonic() + timeout
+        for left in range(others, -1, -1):
+            connection = self._next()
+            most = min(timeout, _ANSWERING) if left and request.again else max(until - time.monotonic(), min(timeout, _ANSWERING))
+            begun = not others
+            try:
+                if others:
+                    self._get_to_know(connection, timeout)
+                    begun = True
+                answer = self._ask(connection, replace(request, timeout=most) if others else request)
+            except UsageError:
+                raise
+            except Exception as error:
+                cause = error.__context__
+                if others and not isinstance(cause, AnswerTooLarge | UnicodeDecodeError):
+                    self._set_aside(connection)
+                    if left and (request.again or not begun or _never_sent(cause)):
+                        continue
+                raise NoAnswer(error, self._url(connection), everywhere=bool(others and not left)) from error
+            if left and answer[0] in _AWAY and (request.again or answer[0] == _REFUSED):
+                self._set_aside(connection)
+                continue
+            if others:
+                self._pool.mark_live(connection)
+            break
+        return answer, self._url(connection)
+
+    def _get_to_know(self, connection: Any, timeout: float) -> None:
+        """Ask a node that is new, or was away, for its cluster: one that is still away holds up no other request.
+
+        Raises:
+            UsageError: It belongs to another cluster than the others: documents and searches would be scattered.
+        """
+        url = self._url(connection)
+        if url in self._known:
+            return
+        root = Request("GET", "/", None, None, min(timeout, _ANSWERING), {"accept": "application/json"})
+        _, _, text = self._ask(connection, root)
+        # A node that has not joined a cluster yet says "_na_"; a user without the permission is told nothing.
+        found = re.search(r'"cluster_uuid"\s*:\s*"(?!_na_")([^"]+)"', text)
+        if found is not None:
+            self.cluster = first = self.cluster or (url, found[1])
+            if first[1] != found[1]:
+                raise UsageError(f"{first[0]} and {url} belong to different clusters.", "Name nodes of one cluster.")
+        self._known.add(url)
+
+    def _set_aside(self, connection: Any) -> None:
+        self._known.discard(self._url(connection))
+        self._pool.mark_dead(connection)
 
     def close(self) -> None:
         """Close all connections. A closed client refuses requests, or sends them without limits, so a new one is made."""
@@ -124,19 +241,27 @@ class OpenSearchTransport(Transport):
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
         self.client = opensearchpy.OpenSearch(
-            hosts=[self._access.url],
+            hosts=[_host(each) for each in self._access.addresses],
             timeout=self._access.timeout,
             pool_maxsize=self._access.connections,
             http_compress=self._access.compress,
             max_retries=0,  # `Engine.request` decides what is sent again
-            **self._access.authentication,
         )
-        self._connection: Any = self.client.transport.get_connection()
-        _limit_answers(self._connection.pool, self._access.timeout)
+        _limit_answers((connection.pool for connection, _ in self._pool.connection_opts), self._access)
 
-    def send(self, request: Request) -> Answer:
+    @property
+    def _pool(self) -> Any:
+        return self.client.transport.connection_pool
+
+    def _next(self) -> Any:
+        return self._pool.get_connection()
+
+    def _url(self, connection: Any) -> str:
+        return f"{connection.host}{connection.url_prefix}"
+
+    def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request with the connection's own serialization switched off."""
-        answer: Answer = self._connection.perform_request(
+        answer: Answer = connection.perform_request(
             request.method,
             request.path,
             params=request.params,
@@ -159,17 +284,37 @@ class ElasticsearchTransport(Transport):
 
     def _open(self) -> None:
         self.client = _elasticsearch(self._access)
-        self._node: Any = self.client.transport.node_pool.get()
-        if "ssl_context" in self._access.authentication:
-            self._node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
-        _limit_answers(self._node.pool, self._access.timeout)
+        authentications = {each.url: each.authentication for each in self._access.addresses}
+        for node in self._pool.all():
+            # Not in the configuration of the nodes: elasticsearch-py (9.5) gives the headers of the first one to all.
+            node.headers.update(_authorization(authentications[node.base_url]))
+            if node.scheme == "https":
+                node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
+        _limit_answers((node.pool for node in self._pool.all()), self._access)
 
-    def send(self, request: Request) -> Answer:
+    @property
+    def _pool(self) -> Any:
+        return self.client.transport.node_pool
+
+    def _next(self) -> Any:
+        return self._pool.get()
+
+    def _url(self, connection: Any) -> str:
+        return str(connection.base_url)
+
+    def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request."""
         target = f"{request.path}?{urlencode(request.params)}" if request.params else request.path
         limit = {} if request.timeout is None else {"request_timeout": request.timeout}
-        meta, body = self._node.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
+        meta, body = connection.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
         return meta.status, meta.headers, body.decode("utf-8", "surrogatepass")
+
+
+def _host(address: Address) -> dict[str, Any]:
+    """An address as opensearch-py takes it."""
+    parts = urlsplit(address.url)
+    host = {"host": parts.hostname, "port": parts.port, "url_prefix": parts.path, "use_ssl": parts.scheme == "https"}
+    return host | dict(address.authentication)
 
 
 def _elasticsearch(access: Access) -> Any:
@@ -179,24 +324,27 @@ def _elasticsearch(access: Access) -> Any:
         from elasticsearch import Elasticsearch  # noqa: PLC0415
     except ImportError:
         raise UsageError(
-            f"The server at {access.url} is an Elasticsearch, and its client is not installed.",
+            f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed.",
             f"Install it with: {install('elasticsearch')}.",
         ) from None
-    address, context = urlsplit(access.url), access.authentication.get("ssl_context")
-    node = NodeConfig(
-        scheme=address.scheme,
-        host=address.hostname or "",
-        port=address.port or 0,
-        path_prefix=address.path,
-        headers=_authorization(access.authentication),
-        connections_per_node=access.connections,
-        request_timeout=access.timeout,
-        http_compress=access.compress,
-        ssl_context=context,
-        verify_certs=context is None or context.verify_mode != ssl.CERT_NONE,
-        ssl_show_warn=False,
-    )
-    return Elasticsearch([node], max_retries=0)  # `Engine.request` decides what is sent again
+    logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
+
+    def node(address: Address) -> Any:
+        parts, context = urlsplit(address.url), address.authentication.get("ssl_context")
+        return NodeConfig(
+            scheme=parts.scheme,
+            host=parts.hostname or "",
+            port=parts.port or 0,
+            path_prefix=parts.path,
+            connections_per_node=access.connections,
+            request_timeout=access.timeout,
+            http_compress=access.compress,
+            ssl_context=context,
+            verify_certs=context is None or context.verify_mode != ssl.CERT_NONE,
+            ssl_show_warn=False,
+        )
+
+    return Elasticsearch([node(each) for each in access.addresses], max_retries=0)  # `Engine.request` decides what is sent again
 
 
 def _authorization(authentication: Mapping[str, Any]) -> dict[str, str]:
@@ -207,30 +355,38 @@ def _authorization(authentication: Mapping[str, Any]) -> dict[str, str]:
     return {"authorization": f"Basic {base64.b64encode(':'.join(user).encode('latin-1')).decode()}"}
 
 
-def _limit_answers(pool: Any, seconds: float) -> None:
-    """Limit the answers that a pool of connections reads.
+def _never_sent(cause: BaseException | None) -> bool:
+    """Whether an exception of urllib3 says that there was no connection."""
+    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError  # noqa: PLC0415 - comes with the client library
 
-    Args:
-        pool: A pool of urllib3.
-        seconds: For a request that names no time-out: for connecting, sending and the answer together.
-    """
+    return isinstance(cause, ConnectTimeoutError | NewConnectionError)
+
+
+def _limit_answers(pools: Iterable[Any], access: Access) -> None:
+    """Limit the answers that pools of urllib3 read: their size, and the time for connecting, sending and the answer together."""
     from urllib3 import Timeout  # noqa: PLC0415 - comes with the client library
 
-    pool.ConnectionCls = paced_connection(pool.ConnectionCls)
-    send = pool.urlopen
+    connecting = _CONNECTING if len(access.addresses) > 1 else None
 
-    def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
-        whole = Timeout(total=seconds if timeout is None else timeout)
-        response = send(*arguments, timeout=whole, preload_content=False, **options)
-        content = bytearray()
-        for part in response.stream(_CHUNK):
-            content += part
-            if len(content) > LARGEST:
-                response.close()
-                raise AnswerTooLarge
-        return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
+    def limit(pool: Any) -> None:
+        pool.ConnectionCls = paced_connection(pool.ConnectionCls)
+        send = pool.urlopen
 
-    pool.urlopen = urlopen
+        def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
+            whole = Timeout(connect=connecting, total=access.timeout if timeout is None else timeout)
+            response = send(*arguments, timeout=whole, preload_content=False, **options)
+            content = bytearray()
+            for part in response.stream(_CHUNK):
+                content += part
+                if len(content) > LARGEST:
+                    response.close()
+                    raise AnswerTooLarge
+            return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
+
+        pool.urlopen = urlopen
+
+    for pool in pools:
+        limit(pool)
 
 
 class DetectingTransport:
@@ -247,12 +403,12 @@ class DetectingTransport:
         self._known = False
         self._lock = threading.Lock()
 
-    def send(self, request: Request) -> Answer:
-        """Send a request; the first answers say which library the next ones need."""
-        answer = self.current.send(request)
+    def send(self, request: Request) -> tuple[Answer, str]:
+        """Send a request as `Transport.send`; the first answers say which library the next ones need."""
+        answer, url = self.current.send(request)
         if not self._known:
             self._notice(answer[0], answer[1])
-        return answer
+        return answer, url
 
     def _notice(self, status: int, headers: Mapping[str, str]) -> None:
         """Read the product from an answer. An error without the header may come from a proxy, and says nothing."""
@@ -266,5 +422,6 @@ class DetectingTransport:
         with self._lock:
             if self.current.product != ElasticsearchTransport.product:
                 before, self.current = self.current, ElasticsearchTransport(self.access)
+                self.current.cluster = before.cluster
                 before.close()
             self._known = True

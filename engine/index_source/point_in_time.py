@@ -223,23 +223,28 @@ def delete_views(engine: Engine, views: Sequence[ShardView]) -> None:
 
 def _open(engine: Engine, view: ShardView) -> str:
     """Open a point in time of one shard; returns its id."""
-    path = "_pit" if _is_elasticsearch(engine) else "_search/point_in_time"
+    path = f"/{quote(view.index)}/{'_pit' if _is_elasticsearch(engine) else '_search/point_in_time'}"
     params = {"keep_alive": _KEEP_ALIVE, "preference": f"_shards:{view.number}"}
-    try:
-        answer = engine.request("POST", f"/{quote(view.index)}/{path}", params=params, retry=True)
-    except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            raise _deleted(view.index) from error
-        if "point_in_time" in error.reason.lower() or "Point In Time" in error.reason:
-            error.hint = error.hint or "Wait until others have closed theirs, or raise search.max_open_pit_context."
-        raise
-    # An Elasticsearch before 8.16 answers with the id alone, and only if the shard is there.
-    shards = answer.get("_shards", {"successful": 1}) if _is_elasticsearch(engine) else answer["_shards"]
-    if shards.get("successful") != 1:
-        raise EngineError(
-            f"Shard {view.number} of the index {view.index!r} cannot be read.", "GET /_cluster/allocation/explain says why."
-        )
-    return str(answer["pit_id"] if "pit_id" in answer else answer["id"])
+
+    def attempt() -> str:
+        try:
+            answer = engine.request("POST", path, params=params, retry=True)
+        except EngineResponseError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise _deleted(view.index) from error
+            if "point_in_time" in error.reason.lower() or "Point In Time" in error.reason:
+                error.hint = error.hint or "Wait until others have closed theirs, or raise search.max_open_pit_context."
+            raise
+        # An Elasticsearch before 8.16 answers with the id alone, and only if the shard is there.
+        shards = answer.get("_shards", {"successful": 1}) if _is_elasticsearch(engine) else answer["_shards"]
+        if shards.get("successful") != 1:  # its node has died: another copy may take over
+            reason, hint = f"shard {view.number} has no copy that can be read", "GET /_cluster/allocation/explain says why."
+            raise EngineResponseError(
+                HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, request=f"POST {path}", hint=hint, product=engine.product
+            )
+        return str(answer["pit_id"] if "pit_id" in answer else answer["id"])
+
+    return engine.repeat(attempt)
 
 
 def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None:
@@ -291,7 +296,8 @@ def _deleted(index: str) -> InputError:
 
 
 def _expired(error: EngineResponseError) -> bool:
-    return error.status == HTTPStatus.NOT_FOUND or "search_context_missing" in str(error.body)
+    text = str(error.body)
+    return error.status == HTTPStatus.NOT_FOUND or "search_context_missing" in text or "no node found for id" in text
 
 
 def _is_elasticsearch(engine: Engine) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Documents in one request.
 _PAGE = 200
+#: Statuses of a document that the server takes later: it is overloaded, or the shard is away.
+_LATER = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
@@ -50,7 +52,8 @@ def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
 def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
     """Send writes; returns how many were accepted. The others met a change of the application.
 
-    Those that the server turns away because it is overloaded, or its disk full, are sent again as long as the engine is patient.
+    Those that the server turns away because it is overloaded, its disk full or a shard away, are sent again as long as the engine is
+    patient, and so is a request whose answer is lost: what it wrote then counts as changed, and is found as it should be in the next pass.
 
     Raises:
         RefusedDocuments: The server does not take a document.
@@ -63,13 +66,13 @@ def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict
         nonlocal left
         results = _results(engine, index, left)
         statuses.extend(result["status"] for result in results)
-        away = [number for number, result in enumerate(results) if result["status"] == HTTPStatus.TOO_MANY_REQUESTS]
+        away = [number for number, result in enumerate(results) if result["status"] in _LATER]
         left = [left[number] for number in away]
         if left:
             reason = reason_of(results[away[-1]])
             hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
             raise EngineResponseError(
-                HTTPStatus.TOO_MANY_REQUESTS, reason, results, request=f"POST /{index}/_bulk", hint=hint, product=engine.product
+                results[away[-1]]["status"], reason, results, request=f"POST /{index}/_bulk", hint=hint, product=engine.product
             )
 
     if writes:
@@ -85,10 +88,15 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
         head = {"_id": hit["_id"], "if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
         head |= {"routing": hit["_routing"]} if "_routing" in hit else {}
         lines += [orjson.dumps({kind: head}), orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)]
-    params = {"pipeline": "_none", "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"}
-    items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]))["items"]
+    # As the bulk sender: a missing shard is waited for no longer than 20 s.
+    params = {
+        "pipeline": "_none",
+        "timeout": "20s",
+        "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason",
+    }
+    items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]), retry=True)["items"]
     results = [next(iter(item.values())) for item in items]
-    later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS}
+    later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | _LATER
     for (hit, _), result in zip(writes, results, strict=True):
         status, reason = result["status"], reason_of(result)
         if status == HTTPStatus.BAD_REQUEST:

@@ -57,7 +57,8 @@ class Enriched:
         index: The concrete index.
         documents: Documents that have the fields, at the end.
         written: Documents that were written.
-        conflicts: Writes that were given up because the application had changed the document; it was enriched in a later pass.
+        conflicts: Writes that were given up because the document had changed, by the application or by a write whose answer was lost; a later
+            pass looked at it again.
         signals: Names of the signals.
         notes: What a user should know.
     """

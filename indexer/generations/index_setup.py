@@ -25,8 +25,8 @@ _ADVICE = (
 )
 #: Settings that belong to one index and cannot be given to another.
 _PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
-#: Seconds to wait for copies, and between two looks at them.
-_COPYING, _LOOK = 30, 0.25
+#: Seconds to wait for copies, until that is said, and between two looks at them.
+_COPYING, _NOTICEABLE, _LOOK = 30, 5, 0.25
 #: Documents are sent while nobody searches: no refresh, no copies.
 LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 
@@ -124,7 +124,7 @@ def is_written(engine: Engine, index: str) -> bool:
 def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: int) -> None:
     """Set an index for searching and make all its documents visible.
 
-    Replicas are waited for, at most `_COPYING`: a generation that is published before them has one copy, and is gone with its node.
+    Replicas are waited for: a generation that is published before them has one copy, and is gone with its node.
 
     Args:
         engine: The server.
@@ -136,24 +136,43 @@ def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: 
     engine.request("PUT", f"/{index}/_settings", body=settings)
     engine.request("POST", f"/{index}/_refresh")
     if replicas:
-        with suppress(EngineResponseError):  # this user may not ask: the copies go on
-            _wait_for_copies(engine, index)
+        wait_for_copies(engine, index, "is published")
 
 
-def _wait_for_copies(engine: Engine, index: str) -> None:
+def wait_for_copies(engine: Engine, index: str, what: str) -> None:
+    """Wait for the replicas of an index, at most `_COPYING`, and say so if they are not up then.
+
+    Args:
+        engine: The server.
+        index: The generation.
+        what: What happens to it next, for the sentence.
+    """
+    with suppress(EngineResponseError):  # this user may not ask: the copies go on
+        if not _are_up(engine, index):
+            engine.outage.say(
+                f"{index} {what} though not all of its replicas are up: documents are lost if a node fails now. "
+                "GET /_cluster/allocation/explain says what they wait for."
+            )
+
+
+def _are_up(engine: Engine, index: str) -> bool:
     """Wait until every shard has its copies, or until no copy is under way, which is so where the cluster has too few nodes.
 
     A copy that is not placed yet may be about to be: the cluster looks which nodes have parts of it ("in-flight fetch"), or copies of
     other indices come first. So nothing may be under way in two looks, one after the other.
     """
-    end, idle = time.monotonic() + _COPYING, 0
-    while time.monotonic() < end:
+    began, idle, said = time.monotonic(), 0, False
+    while (waited := time.monotonic() - began) < _COPYING:
         health = engine.request("GET", f"/_cluster/health/{index}")
         if health["status"] == "green":
-            return
+            return True
+        if waited > _NOTICEABLE and not said:
+            said = True
+            engine.outage.say(f"Waiting for the replicas of {index}, up to {_COPYING - waited:.0f} s.")
         under_way = health["number_of_in_flight_fetch"] or health["number_of_pending_tasks"]
         under_way = under_way or engine.request("GET", "/_cluster/health")["initializing_shards"]
         idle = 0 if under_way else idle + 1
         if idle == 2:
-            return
+            return False
         time.sleep(_LOOK)
+    return False

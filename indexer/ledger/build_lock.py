@@ -4,6 +4,9 @@ A builder keeps one document in ``termweave-leases`` and renews it. A builder th
 it is renewed, and does not rely on the time in it: the clocks of two hosts differ, and may be set. So an expired lease is only taken
 after having been watched, by compare-and-set: if two builders watch it, one gets it.
 
+On a server that is busy with the documents of a build, renewals wait behind them. So they have a connection and a patience of their own,
+and a lease is not taken over either while documents arrive in a generation that its holder writes to.
+
 A builder that was paused may wake up after its lease was taken over. So each lease has a number, which is part of the alias that documents
 are sent to (`index_setup.writer`): the next builder removes that alias, and the server refuses what the old one still sends.
 """
@@ -34,7 +37,7 @@ INDEX = "termweave-leases"
 BEAT, EXPIRY = 10.0, 30.0
 #: Seconds until a renewal that failed is tried again.
 _RETRY = 1.0
-#: Seconds that one request about a lease may take, and that its removal may be repeated: it must not hold up the end of a build.
+#: Seconds that the removal of a lease may take, and that it may be repeated: it must not hold up the end of a build.
 _TIMEOUT, _REMOVAL = 5.0, 2.0
 
 
@@ -47,12 +50,13 @@ class Lease:
         place: Id of this host's folder of ledgers. Whoever has the lock of that folder knows that no other builder uses it now.
 
     Attributes:
+        engine: The same; once the lease is taken, a connection of its own.
         name: The name that is built.
         number: Grows with every lease that is taken; 0 if this role may not write to ``termweave-leases``.
     """
 
     def __init__(self, engine: Engine, name: str, place: str) -> None:
-        self._engine = engine
+        self.engine = engine
         self._path = f"/{INDEX}/_doc/{quote(name)}"
         self._place = place
         self._host = socket.gethostname()
@@ -89,9 +93,9 @@ class Lease:
         Raises:
             TermweaveError: A builder on another host holds it; the message names the host.
         """
-        create_hidden_index(self._engine, INDEX, {"enabled": False})
+        create_hidden_index(self.engine, INDEX, {"enabled": False})
         while True:
-            if self._write(None, retry=True):
+            if self._write(None):
                 break
             current = self._read()
             if current is None:  # given back in this moment
@@ -104,7 +108,7 @@ class Lease:
                     f"(process {holder['process']}, since {holder['since']}).",
                     f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {2 * EXPIRY:.0f} s at most.",
                 )
-            if self._write(version, retry=True):
+            if self._write(version):
                 break
         self.number = self._version[0] if self._version else 0
 
@@ -116,7 +120,7 @@ class Lease:
         with self._renewing, suppress(EngineError):
             if self._lost:
                 return False
-            if self._write(self._version):
+            if self._write(self._version, timeout=EXPIRY):
                 return True
             # Refused because of its version: the document is another's, or ours from a request whose response was lost.
             current = self._read()
@@ -131,38 +135,52 @@ class Lease:
         if self._version is None or self._lost:
             return
         with suppress(EngineError):
-            brief = self._engine.patient(_REMOVAL)
+            brief = self.engine.patient(_REMOVAL)
             brief.request("DELETE", self._path, params=_only(self._version), timeout=_TIMEOUT, retry=True)
 
     def _expired(self, holder: dict[str, Any], version: tuple[int, int]) -> bool:
-        """Whether the holder no longer renews this lease. If its time is close to ours, we assume that the holder lives, and wait."""
+        """Whether the holder neither renews this lease nor sends. If its time is close to ours, we assume that the holder lives, and wait."""
         if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
-        until = time.monotonic() + EXPIRY
+        self.engine.outage.say(
+            f"The build of {self.name!r} on {holder['host']} (process {holder['process']}) does not renew its lease. "
+            f"Looking for {EXPIRY:.0f} s whether it lives."
+        )
+        written, until = self._written(), time.monotonic() + EXPIRY
         while time.monotonic() < until:
             time.sleep(min(1.0, EXPIRY / 10))
             current = self._read()
             if current is None or current[1] != version:
                 return current is None
-        return True
+        return self._written() == written
+
+    def _written(self) -> dict[str, Any]:
+        """How many documents were sent to each generation of this name that has a builder, and when that began; {} if we may not ask."""
+        parameters = {"filter_path": "indices.*.primaries.indexing.index_total", "expand_wildcards": "open,hidden"}
+        try:
+            # The aliases that builders send to. A name may begin with this one, as NAME-OTHER does: then both must be still.
+            answer = self.engine.request("GET", f"/{quote(self.name)}-*.write-*/_stats/indexing", params=parameters)
+        except EngineResponseError:
+            return {}
+        written: dict[str, Any] = answer.get("indices", {})
+        return written
 
     def _read(self) -> tuple[dict[str, Any], tuple[int, int]] | None:
         """The document of the lease and its version; None if there is none."""
         try:
-            answer = self._engine.request("GET", self._path)
+            answer = self.engine.request("GET", self._path)
         except EngineResponseError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
         return answer["_source"], (answer["_seq_no"], answer["_primary_term"])
 
-    def _write(self, over: tuple[int, int] | None, *, retry: bool = False) -> bool:
-        """Write our document.
+    def _write(self, over: tuple[int, int] | None, timeout: float | None = None) -> bool:
+        """Write our document. If a request was carried out and its answer lost, the next one is refused, and we find our own document.
 
         Args:
             over: The version that it replaces; None: there must be no document.
-            retry: Whether to repeat the request. If the first one was carried out, the second one is refused, and `take` finds our
-                own document.
+            timeout: Seconds to try; default: as usual.
 
         Returns:
             False if another version is there.
@@ -177,7 +195,7 @@ class Lease:
         }
         params: dict[str, Any] = {"op_type": "create"} if over is None else _only(over)
         try:
-            answer = self._engine.request("PUT", self._path, params=params, body=body, timeout=_TIMEOUT, retry=retry)
+            answer = self.engine.request("PUT", self._path, params=params, body=body, timeout=timeout, retry=True)
         except EngineResponseError as error:
             if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 return False
@@ -203,6 +221,7 @@ def hold_lease(engine: Engine, name: str, place: str) -> Iterator[Lease]:
             raise
         yield lease
         return
+    lease.engine = engine.apart()
     ended = threading.Event()
 
     def renew() -> None:
@@ -218,6 +237,7 @@ def hold_lease(engine: Engine, name: str, place: str) -> Iterator[Lease]:
         ended.set()
         thread.join(_TIMEOUT)
         lease.give_back()
+        lease.engine.close()
 
 
 def _only(version: tuple[int, int]) -> dict[str, int]:

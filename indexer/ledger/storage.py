@@ -39,14 +39,14 @@ def folder(engine: Engine) -> Path:
     try:
         cluster: str = _cluster_id(engine)
     except EngineResponseError as error:
-        if is_serverless(engine.url) and error.status != HTTPStatus.FORBIDDEN:
+        if is_serverless(engine.addresses[0]) and error.status != HTTPStatus.FORBIDDEN:
             raise EngineError(
                 "OpenSearch Serverless lacks requests that builds and verification need (GET /, _refresh, _tasks).",
                 "Use a domain of Amazon OpenSearch Service or another cluster; an index that stands on Serverless can be searched.",
             ) from error
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        cluster = engine.url  # this user may not read the id
+        cluster = ",".join(sorted(engine.addresses))  # this user may not read the id
     if not _PLAIN.fullmatch(cluster):  # it comes from the server and becomes the name of a folder
         cluster = blake2b(cluster.encode(), digest_size=8).hexdigest()
     return paths.state() / "ledgers" / cluster

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.engine import Engine
+    from termweave.errors import EngineError
     from termweave.indexer.ledger.build_lock import Lease
 
 _PARAMETERS = {
@@ -133,24 +134,34 @@ class BulkSender:
             if error.status not in LATER:
                 raise
             error.hint = error.hint or LATER_HINT
-            self.throttle.failed(ticket, error)
+            self._failed(ticket, error, began)
             # A server may be too loaded for any request of this size: its limit is in bytes.
             return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > throttle.SMALLEST else [batch]
         except EngineUnreachable as error:
             hint = f"{error.hint} When it is back, run the command again: it resumes.".lstrip()
             # A request that our patience cut short says nothing new of the server: the error before it does.
             earlier = self.throttle.last_error if timeout is not None and timeout < self._engine.timeout else None
-            self.throttle.failed(ticket, earlier or EngineUnreachable(error.message, hint))
+            self._failed(ticket, earlier or EngineUnreachable(error.message, hint), began)
             return _halves(batch) if len(body) > throttle.SMALLEST else [batch]
         outcome = outcome_of(batch, answer, self._index)
         if outcome.closed and exists(self._engine, self._index):
             outcome.fatal = self._lease.lost()
         self._put(outcome)
         if outcome.error is not None and outcome.fatal is None:
-            self.throttle.failed(ticket, outcome.error, progress=len(outcome.again) < len(batch))
+            self._failed(ticket, outcome.error, began, progress=len(outcome.again) < len(batch))
             return [outcome.again]
         self.throttle.succeeded(ticket, len(body), time.monotonic() - began)
+        self._engine.outage.answered(began)
         return []
+
+    def _failed(self, ticket: int, error: EngineError, sent: float, *, progress: bool = False) -> None:
+        """Pause all workers, and let the user hear of it if it lasts: for a shard that is away, the server answers with status 200."""
+        self.throttle.failed(ticket, error, progress=progress)
+        left = self.throttle.patience_left()
+        if left is None:
+            self._engine.outage.answered(sent)
+        else:
+            self._engine.outage.failed(error, sent, time.monotonic() + left)
 
     def _timeout(self) -> float | None:
         """The time-out of a request while requests fail: no longer than patience lasts; None: as long as usual."""

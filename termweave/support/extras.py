@@ -1,25 +1,39 @@
-"""How an extra or the package of a model is installed: by name from a package index, or from the clone that termweave was installed from."""
+"""How an extra or the package of a model is installed: from a package index, the clone that termweave came from, or into docker's image."""
 
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from urllib.parse import unquote, urlsplit
+
+#: The image (`docker/Dockerfile`) says here which extras it has.
+IMAGE = "TERMWEAVE_IMAGE_EXTRAS"
 
 
 def install(extra: str) -> str:
     """The command that installs an extra.
 
-    An installation from a folder knows that folder (PEP 610, ``direct_url.json``); no package index may have this version then.
+    An installation from a folder knows that folder (PEP 610, ``direct_url.json``); no package index may have this version then. A
+    container ends, and what is installed in it ends, too: there the image is built again.
     """
+    if present := os.environ.get(IMAGE):
+        return _build("EXTRAS", f"{present},{extra}")
     folder = _folder()
     return f"pip install '{folder}[{extra}]'" if folder else f"pip install 'termweave[{extra}]'"
 
 
 def install_model(name: str, package: str) -> str:
     """The command that installs the package of a model, from the folder ``models/NAME`` of a clone."""
+    if os.environ.get(IMAGE):
+        return _build("MODELS", name)
     folder = _folder()
     return f"pip install '{folder}/models/{name}'" if folder else f"pip install {package}"
+
+
+def _build(argument: str, value: str) -> str:
+    """The command that builds the image with more in it, for a clone's root."""
+    return f"docker build -f docker/Dockerfile -t termweave --build-arg {argument}={value} ."
 
 
 @cache

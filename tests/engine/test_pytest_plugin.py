@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from termweave.engine.pytest_plugin import docker_missing
 
 TEST = """
 from urllib.request import urlopen
@@ -18,6 +23,7 @@ def test_it_answers(opensearch_node, opensearch_engine):
     assert opensearch_engine.request("GET", "/_cluster/health")["status"] in {"green", "yellow"}
 """
 
+#: No Java: the embedded node cannot start either.
 NOTHING = """
 import termweave.engine.embedded.folders
 import termweave.engine.embedded.java
@@ -27,8 +33,8 @@ termweave.engine.embedded.folders.jdk_cache = lambda: Path(__file__).parent
 """
 
 
-def run(folder, **environment):
-    kept = {name: value for name, value in os.environ.items() if name != "OPENSEARCH_URL"}
+def start(folder, **environment):
+    kept = {name: value for name, value in os.environ.items() if name not in {"OPENSEARCH_URL", "OPENSEARCH_PORT"}}
     command = [
         sys.executable,
         "-m",
@@ -42,7 +48,13 @@ def run(folder, **environment):
         f"--rootdir={folder}",
         str(folder),
     ]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=kept | environment, check=False)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=kept | environment)
+
+
+def run(folder, **environment):
+    session = start(folder, **environment)
+    printed = session.communicate()[0]
+    return SimpleNamespace(pid=session.pid, returncode=session.returncode, stdout=printed)
 
 
 @pytest.mark.engine
@@ -63,17 +75,75 @@ def test_where_no_server_can_be_had_tests_say_why(tmp_path, no_network, required
     assert "there is no network" in done.stdout
 
 
-def compose(*arguments):
-    return subprocess.run(["docker", "compose", *arguments], capture_output=True, text=True, check=False)
+@pytest.fixture
+def docker():
+    """Run docker; returns what it prints."""
+    if missing := docker_missing():
+        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(missing)
+    return lambda *arguments: subprocess.run(["docker", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def left_of(docker, session):
+    """Containers and networks of a session."""
+    mine = f"label=com.docker.compose.project=termweave-tests-{session.pid}"
+    return docker("ps", "--all", "--quiet", "--filter", mine) + docker("network", "ls", "--quiet", "--filter", mine)
+
+
+def test_another_project_gets_a_container_and_nothing_is_left_of_it(tmp_path, docker):
+    (tmp_path / "test_other.py").write_text(TEST)
+    done = run(tmp_path, TERMWEAVE_REQUIRE_ENGINE="container")
+    assert "1 passed" in done.stdout, done.stdout
+    assert left_of(docker, done) == ""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_session_that_is_ended_while_its_container_starts(tmp_path, docker, sent):
+    (tmp_path / "test_other.py").write_text(TEST)
+    with start(tmp_path, TERMWEAVE_REQUIRE_ENGINE="container") as session:
+        while not docker("ps", "--quiet", "--filter", f"name=termweave-tests-{session.pid}-opensearch"):
+            assert session.poll() is None, session.stdout.read()
+            time.sleep(0.2)
+        session.send_signal(sent)
+        session.stdout.read()
+    until = time.monotonic() + 60
+    while left_of(docker, session):
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    time.sleep(5)  # nor does it come back
+    assert left_of(docker, session) == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"PATH": str(Path(sys.executable).parent)}, "The program docker is not here."),
+        ({"DOCKER_HOST": "unix:///nowhere"}, "Docker's engine does not answer."),
+        ({"DOCKER_CONFIG": "/nowhere"}, "Docker's plugin compose is not installed."),
+        ({"OPENSEARCH_VERSION": "0.0.0"}, "Error response from daemon: "),
+        ({"OPENSEARCH_PORT": "{taken}"}, "port is already allocated"),
+        ({"OPENSEARCH_HEAP": "1m"}, "exited (1)"),
+    ],
+)
+def test_where_no_container_starts_it_says_why_in_one_sentence(tmp_path, docker, opensearch_node, environment, reason):
+    (tmp_path / "test_other.py").write_text(TEST)
+    environment = {name: value.format(taken=opensearch_node.rpartition(":")[2]) for name, value in environment.items()}
+    done = run(tmp_path, TERMWEAVE_REQUIRE_ENGINE="container", **environment)
+    assert "1 error" in done.stdout, done.stdout
+    line = next(line for line in done.stdout.splitlines() if line.startswith("no container with OpenSearch for the tests: "))
+    assert reason in line
+    assert "Traceback" not in done.stdout
+    assert left_of(docker, done) == ""
+
+
+def test_an_image_that_cannot_be_pulled_leaves_the_embedded_node(tmp_path, docker, no_network):
+    (tmp_path / "test_other.py").write_text(TEST)
+    (tmp_path / "conftest.py").write_text(NOTHING)
+    done = run(tmp_path, OPENSEARCH_VERSION="0.0.0", TERMWEAVE_REQUIRE_ENGINE="")
+    assert "The tests used the embedded node, because no container started: Error response from daemon: " in done.stdout
+    assert "1 skipped" in done.stdout, done.stdout
+    assert "there is no network" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["one-node.yml", "three-nodes.yml"])
-def test_the_compose_files_are_valid(name):
-    try:
-        present = compose("version").returncode == 0
-    except OSError:
-        present = False
-    if not present:
-        pytest.skip("docker compose is not here")
-    done = compose("-f", str(Path(__file__).parents[2] / "docker" / name), "config", "--quiet")
-    assert done.returncode == 0, done.stderr
+def test_the_compose_files_are_valid(docker, name):
+    docker("compose", "-f", str(Path(__file__).parents[2] / "docker" / name), "config", "--quiet")

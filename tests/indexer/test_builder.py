@@ -57,7 +57,7 @@ def test_an_alias_that_somebody_else_moved_is_left_alone(opensearch_engine, name
 
 @pytest.mark.parametrize("loading", [True, False])
 def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine, name, corpus, monkeypatch, loading):
-    seen = {}
+    seen, said = {}, []
     run = Pipeline.run
 
     def look(pipeline, progress):
@@ -65,14 +65,18 @@ def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine
         return run(pipeline, progress)
 
     monkeypatch.setattr(Pipeline, "run", look)
-    built = build(
-        opensearch_engine, corpus(numbered(3)), name, BuildOptions(weights="none", dense="none", replicas=1, loading=loading)
-    )
+    options = BuildOptions(weights="none", dense="none", replicas=1, loading=loading)
+    built = build(opensearch_engine.patient(60, said.append), corpus(numbered(3)), name, options)
     wanted = {"index.number_of_replicas": "0", "index.refresh_interval": "-1"} if loading else {"index.number_of_replicas": "1"}
     assert {key: seen.get(key) for key in wanted} == wanted
     after = settings(opensearch_engine, built.index)
     assert after["index.number_of_replicas"] == "1"
     assert "index.refresh_interval" not in after
+    missing = "though not all of its replicas are up: documents are lost if a node fails now."  # the cluster has one node
+    steps = ["is published"] if loading else ["is filled", "is published"]
+    assert [line.startswith(f"{built.index} {step} {missing}") for line, step in zip(said, steps, strict=True)] == [True] * len(
+        steps
+    )
 
 
 def settings(engine, index):

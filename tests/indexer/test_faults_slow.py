@@ -60,7 +60,7 @@ def test_a_generation_has_its_replicas_before_it_is_published(cluster, corpus):
 
 
 def test_one_node_of_three_is_killed_and_the_build_goes_on(cluster, tmp_path):
-    bench = Bench(tmp_path, cluster.url, "three")
+    bench = Bench(tmp_path, ",".join(node.url for node in cluster.nodes), "three")
     options = ("--replicas", "1", "--no-loading", "--shards", "3")
     two_generations(bench, 1200, arguments=options)
     victim = cluster.nodes[2]
@@ -72,6 +72,7 @@ def test_one_node_of_three_is_killed_and_the_build_goes_on(cluster, tmp_path):
         os.kill(victim.pid, signal.SIGKILL)
         said, _ = child.communicate("\n", timeout=300)
         assert child.returncode == 0, said
+        assert "answers again" not in said  # the two others answered all along
     bench.whole()
 
 

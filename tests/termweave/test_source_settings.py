@@ -20,7 +20,7 @@ def nowhere(tmp_path, monkeypatch):
 
 def sent(url, target):
     found = source_settings.load(url, target)
-    return credentials.options(found, found.url)[1].get("http_auth")
+    return credentials.addresses(found, found.url)[0].authentication.get("http_auth")
 
 
 def test_the_targets_credentials_stay_with_the_target(monkeypatch):

@@ -76,8 +76,8 @@ import sys
 from termweave.engine.client import credentials
 from termweave.settings import load
 for _ in range(2):  # asked once
-    _, options = credentials.options(load(url=sys.argv[1], user="me", password="-"), sys.argv[1])
-print("given:", options["http_auth"][1])
+    (address,) = credentials.addresses(load(url=sys.argv[1], user="me", password="-"), sys.argv[1])
+print("given:", address.authentication["http_auth"][1])
 """
 
 
@@ -159,8 +159,8 @@ def test_without_a_terminal_nobody_is_asked():
     ],
 )
 def test_a_password_without_encryption_to_another_machine_is_warned_of(address, warned, caplog):
-    credentials.options(load(url=address, user="me"), address)
+    credentials.addresses(load(url=address, user="me"), address)
     assert ("the password travels to" in caplog.text) is warned
     caplog.clear()
-    credentials.options(load(url=address), address)
+    credentials.addresses(load(url=address), address)
     assert not caplog.text

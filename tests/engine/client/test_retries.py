@@ -9,6 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from termweave.engine import EngineResponseError, connect
+from termweave.engine.client import retries
 from termweave.engine.client.retries import seconds_to_wait
 from termweave.errors import EngineUnreachable
 from termweave.settings import load
@@ -124,3 +125,15 @@ def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_la
     with pytest.raises(EngineUnreachable, match="in time"):
         engine.request("PUT", "/index")
     assert time.monotonic() - began < 10
+
+
+def test_a_user_who_waits_for_a_search_hears_of_it(scripted, monkeypatch):
+    monkeypatch.setattr(retries, "_NOTICEABLE", 0.1)
+    monkeypatch.setattr(retries, "_REMINDER", 0.2)
+    said = []
+    engine = connect(load(url=scripted.url)).watched(said.append)
+    scripted.queue, scripted.delays = [(200, {})], [1.0]
+    assert engine.request("GET", "/index/_count") == {}
+    assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s;")
+    assert said[-1].startswith("The server has answered, after ")
+    engine.close()

@@ -1,6 +1,6 @@
 """A load balancer before the nodes of an embedded cluster: one address that leads to the nodes which are up.
 
-termweave takes one address. Where nodes may fail, that address is the one of a load balancer; this one checks the nodes every half
+Where nodes may fail, users give several addresses, or that of a load balancer; this one checks the nodes every half
 second, forwards a new connection to a node that belongs to the cluster, and closes the connections of a node that died.
 """
 

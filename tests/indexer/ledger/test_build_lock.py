@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
 import time
 from functools import partial
 
 import pytest
 
-from termweave.engine import EngineResponseError
+from termweave.engine import EngineResponseError, connect
 from termweave.errors import EngineError, TermweaveError
 from termweave.indexer import UpdateMode, build, update
 from termweave.indexer.generations.generations import live
-from termweave.indexer.generations.index_setup import close_writer, is_written, open_writer
+from termweave.indexer.generations.index_setup import close_writer, is_written, open_writer, writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, hold_lease
 from termweave.indexer.pipeline import throttle
 from termweave.indexer.preparation import corpus_pass
+from termweave.settings import load
+from tests.engine.forwarding import ForwardingProxy
 from tests.indexer.builds import LEXICAL, check, numbered
+from tests.indexer.conftest import HOLD, Bench, until
 
 pytestmark = pytest.mark.engine
 
@@ -79,6 +85,56 @@ def test_a_holder_with_a_strange_clock_that_renews_is_left_alone(opensearch_engi
     with pytest.raises(TermweaveError, match="is running on"):
         Lease(opensearch_engine, name, "here").take()
     holder.give_back()
+
+
+def test_a_holder_that_sends_is_left_alone_though_no_renewal_gets_through(opensearch_engine, name, old):
+    """On a busy server renewals waited behind the documents for 31 s: another host could take a living build over."""
+    old(-3600)
+    holder = Lease(opensearch_engine, name, "there")
+    holder.take()
+    index = f"{name}-20260101000000-00000000"
+    opensearch_engine.request("PUT", f"/{index}", body={"aliases": {writer(index, holder.number): {}}})
+    ended = threading.Event()
+
+    def send():
+        while not ended.wait(0.3):
+            opensearch_engine.request("POST", f"/{index}/_doc", body={})
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    with pytest.raises(TermweaveError, match="is running on"):
+        Lease(opensearch_engine, name, "here").take()
+    ended.set()
+    sending.join()
+    Lease(opensearch_engine, name, "here").take()
+
+
+class SlowWithLeases(ForwardingProxy):
+    """A server that answers the second write of a lease, its first renewal, after six seconds."""
+
+    writes = 0
+
+    def intercept(self, method, path, headers, body):
+        del headers, body
+        if method == "PUT" and f"{build_lock.INDEX}/_doc" in path:
+            self.writes += 1
+            if self.writes == 2:
+                time.sleep(6)
+
+
+def test_a_renewal_that_takes_long_is_no_outage(opensearch_engine, name, monkeypatch):
+    """It was said ten times in a build that was sending throughout."""
+    monkeypatch.setattr(build_lock, "EXPIRY", 30.0)
+    monkeypatch.setattr(build_lock, "BEAT", 0.1)
+    said = []
+    with SlowWithLeases(opensearch_engine.url) as proxy, connect(load(url=proxy.url)) as engine:
+        with hold_lease(engine.patient(60, said.append), name, "here") as lease:
+            first, end = lease._version, time.monotonic() + 60
+            while lease._version == first and time.monotonic() < end:
+                time.sleep(0.1)
+            assert lease._version != first
+        assert lease.engine is not engine
+    assert said == []
 
 
 def test_of_two_heirs_one_gets_it(opensearch_engine, name, old):
@@ -238,3 +294,30 @@ def test_a_generation_is_not_published_after_another_builder_has_had_the_lease(o
     with pytest.raises(EngineError, match="has taken over"):
         build(opensearch_engine, corpus(numbered(20)), name, LEXICAL, gate=taken)
     assert live(opensearch_engine, name) == before
+
+
+_SOON = """
+from termweave.indexer.ledger import build_lock
+build_lock.BEAT, build_lock.EXPIRY = 1.0, 4.0
+"""
+
+
+def test_a_builder_that_was_paused_sends_nothing_after_another_host_has_built(bench, tmp_path):
+    """The process is stopped in the middle, as a suspended machine or a paused container is."""
+    bench.write(1200, "first")
+    paused = bench.start(prelude=_SOON + HOLD, stdin=subprocess.PIPE)
+    until(paused, "HELD")
+    os.kill(paused.pid, signal.SIGSTOP)
+    try:
+        time.sleep(5)
+        heir = Bench(tmp_path / "other", bench.url, bench.name).write(1300, "second")
+        said = heir.run(prelude=_SOON)
+        assert "does not renew its lease. Looking for 4 s whether it lives." in said
+        index = heir.whole()
+    finally:
+        os.kill(paused.pid, signal.SIGCONT)
+    said, _ = paused.communicate("\n", timeout=120)
+    assert paused.returncode != 0
+    assert f"Another build of '{bench.name}' has taken over" in said
+    assert "Traceback" not in said
+    assert heir.whole() == index

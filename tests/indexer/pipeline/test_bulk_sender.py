@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.retries import Outage
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.ledger.build_lock import Lease
 from termweave.indexer.pipeline import throttle
@@ -20,6 +21,7 @@ class Script:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.requests = []
+        self.outage = Outage()
         self._lock = threading.Lock()
 
     timeout = 60.0

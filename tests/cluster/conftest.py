@@ -1,0 +1,123 @@
+"""A cluster of three containers (docker/three-nodes.yml) whose nodes are killed, paused, cut off and restarted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from termweave.engine import connect, pytest_plugin
+from termweave.settings import load
+
+_ROOT = Path(__file__).parents[2]
+#: Sends what a node's network namespace does with packets to other nodes: command, flags, address ... (rtnetlink(7)).
+_ROUTES = """
+import socket, struct, sys
+kind = {"add": 24, "del": 25}[sys.argv[1]]
+with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+    for address in sys.argv[2:]:
+        # RTM_NEWROUTE or RTM_DELROUTE of one host: table main, protocol boot, scope universe, type blackhole
+        body = struct.pack("BBBBBBBBI", socket.AF_INET, 32, 0, 0, 254, 3, 0, 6, 0)
+        body += struct.pack("HH4s", 8, 1, socket.inet_aton(address))
+        netlink.send(struct.pack("IHHII", 16 + len(body), kind, 0x1 | 0x4 | (0x400 if kind == 24 else 0), 1, 0) + body)
+        (error,) = struct.unpack_from("i", netlink.recv(4096), 16)
+        assert error == 0, error
+"""
+
+
+class Cluster:
+    """Three nodes, numbered from 1.
+
+    Attributes:
+        urls: Number of a node -> its address in the network of the containers.
+    """
+
+    def __init__(self):
+        self._project = f"termweave-cluster-{os.getpid()}"
+        self.urls = {number: f"http://10.231.77.1{number}:9200" for number in (1, 2, 3)}
+
+    @property
+    def url(self):
+        """All addresses, as --url takes them."""
+        return ",".join(self.urls.values())
+
+    def docker(self, *arguments):
+        done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def compose(self, *arguments):
+        files = [
+            word
+            for file in (_ROOT / "docker" / "three-nodes.yml", Path(__file__).with_name("addresses.yml"))
+            for word in ("-f", str(file))
+        ]
+        return self.docker("compose", "-p", self._project, *files, *arguments)
+
+    def __enter__(self):
+        os.environ["OPENSEARCH_PORT"] = "0"
+        self.compose("up", "--wait", *(f"opensearch-{number}" for number in self.urls))
+        return self
+
+    def __exit__(self, *_):
+        self.compose("down", "--volumes", "--timeout", "1")
+
+    def container(self, number):
+        return f"{self._project}-opensearch-{number}-1"
+
+    def get(self, path, number=None):
+        """The answer of a node, or of the first one that answers; None if there is none."""
+        for url in [self.urls[number]] if number else self.urls.values():
+            with suppress(OSError, ValueError), urlopen(f"{url}{path}", timeout=5) as answer:
+                return json.load(answer)
+        return None
+
+    def manager(self):
+        """The number of the cluster manager."""
+        return int(self.get("/_cat/cluster_manager?format=json")[0]["node"][-1])
+
+    def whole(self):
+        """Wait until three nodes have all shards."""
+        end = time.monotonic() + 300
+        while (
+            not (health := self.get("/_cluster/health?wait_for_status=green&wait_for_nodes=3&timeout=4s")) or health["timed_out"]
+        ):
+            assert time.monotonic() < end, self.get("/_cat/shards?format=json&h=index,shard,prirep,state,node,unassigned.reason")
+            time.sleep(1)
+
+    def network(self, action, number):
+        """Disconnect or connect a node."""
+        more = ("--ip", f"10.231.77.1{number}", "--alias", f"opensearch-{number}") if action == "connect" else ()
+        self.docker("network", action, *more, f"{self._project}_default", self.container(number))
+
+    def routes(self, action, number):
+        """Cut a node off from the others, and from nobody else ("add"), or undo that ("del")."""
+        others = [f"10.231.77.1{other}" for other in self.urls if other != number]
+        network = f"container:{self.container(number)}"
+        run = ("run", "--rm", "--network", network, "--cap-add", "NET_ADMIN", "python:3.12-slim", "python3", "-c", _ROUTES)
+        self.docker(*run, action, *others)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """The cluster; skipped without a Docker engine, unless one is required."""
+    if reason := pytest_plugin.docker_missing():
+        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(reason)
+    with Cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def name(cluster):
+    """An index name of one's own; whatever was made under it is removed afterwards."""
+    made = f"faults-{uuid.uuid4().hex[:10]}"
+    yield made
+    with connect(load(url=cluster.url)) as engine:
+        engine.request("DELETE", f"/{made}*", params={"expand_wildcards": "all"})

@@ -1,0 +1,203 @@
+"""Several addresses of one cluster: nodes are asked in turn, one that is away costs nothing or one retry, and no write is sent twice."""
+
+from __future__ import annotations
+
+import base64
+import time
+
+import pytest
+
+from termweave import cli
+from termweave.corpora.formats.index_address import parse
+from termweave.engine import EngineResponseError, connect
+from termweave.engine.client import transports
+from termweave.errors import EngineUnreachable, UsageError
+from termweave.settings import load
+from termweave.source_settings import load as of_source
+from tests.engine.conftest import Scripted
+
+AWAY = (503, {"error": {"type": "cluster_block_exception", "reason": "no cluster manager"}})
+
+
+@pytest.fixture(params=["OpenSearch", "Elasticsearch"])
+def nodes(request):
+    """Three nodes of one cluster, and the addresses with commas."""
+    if request.param == "Elasticsearch":
+        pytest.importorskip("elasticsearch")
+    made = [Scripted() for _ in range(3)]
+    for node in made:
+        node.answers["*"] = (200, {})
+        node.headers = {"X-elastic-product": "Elasticsearch"} if request.param == "Elasticsearch" else {}
+    yield made
+    for node in made:
+        node.close()
+
+
+@pytest.fixture
+def engine(nodes):
+    with connect(load(url=", ".join(node.url for node in nodes))) as made:
+        for _ in range(4):  # which says which library is needed, and makes all nodes known
+            made.request("GET", "/first")
+        for node in nodes:
+            node.seen.clear()
+        yield made
+
+
+def asked(nodes, path=""):
+    return [sum(path in each[1] for each in node.seen) for node in nodes]
+
+
+def kill(engine, *nodes):
+    """Close the doors of nodes; what a handler thread still serves is closed from here."""
+    for node in nodes:
+        node.close()
+    engine.close()
+
+
+def test_all_nodes_are_asked_in_turn(nodes, engine):
+    for _ in range(6):
+        engine.request("GET", "/index")
+    assert asked(nodes, "/index") == [2, 2, 2]
+    assert engine.url == ",".join(node.url for node in nodes)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/index/_search"), ("POST", "/index/_doc"), ("POST", "/index/_bulk")])
+def test_a_dead_node_costs_no_request_and_is_set_aside(nodes, engine, method, path):
+    kill(engine, nodes[0])
+    for _ in range(6):
+        assert engine.request(method, path, body={}, retry=False) == {}
+    assert sum(asked(nodes, path)) == 6
+
+
+def test_a_request_that_was_lost_is_sent_to_the_next_node_only_if_that_does_no_harm(nodes, engine):
+    for node in nodes:
+        node.queue = [(None, None)]
+    with pytest.raises(EngineUnreachable, match=r"closed the connection\. If"):
+        engine.request("POST", "/index/_doc", body={})
+    assert sum(asked(nodes, "/index")) == 1
+    assert engine.request("GET", "/index") == {}  # which the two others cut, too
+    assert sum(asked(nodes, "/index")) == 4
+
+
+def test_a_node_outside_its_cluster_is_not_the_clusters_answer(nodes, engine):
+    nodes[1].answers["*"] = AWAY
+    for _ in range(6):
+        assert engine.request("PUT", "/index", body={}) == {}
+    for node in nodes:
+        node.answers["*"] = AWAY
+    with pytest.raises(EngineResponseError, match="no cluster manager"):
+        engine.request("PUT", "/index", body={})
+
+
+def test_a_reader_leaves_a_node_that_is_silent(nodes, engine, monkeypatch):
+    monkeypatch.setattr(transports, "_ANSWERING", 0.3)
+    nodes[2].delays = [20] * 9
+    began = time.monotonic()
+    for _ in range(6):
+        assert engine.request("GET", "/index/_search") == {}
+    assert time.monotonic() - began < 10
+    assert len(nodes[2].seen) == 1
+
+
+def test_where_no_node_answers_one_sentence_says_so(nodes, engine):
+    kill(engine, *nodes)
+    with pytest.raises(
+        EngineUnreachable, match=r"^No OpenSearch answers at http://127.0.0.1:\d+; the other addresses failed, too\. "
+    ):
+        engine.request("PUT", "/index")
+
+
+def test_each_address_gets_its_own_credentials(nodes):
+    first, second, third = (node.url.removeprefix("http://") for node in nodes)
+    with connect(load(url=f"http://a:%2C1@{first},http://b:2@{second},http://{third}")) as engine:
+        for _ in range(4):
+            engine.request("GET", "/")
+    sent = []
+    for node in nodes:
+        given = {name.lower(): value for name, value in node.seen[-1][2].items()}.get("authorization", "")
+        sent.append(base64.b64decode(given.removeprefix("Basic ")).decode())
+    assert sent == ["a:,1", "b:2", ""]
+    assert engine.user == "a"
+    assert "1" not in engine.url.replace(first, "").replace(second, "").replace(third, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("https://me:12,hush@host:9200", "comma in a password as %2C"),  # 12 would be a port
+        ("https://host,me:hush@other", "comma in a password as %2C"),
+        ("https://me:hush@host,,https://other", "https://host:9200"),
+        ("http://one:9200,", "https://host:9200"),
+        ("http://one:9200,two:port", "https://host:9200"),
+    ],
+)
+def test_addresses_that_cannot_be_meant_are_wrong_usage_and_show_no_password(given, sentence):
+    with pytest.raises(UsageError, match=r"not valid") as caught:
+        connect(load(url=given))
+    assert sentence in caught.value.hint
+    assert "hush" not in caught.value.message
+
+
+def test_one_address_twice_is_one(scripted):
+    scripted.answers["*"] = (200, {})
+    with connect(load(url=f"{scripted.url},{scripted.url}/")) as engine:
+        engine.use_elasticsearch()  # whose client refuses one twice
+        assert engine.addresses == (scripted.url,)
+        engine.request("GET", "/")
+
+
+def test_an_index_that_is_read_from_one_of_the_addresses_lies_in_the_same_cluster(monkeypatch):
+    target = load(url="https://one:9200,https://two:9200", user="me", password="pw")
+    assert of_source("https://two:9200", target) is target
+    assert of_source("https://three:9200", target).user is None
+    assert of_source("https://two:9200,https://three:9200", target).user is None
+
+
+def test_a_source_with_several_addresses_is_wrong_usage():
+    with pytest.raises(UsageError, match="has several addresses") as caught:
+        parse("opensearch:https://me:hush@one:9200,https://two:9200/docs")
+    assert "hush" not in str(caught.value)
+
+
+def test_the_environment_may_name_several(nodes, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", ",".join(node.url for node in nodes))
+    with connect(load()) as engine:
+        assert len(engine.addresses) == 3
+        kill(engine, nodes[0])
+        for _ in range(3):
+            engine.request("GET", "/")
+
+
+def test_addresses_of_different_clusters_are_refused(nodes):
+    for node, cluster in zip(nodes, ("_na_", "one-cluster", "another"), strict=True):
+        node.answers["/"] = (200, {"cluster_uuid": cluster})
+
+    def ask(engine):
+        for _ in range(4):
+            engine.request("PUT", "/index")
+
+    with (
+        connect(load(url=",".join(node.url for node in nodes))) as engine,
+        pytest.raises(UsageError, match=r"http://[\d.:]+ and http://[\d.:]+ belong to different clusters"),
+    ):
+        ask(engine)
+    assert not all(any(method == "PUT" for method, *_ in node.seen) for node in nodes[1:])
+
+
+def test_a_node_that_was_away_is_asked_for_its_cluster_before_it_gets_a_request(nodes, engine, monkeypatch):
+    """A paused node takes connections: each batch of documents that it got after its time-out waited for a minute."""
+    monkeypatch.setattr(transports, "_ANSWERING", 0.3)
+    nodes[0].delays = [20] * 9
+    for _ in range(3):
+        engine.request("GET", "/index/_search")
+    monkeypatch.setattr(time, "time", lambda: time.monotonic() + 1e10)  # the pools' clock: its time is over
+    for _ in range(3):
+        assert engine.request("POST", "/index/_bulk", body=b"{}") == {}
+    assert asked(nodes[:1], "_bulk") == [0]
+
+
+def test_doctor_names_the_addresses_that_do_not_answer(nodes, closed_port, capsys):
+    for node in nodes:
+        node.answers["/"] = (200, {"version": {"number": "3.6.0", "distribution": "opensearch"}})
+    cli.run(["doctor", "--url", f"{nodes[0].url},http://127.0.0.1:{closed_port}"])
+    assert f"No OpenSearch answers at http://127.0.0.1:{closed_port}." in capsys.readouterr().out
