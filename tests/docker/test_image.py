@@ -101,7 +101,7 @@ def test_a_build_that_was_killed_goes_on_in_another_container(shell, image, node
 
 
 def test_what_the_image_lacks_is_named_with_a_command_that_works(shell, image, node):
-    index = "touch x.parquet; termweave index x.parquet x --url http://127.0.0.1:9200"
+    index = "echo PAR1 >x.parquet; termweave index x.parquet x --url http://127.0.0.1:9200"
     said = shell(f"docker run --rm --network host --entrypoint sh termweave -c '{index}'", 2)
     assert "docker build . -f docker/Dockerfile -t termweave --build-arg EXTRAS=ui,elasticsearch,parquet" in said
 
