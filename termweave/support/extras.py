@@ -32,8 +32,8 @@ def install_model(name: str, package: str) -> str:
 
 
 def _build(argument: str, value: str) -> str:
-    """The command that builds the image with more in it, for a clone's root."""
-    return f"docker build -f docker/Dockerfile -t termweave --build-arg {argument}={value} ."
+    """The command that builds the image with more in it, for a clone's root. It ends in no point: sentences do."""
+    return f"docker build . -f docker/Dockerfile -t termweave --build-arg {argument}={value}"
 
 
 @cache

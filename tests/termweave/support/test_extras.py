@@ -28,6 +28,6 @@ def test_an_extra_is_installed_from_where_termweave_came(said, command, monkeypa
 
 def test_in_the_image_they_are_built_into_it(monkeypatch):
     monkeypatch.setenv(extras.IMAGE, "ui")
-    build = "docker build -f docker/Dockerfile -t termweave --build-arg"
-    assert extras.install("train") == f"{build} EXTRAS=ui,train ."
-    assert extras.install_model("small", "termweave-model-small") == f"{build} MODELS=small ."
+    build = "docker build . -f docker/Dockerfile -t termweave --build-arg"
+    assert extras.install("train") == f"{build} EXTRAS=ui,train"
+    assert extras.install_model("small", "termweave-model-small") == f"{build} MODELS=small"
