@@ -71,7 +71,7 @@ def fused(experiments: list[Experiment]) -> str:
                 f"{difference:+.4f} ({randomisation_test(learned, plain):.2g})",
             ]
         lines.append(f"| {each.dataset.partition(':')[0]} | {' | '.join(cells)} |")
-    means = " | ".join(f"| | {sum(gains) / len(gains):+.4f}" for gains in differences.values())
+    means = " ".join(f"| | | {sum(gains) / len(gains):+.4f}" for gains in differences.values())
     return "\n".join([*lines, f"| mean {means} |"])
 
 

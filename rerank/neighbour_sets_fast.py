@@ -35,7 +35,9 @@ _MANY = 96
 _SHORT = 256
 
 
-def fast_sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_shares: bool = True) -> Sets | None:
+def fast_sets(
+    similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_shares: bool = True
+) -> Sets | None:
     """Compute the overlaps from symmetric similarities ``(m, m)``; None if the shortcuts are not valid for them.
 
     Then `neighbour_sets_exact` computes them.

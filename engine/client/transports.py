@@ -381,6 +381,9 @@ def _limit_answers(pools: Iterable[Any], access: Access) -> None:
                 if len(content) > LARGEST:
                     response.close()
                     raise AnswerTooLarge
+            response.headers.discard(
+                "warning"
+            )  # opensearch-py would print what the server calls deprecated as a warning of Python
             return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
 
         pool.urlopen = urlopen

@@ -114,6 +114,18 @@ def test_what_stays_broken_is_given_up_after_a_few_tries(scripted):
     engine.close()
 
 
+@pytest.mark.parametrize("product", ["OpenSearch", "Elasticsearch"])
+def test_what_the_server_calls_deprecated_is_no_warning_of_python(scripted, product):
+    """pytest would make it an error, as users do who run Python with -W error."""
+    scripted.headers = {"warning": '299 OpenSearch-3.6.0 "[types removal] is deprecated"'} | (
+        {"x-elastic-product": product} if product == "Elasticsearch" else {}
+    )
+    scripted.answers["*"] = (200, {"found": True})
+    with connect(load(url=scripted.url)) as engine:
+        for _ in range(2):
+            assert engine.request("GET", "/index/_doc/1") == {"found": True}
+
+
 def test_bytes_travel_untouched_and_ndjson_is_named(scripted):
     scripted.answers["*"] = (200, {"errors": False})
     engine = connect(load(url=scripted.url))
