@@ -144,6 +144,8 @@ def test_an_image_that_cannot_be_pulled_leaves_the_embedded_node(tmp_path, docke
     assert "there is no network" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["one-node.yml", "three-nodes.yml"])
-def test_the_compose_files_are_valid(docker, name):
+@pytest.mark.parametrize("name", ["one-node.yml", "three-nodes.yml", "secured.yml", "termweave.yml"])
+def test_the_compose_files_are_valid(docker, monkeypatch, name):
+    monkeypatch.setenv("OPENSEARCH_PASSWORD_FILE", __file__)
+    monkeypatch.setenv("TERMWEAVE_TOKEN", "sixteen characters")
     docker("compose", "-f", str(Path(__file__).parents[2] / "docker" / name), "config", "--quiet")
