@@ -122,7 +122,6 @@ def of(engine, name, options, **given):
         ({"prune": Pruning(), "passages": None}, {"signals", "vectors", "analyzer"}),
         ({"keep_mapping": True}, {"signals", "prune", "vectors", "analyzer"}),
     ],
-    ids=str,
 )
 def test_what_contradicts_the_command_is_not_taken_over(opensearch_engine, given, left):
     options = {"signals": "dense,lexical,weights", "analyzer": "german", "prune": "30%", "vectors": "byte", "passages": "80"}
