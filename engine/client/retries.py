@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 #: The server did not carry the request out: any request may be sent again.
-_TURNED_AWAY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+TURNED_AWAY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 #: A proxy lost the answer: the request may have been carried out.
 _LOST = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 _ATTEMPTS = 4
@@ -246,7 +246,7 @@ class Retries:
             self.outage.answered(sent)
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
-        if isinstance(error, EngineResponseError) and error.status in _TURNED_AWAY:
+        if isinstance(error, EngineResponseError) and error.status in TURNED_AWAY:
             return repeatable or self.patience is not None
         return repeatable and is_temporary(error)
 
@@ -293,7 +293,7 @@ def endpoint(path: str) -> str:
 def is_temporary(error: BaseException) -> bool:
     """Whether the same request may succeed later: the server is overloaded or away."""
     if isinstance(error, EngineResponseError):
-        return error.status in _TURNED_AWAY | _LOST
+        return error.status in TURNED_AWAY | _LOST
     return isinstance(error, EngineUnreachable)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine.client.connection import quote
+from termweave.engine.client.retries import TURNED_AWAY
 from termweave.engine.client.server_errors import EngineResponseError, block_hint
 from termweave.errors import EngineError, RefusedDocuments
 from termweave.indexer.pipeline.bulk_responses import reason_of
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Documents in one request.
 _PAGE = 200
-#: Statuses of a document that the server takes later: it is overloaded, or the shard is away.
-_LATER = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
@@ -66,7 +65,7 @@ def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict
         nonlocal left
         results = _results(engine, index, left)
         statuses.extend(result["status"] for result in results)
-        away = [number for number, result in enumerate(results) if result["status"] in _LATER]
+        away = [number for number, result in enumerate(results) if result["status"] in TURNED_AWAY]
         left = [left[number] for number in away]
         if left:
             reason = reason_of(results[away[-1]])
@@ -96,7 +95,7 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
     }
     items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]), retry=True)["items"]
     results = [next(iter(item.values())) for item in items]
-    later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | _LATER
+    later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY
     for (hit, _), result in zip(writes, results, strict=True):
         status, reason = result["status"], reason_of(result)
         if status == HTTPStatus.BAD_REQUEST:
