@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib import import_module
@@ -123,6 +124,9 @@ def main() -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the process ends
+    # A library that calls `logging.warning()` gives the root logger a handler, through which all libraries would speak.
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("termweave").addHandler(logging.StreamHandler())
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without emoji still shows documents that contain some
     status = run(sys.argv[1:])

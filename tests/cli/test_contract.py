@@ -337,6 +337,23 @@ def test_a_table_leaves_out_the_columns_that_do_not_fit(width, left_out):
     assert [column.header for column in table.columns] == [name for name in columns if name not in left_out]
 
 
+def test_a_library_that_logs_does_not_make_others_speak():
+    """A graph is quantised so, and then a client that loses a connection would print a traceback."""
+    program = """
+import logging
+from termweave import cli
+def run(arguments):
+    logging.warning("of the library")
+    logging.getLogger("opensearch").warning("of another")
+    logging.getLogger("termweave.engine").warning("of termweave")
+    return 0
+cli.run = run
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "of termweave\n")
+
+
 @pytest.mark.engine
 def test_a_closed_standard_output_is_no_fault(opensearch_engine, tmp_path):
     """As `termweave list >&-`: Python then has no sys.stdout at all."""
