@@ -18,9 +18,9 @@ from entry_point import enter
 
 from learning import QuestionSample
 from termweave import corpora, engine, settings
+from termweave.catalog import generations
 from termweave.evaluation import per_query, randomisation_test
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import generations
 from termweave.search import Index
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD

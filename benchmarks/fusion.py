@@ -26,6 +26,7 @@ import numpy as np
 from entry_point import enter
 
 from termweave import corpora, encoders
+from termweave.contracts.signal import Fitting
 from termweave.encoders import backbones
 from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.encoders.onnx.export import export
@@ -35,14 +36,13 @@ from termweave.evaluation.gates import interval
 from termweave.evaluation.tuning import parameter_search
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.records import Capabilities, Encoding, TermWeights
-from termweave.search.ranking import fusion
-from termweave.search.ranking.fusion import Ranked
-from termweave.search.ranking.modes import Mode
-from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.retrieval.candidates import Candidates
-from termweave.signals.base import Fitting
+from termweave.signals import fusion
 from termweave.signals.dense import Dense
+from termweave.signals.fusion import Ranked
 from termweave.signals.lexical import Lexical
+from termweave.signals.modes import Mode
 from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.bm25_index import SparseIndex

@@ -24,12 +24,13 @@ import orjson
 from entry_point import enter
 
 from termweave import corpora, encoders, engine, settings
+from termweave.catalog.layout import DocumentLayout, engine_id
+from termweave.contracts.signal import Fitting
 from termweave.evaluation import per_query
+from termweave.pruning import Pruning
 from termweave.records import Document, Encoding, Run, TermWeights
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
-from termweave.signals import DocumentLayout, Fitting, Pruning
-from termweave.signals.layout import engine_id
 from termweave.signals.learned import LearnedWeights
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
@@ -39,8 +40,8 @@ from termweave.training.data.bm25_index import SparseIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from termweave.contracts.signal import Signal
     from termweave.engine import Engine
-    from termweave.signals import Signal
 
 DEPTH = 100
 TIMED_QUERIES, ROUNDS = 100, 5

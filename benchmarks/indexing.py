@@ -34,9 +34,9 @@ from entry_point import enter
 from synthetic import NAME, Cached, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine, settings
+from termweave.catalog import generations
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build, verify
-from termweave.indexer.generations import generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import pipeline
 from termweave.signals.dense import Dense

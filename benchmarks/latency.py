@@ -41,15 +41,17 @@ import urllib3
 from entry_point import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
-from termweave.indexer.generations import generations, index_setup, publication
+from termweave.catalog import generations, lineage, statistics_store
+from termweave.catalog.layout import DocumentLayout, signal_class
+from termweave.contracts.signal import Fitting
+from termweave.indexer.generations import index_setup, publication
 from termweave.indexer.ledger import build_lock
 from termweave.records import Document, Encoding, TermWeights
-from termweave.rerank import Rules, reciprocal
+from termweave.rerank import Rules
+from termweave.rerank.neighbours import reciprocal
 from termweave.search import Index
-from termweave.search.catalog import lineage, statistics_store
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
-from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.statistics import StatisticsCounter
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from termweave.engine import Engine
-    from termweave.search.ranking.rerankers import Need
+    from termweave.rerank.rerankers import Need
 
 DOCUMENTS = 100_000
 CLIENTS = 8

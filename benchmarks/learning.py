@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 from entry_point import enter
 
 from termweave import corpora, engine, settings
+from termweave.catalog import generations
 from termweave.errors import InputError
 from termweave.evaluation import evaluate, randomisation_test
 from termweave.evaluation.significance import holm
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import deletion, generations
+from termweave.indexer.generations import deletion
 from termweave.learning.preparation import LearningTask, Reports
 from termweave.learning.run import learn
 from termweave.search import Index

@@ -17,9 +17,9 @@ from pathlib import Path
 from entry_point import enter
 
 from termweave import corpora, engine, settings
+from termweave.catalog import generations
 from termweave.evaluation import per_query, randomisation_test
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import generations
 from termweave.search import Index
 
 MEASURE, SHARE = "nDCG@10", 1 / 3

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 import orjson
 from entry_point import enter
-from serving import WORDS, cpu_seconds
 
+from serving import WORDS, cpu_seconds
 from termweave.encoders import backbones
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import bert_graph

@@ -29,11 +29,11 @@ from termweave.encoders import Ranker
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
+from termweave.rerank.ranker import WINDOWS, CrossEncoderReranker
+from termweave.rerank.rerankers import Reranking, RerankRequest
 from termweave.search import Index
-from termweave.search.ranking import modes
 from termweave.search.ranking.order import order
-from termweave.search.ranking.ranker import WINDOWS, CrossEncoderReranker
-from termweave.search.ranking.rerankers import Reranking, RerankRequest
+from termweave.signals import modes
 
 DEPTHS = (10, 20, 50, 100)
 SHARES = (0.25, 0.5, 1.0)

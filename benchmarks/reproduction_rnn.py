@@ -20,8 +20,8 @@ from reproduction_runs import RERANKED, SHARES, chosen_on_halves, digest_of, fin
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.gates import interval
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
-from termweave.search.ranking.modes import Mode
-from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.signals.modes import Mode
 
 if TYPE_CHECKING:
     from pathlib import Path

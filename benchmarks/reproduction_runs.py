@@ -27,7 +27,7 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
 from termweave.rerank import Rules, neighbourhood
-from termweave.rerank.reciprocal import mix
+from termweave.rerank.neighbours.reciprocal import mix
 from termweave.support import atomic_files, file_locks
 from termweave.training import families
 from termweave.training.backbone import loading

@@ -29,7 +29,7 @@ import orjson
 from entry_point import enter
 
 from termweave import corpora, engine, settings
-from termweave.indexer.generations import generations
+from termweave.catalog import generations
 from termweave.search import Index
 from termweave.search.batch import QUERIES
 from termweave.support.batching import in_parts

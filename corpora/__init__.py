@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
+from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats import compression, download, index_address, markup
 from termweave.corpora.formats.csv_dialect import DELIMITERS
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
@@ -21,7 +22,6 @@ from termweave.corpora.readers.beir import folders_in
 from termweave.corpora.sources import (
     DEFAULT_SPLIT,
     Dataset,
-    Fields,
     IndexReading,
     NotAnIndex,
     OpenedSource,

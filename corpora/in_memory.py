@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
+from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats.fields import BadLine, json_value
 from termweave.corpora.formats.lines import discard
 from termweave.corpora.readers.jsonl import JsonLines
-from termweave.corpora.sources import ITEM, Fields, OpenedSource, Reading
+from termweave.corpora.sources import ITEM, OpenedSource, Reading
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 from termweave.support import private_files

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from termweave.catalog.source_fields import Fields
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,28 +24,6 @@ LINE = "line"
 ITEM = "item"
 #: Called while documents are read, with the bytes read so far of `Source.size` (for a compressed file: compressed bytes).
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The fields that the user named for id, title and text, because they have unusual names.
-
-    Attributes:
-        id: Field of the id; None: the first field with a usual name.
-        title: Field of the title; None: ``title``.
-        text: Fields of the text, joined by line ends in this order; (): the first field with a usual name.
-    """
-
-    id: str | None = None
-    title: str | None = None
-    text: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.named())
-
-    def named(self) -> tuple[str, ...]:
-        """All fields that the user named."""
-        return tuple(name for name in (self.id, self.title, *self.text) if name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ import click
 from pydantic import TypeAdapter
 
 from termweave import answers
+from termweave.catalog.audit import AuditLine
 from termweave.cli import VERBS, cli
 from termweave.evaluation.book.store import BookGrade
 from termweave.indexer.enrichment.enrichment import EnrichmentPlan
-from termweave.indexer.generations.audit import AuditLine
-from termweave.indexer.generations.generations import Generation
+from termweave.indexer.generations.listing import Generation
 from termweave.indexer.preparation.estimate import BuildEstimate
 from termweave.indexer.update_plan import UpdatePlan
 from termweave.learning.learned import Learned

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from termweave.errors import UsageError
+    from termweave.rerank.rerankers import Need
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import Need
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
 

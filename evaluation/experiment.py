@@ -12,9 +12,9 @@ from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_shar
 from termweave.evaluation.significance import ALPHA, holm, randomisation_test
 from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
 from termweave.records import Run, strictly_decreasing
-from termweave.search.catalog import profiles
+from termweave.rerank.rerankers import budgets_remark
+from termweave.search import profiles
 from termweave.search.ranking.order import order
-from termweave.search.ranking.rerankers import budgets_remark
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from termweave.evaluation.latency import Latency
     from termweave.evaluation.systems import System
     from termweave.records import Qrels, Query
+    from termweave.rerank.rerankers import CutShort
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import CutShort
 
 
 @dataclass(frozen=True, slots=True)

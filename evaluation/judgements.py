@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.report.wording import queries
-from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
 from termweave.search.results import enrichment_lag
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.records import Qrels, Query, Run
+    from termweave.rerank.rerankers import Reranker
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import Reranker
 
 #: Most judged documents in one request.
 _IDS = 10_000

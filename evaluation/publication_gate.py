@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import lineage
 from termweave.errors import GateNotMet
 from termweave.search import Index
-from termweave.search.catalog import lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

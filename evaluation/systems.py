@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import path_and_split
 from termweave.encoders.manifest import MANIFEST, ModelFolder
+from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import runs
 from termweave.evaluation.report.wording import BM25, label
 from termweave.records import Run
-from termweave.search.catalog import profiles
-from termweave.search.catalog.models import ranker_folder
-from termweave.search.ranking import modes, rerankers
-from termweave.search.ranking.feature_ranker import FeatureReranker
-from termweave.search.ranking.ranker import CrossEncoderReranker
+from termweave.rerank import rerankers
+from termweave.rerank.feature_ranker import FeatureReranker
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.search import profiles
+from termweave.signals import modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from termweave.corpora import Dataset
+    from termweave.rerank.rerankers import Reranker, Reranking
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import Reranker, Reranking
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave import encoders, plugins
+from termweave.catalog.layout import DocumentLayout, signal_class
+from termweave.contracts.signal import Fitting
 from termweave.corpora.sources import encodings_of
+from termweave.dialect import dialect_of
 from termweave.encoders.backbones import expected_prompts
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import NONE
@@ -19,8 +22,7 @@ from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.indexer.preparation import kept_mapping, language_advice
 from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
-from termweave.signals import DocumentLayout, Fitting, dialect_of, signal_class
-from termweave.signals.pruning import Pruning
+from termweave.pruning import Pruning
 from termweave.support import arguments
 
 if TYPE_CHECKING:

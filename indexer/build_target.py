@@ -10,32 +10,33 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave import __version__
+from termweave.catalog import generations, statistics_store
+from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.corpora.sources import encodings_of, entry_of, origin, underlying
+from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
-from termweave.indexer.generations import deletion, generations, index_setup
+from termweave.indexer.generations import deletion, index_setup
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.preparation import kept_mapping, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings
-from termweave.search.catalog import statistics_store
-from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.signals import DocumentLayout, dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
+    from termweave.dialect import ServerDialect
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
     from termweave.records import Encoding
-    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 

@@ -13,33 +13,33 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from termweave.engine.index_source import spool
+from termweave.catalog import generations, lineage
+from termweave.corpora.index import spool
+from termweave.encoders.recorded_models import remember
 from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import build_target, rebuild_options
 from termweave.indexer.build_plan import plan
-from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
+from termweave.indexer.generations import index_setup, profile_transfer, publication
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation import kept_mapping
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.verification import SAMPLE, changed_by_server, verify_written
-from termweave.search.catalog import lineage
-from termweave.search.catalog.models import remember
 from termweave.support import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.build_target import BuildTarget
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.updater import Updated
-    from termweave.search.catalog.lineage import Lineage
 
 #: Seconds of waiting that are worth a note.
 _NOTICEABLE = 5.0

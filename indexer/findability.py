@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import engine_id, stored_content
+from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.preparation import created_index
 from termweave.records import Encoding
-from termweave.signals import dialect_of
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.impacts import WeightedTerms
-from termweave.signals.layout import engine_id, stored_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.contracts.signal import Signal
     from termweave.engine import Engine
-    from termweave.signals import DocumentLayout, Signal
 
 #: Documents that each signal is asked for, and characters of their texts that are sent.
 _DOCUMENTS, _CHARACTERS = 5, 100

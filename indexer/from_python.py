@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import generations
 from termweave.corpora import open_documents
 from termweave.errors import UsageError, for_python
 from termweave.indexer import builder, rebuild_options, updater
-from termweave.indexer.generations import generations
 from termweave.indexer.options import BuildOptions
 from termweave.indexer.update_plan import UpdateMode
 from termweave.support.arguments import check_names

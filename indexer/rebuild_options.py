@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import signal_class
 from termweave.corpora.sources import encodings_of
 from termweave.encoders.model_lookup import NONE
+from termweave.encoders.recorded_models import local_folder
 from termweave.errors import UsageError
 from termweave.indexer.options import ENCODING, BuildOptions, build_settings, in_words
-from termweave.search.catalog.models import local_folder
-from termweave.signals import signal_class
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.records import ModelInfo
-    from termweave.search.catalog.lineage import Lineage
 
 _MODELS = ("weights", "dense", "dense_query")
 

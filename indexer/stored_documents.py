@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import bucket_of, engine_id, source_digest, stored_document
+from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Passage
-from termweave.signals import dialect_of
-from termweave.signals.layout import bucket_of, engine_id, source_digest, stored_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.signals import DocumentLayout
 
 #: Documents in one response: with digests only, and with their content.
 _PAGE, _CONTENT_PAGE = 1000, 200

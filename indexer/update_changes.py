@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from termweave.catalog import lineage
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff
 from termweave.indexer.verification import SAMPLE, verify
-from termweave.search.catalog import lineage
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 

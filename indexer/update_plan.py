@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave.catalog import generations
+from termweave.corpora.index.changes import ChangedDocuments
 from termweave.corpora.sources import underlying
-from termweave.engine.index_source.changes import ChangedDocuments
 from termweave.errors import UsageError
-from termweave.indexer.generations import generations, option_compatibility
+from termweave.indexer.generations import option_compatibility
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation import incremental
@@ -22,10 +23,10 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
 

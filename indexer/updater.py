@@ -13,45 +13,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave.catalog import audit, generations, lineage, statistics_store
+from termweave.catalog.lineage import CHANGING, ModelLineage
 from termweave.corpora.sources import entry_of, origin, refuse_encodings
+from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_changes, update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
 from termweave.indexer.builder import noticeable_wait, pass_gate
-from termweave.indexer.generations import (
-    audit,
-    generations,
-    index_setup,
-    profile_transfer,
-    publication,
-)
 from termweave.indexer.generations import copy as generation_copy
+from termweave.indexer.generations import index_setup, profile_transfer, publication
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import SAMPLE, changed_by_server, verify_written
-from termweave.search.catalog import lineage, statistics_store
-from termweave.search.catalog.lineage import CHANGING, ModelLineage
-from termweave.search.catalog.models import encoder_of, remember
 from termweave.support import arguments, private_files
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.update_changes import Changes
     from termweave.indexer.update_plan import UpdateMode
     from termweave.indexer.verification import Difference
-    from termweave.search.catalog.lineage import Lineage
     from termweave.statistics import CorpusStatistics
 
 

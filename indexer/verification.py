@@ -11,6 +11,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import lineage, statistics_store
+from termweave.catalog.layout import BUCKETS
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer import findability
 from termweave.indexer.ledger.entries import BucketSum
@@ -19,19 +21,17 @@ from termweave.indexer.preparation import created_index
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
-from termweave.search.catalog import lineage, statistics_store
-from termweave.signals.layout import BUCKETS
 from termweave.support import arguments
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.ledger.ledger import Ledger
-    from termweave.search.catalog.lineage import Lineage
-    from termweave.signals import DocumentLayout
 
 
 #: Documents that a build or an update reads back, whatever the size of the index.

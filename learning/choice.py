@@ -17,8 +17,8 @@ from termweave.evaluation.tuning.parameter_search import WORTH, ParameterSearch
 from termweave.evaluation.tuning.ranker_search import stored_feature_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.learning.candidates import Candidate, TrainedCandidate
-from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.feature_ranker import FeatureReranker
+from termweave.rerank.feature_ranker import FeatureReranker
+from termweave.search.profiles import Profile
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import METHOD as LTR
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment
+    from termweave.rerank.rerankers import Need
     from termweave.search import Index
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rerankers import Need
     from termweave.search.rewriting.configuration import Rewriting
+    from termweave.signals.modes import Mode
 
 #: Name of the profile that learning stores. ("learned" is a signal.)
 PROFILE = "trained"

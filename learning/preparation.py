@@ -23,29 +23,28 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.catalog import generations
 from termweave.encoders.manifest import MANIFEST
+from termweave.encoders.recorded_models import encoder_of
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
-from termweave.indexer.generations import generations
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import unfinished_builds
 from termweave.learning import questions
 from termweave.learning.questions import PARTS, TRAIN, JudgedQuestions, QuestionSplit
-from termweave.search import Index
-from termweave.search.catalog import profiles
-from termweave.search.catalog.models import encoder_of
+from termweave.search import Index, profiles
 from termweave.support import atomic_files, paths
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from termweave.catalog.generations import LiveGeneration
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.records import Query, Run
-    from termweave.search.catalog.profiles import Profile
+    from termweave.search.profiles import Profile
 
 #: Connections to the server: a build sends over four, renews its lease and asks for other things.
 CONNECTIONS = 6

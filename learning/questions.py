@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave import corpora
+from termweave.catalog import lineage
 from termweave.corpora import path_and_split
-from termweave.engine.index_source import ubi
+from termweave.corpora.index import ubi
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import JudgementBook
 from termweave.learning.near_duplicates import groups
 from termweave.records import Query
-from termweave.search.catalog import lineage
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:

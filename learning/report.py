@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
-from termweave.indexer.generations import generations
+from termweave.indexer.generations import listing
 from termweave.learning.candidates import PARTS, Part
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def cost(index: Index, questions: Sequence[str]) -> SearchCost:
 def bytes_of(server: Engine, generation: str) -> int:
     """Size of an index on disk; 0 where the user may not ask: the role of a search suffices to evaluate."""
     try:
-        return generations.sizes(server, [generation]).get(generation, 0)
+        return listing.sizes(server, [generation]).get(generation, 0)
     except EngineResponseError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave import corpora
+from termweave.catalog import generations
+from termweave.catalog.layout import signal_class
 from termweave.encoders import backbones, model_lookup
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
-from termweave.indexer.generations import generations, publication
+from termweave.indexer.generations import publication
 from termweave.learning import choice, report, training_folder
 from termweave.learning.candidates import PARTS, LiveHeads, candidates
 from termweave.learning.learned import Learned
@@ -25,7 +27,6 @@ from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.training_rounds import TrainingRounds
 from termweave.learning.trial_generation import build_trial
 from termweave.search import Index
-from termweave.signals import signal_class
 from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from termweave.learning.choice import Choice
     from termweave.learning.trial_generation import TrialGeneration
     from termweave.records import Run
-    from termweave.search.catalog.profiles import Profile
+    from termweave.search.profiles import Profile
 
 _RUNS, _REPORT = "runs", "report.html"
 #: Share of the budget that training may take; the rest is for building and measuring.

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave import encoders
+from termweave.catalog.layout import signal_class
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import GateNotMet
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
 from termweave.indexer import BuildOptions, NotPublished, UpdateMode, build, update
-from termweave.indexer.generations import generations, option_compatibility
+from termweave.indexer.generations import listing, option_compatibility
 from termweave.learning.preparation import QUERY
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
-from termweave.signals import signal_class
 from termweave.support import atomic_files
 from termweave.training.model_folder.precision import MOST_LOST, remove_int8
 
@@ -116,7 +116,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
     server, name, known = learning.server, learning.task.name, learning.encoder.models
     if note.is_file():
         index = note.read_text(encoding="utf-8")
-        if index in {each.index for each in generations.list_generations(server, name)}:
+        if index in {each.index for each in listing.list_generations(server, name)}:
             return TrialGeneration(index, dict(best), encoded)
 
     def hold(_: str) -> None:

@@ -1,9 +1,33 @@
-"""Reranking by reciprocal nearest neighbours (rNN), as functions of arrays. This package does not use OpenSearch."""
+"""Rerankers: what `--rerank` names, one file each, and their arithmetic. This package sends no requests."""
 
 from __future__ import annotations
 
-from termweave.rerank.evidence import evidence, labels
-from termweave.rerank.reciprocal import Neighbourhood, neighbourhood, reciprocal, reciprocal_batch
-from termweave.rerank.rules import Rules
+from typing import TYPE_CHECKING
 
-__all__ = ["Neighbourhood", "Rules", "evidence", "labels", "neighbourhood", "reciprocal", "reciprocal_batch"]
+from termweave.support.lazy_module import lazy_names
+
+if TYPE_CHECKING:
+    from termweave.rerank.neighbours.evidence import evidence, labels
+    from termweave.rerank.neighbours.reciprocal import Neighbourhood, neighbourhood, reciprocal, reciprocal_batch
+    from termweave.rerank.neighbours.rules import Rules
+    from termweave.rerank.rnn import ReciprocalNeighbours
+
+__all__ = [
+    "Neighbourhood",
+    "ReciprocalNeighbours",
+    "Rules",
+    "evidence",
+    "labels",
+    "neighbourhood",
+    "reciprocal",
+    "reciprocal_batch",
+]
+
+_HOME = {
+    **dict.fromkeys(("evidence", "labels"), "neighbours.evidence"),
+    **dict.fromkeys(("Neighbourhood", "neighbourhood", "reciprocal", "reciprocal_batch"), "neighbours.reciprocal"),
+    "ReciprocalNeighbours": "rnn",
+    "Rules": "neighbours.rules",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -9,11 +9,10 @@ from termweave.support.lazy_module import lazy_names
 if TYPE_CHECKING:
     from termweave.search.client import Connection, connect
     from termweave.search.index import Index
-    from termweave.search.ranking.rnn import ReciprocalNeighbours
 
-__all__ = ["Connection", "Index", "ReciprocalNeighbours", "connect"]
+__all__ = ["Connection", "Index", "connect"]
 
 #: Where each public name lives. The command line reads the options of a search without loading anything else.
-_HOME = {"Connection": "client", "Index": "index", "ReciprocalNeighbours": "ranking.rnn", "connect": "client"}
+_HOME = {"Connection": "client", "Index": "index", "connect": "client"}
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run, strictly_decreasing
-from termweave.search.catalog import profiles
+from termweave.search import profiles
 from termweave.search.options import check_query
 from termweave.search.ranking.order import order
 from termweave.search.results import feature_log
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from termweave.rerank.rerankers import CutShort, Reranking
     from termweave.search.index import Index
     from termweave.search.options import RunOptions
-    from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.order import Place
-    from termweave.search.ranking.rerankers import CutShort, Reranking
     from termweave.search.results.feature_log import CandidateFeatures
+    from termweave.signals.modes import Mode
 
 _Part = TypeVar("_Part")
 _Answer = TypeVar("_Answer")

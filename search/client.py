@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from termweave.answers import ListedIndex
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import Generation
+    from termweave.indexer.generations.listing import Generation
 
 
 class Connection:

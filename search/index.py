@@ -9,20 +9,20 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from termweave.catalog import lineage
+from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
-from termweave.search import batch, paging, single_query
-from termweave.search.catalog import lineage, profiles
-from termweave.search.catalog.opening import open_generation
+from termweave.search import batch, paging, profiles, single_query
+from termweave.search.opening import open_generation
 from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.signatures import with_options
-from termweave.signals import dialect_of
 from termweave.support import arguments
 from termweave.support.messages import few, readable
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
     from termweave.learning.learned import Learned
     from termweave.records import Hit, Run
-    from termweave.search.catalog.lineage import Lineage
-    from termweave.search.catalog.opening import OpenGeneration
-    from termweave.search.catalog.profiles import Profile
+    from termweave.rerank.rerankers import Need, Reranker, Reranking
+    from termweave.search.opening import OpenGeneration
     from termweave.search.options import Where
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rerankers import Need, Reranker, Reranking
+    from termweave.search.profiles import Profile
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
-    from termweave.signals import DocumentLayout
+    from termweave.signals.modes import Mode
 
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
@@ -257,7 +257,7 @@ class Index:
             depth: How many documents each signal gives.
             window: How many of them count in the fusion; None: `depth`.
             where: Filters, as `termweave.search.options.RankingOptions`.
-            needs: What rerankers need (`termweave.search.ranking.rerankers.Need`).
+            needs: What rerankers need (`termweave.rerank.rerankers.Need`).
             rewrite: As `encode`.
         """
         given, kept = arguments.listed(queries), RankingOptions(where=where).where

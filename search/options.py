@@ -14,8 +14,8 @@ from termweave.errors import UsageError
 from termweave.search.paging import MAX_DEPTH
 
 if TYPE_CHECKING:
+    from termweave.rerank.rerankers import Reranker, Reranking
     from termweave.search.ranking.minimum_score import MinimumScore
-    from termweave.search.ranking.rerankers import Reranker, Reranking
     from termweave.search.retrieval.filter_grammar import FilterExpression
     from termweave.search.rewriting.configuration import Rewriting
 
@@ -57,7 +57,7 @@ _LogFeatures = Annotated[
 
 def _rerank(value: Any) -> Any:
     """Check a reranker as far as that is possible without the index: a "ranker" may be that of the profile."""
-    from termweave.search.ranking import rerankers  # noqa: PLC0415 - not needed by `--help`
+    from termweave.rerank import rerankers  # noqa: PLC0415 - not needed by `--help`
 
     if not isinstance(value, str):
         rerankers.choose(value)

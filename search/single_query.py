@@ -11,11 +11,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from termweave.dialect import dialect_of
 from termweave.errors import UsageError
-from termweave.search import paging
-from termweave.search.catalog import profiles
+from termweave.rerank import rerankers
+from termweave.search import paging, profiles
 from termweave.search.options import FIELDS
-from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.minimum_score import MinimumScore
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import best_passages, explanation, feature_log, highlighting, hits, notices
@@ -26,7 +26,7 @@ from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.rewriting import rewriter
 from termweave.search.rewriting.configuration import NOTHING
 from termweave.search.rewriting.configuration import parse as rewriting_of
-from termweave.signals import dialect_of
+from termweave.signals import modes
 from termweave.support.messages import readable
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.catalog.lineage import Lineage
     from termweave.records import Encoding, Hit
-    from termweave.search.catalog.lineage import Lineage
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.rerank.rerankers import CutShort, Reranker, Reranking
+    from termweave.search.opening import OpenGeneration
     from termweave.search.options import ExplainOptions, RankingOptions, SearchOptions
-    from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.order import Place
-    from termweave.search.ranking.rerankers import CutShort, Reranker, Reranking
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
+    from termweave.signals.modes import Mode
 
 
 @dataclass(frozen=True, slots=True)

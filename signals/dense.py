@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pybase64
 
+from termweave.contracts.signal import Clause, Fitting, Output, Signal
+from termweave.dialect import OPENSEARCH, dialect_of
 from termweave.errors import ModelError
-from termweave.signals.base import Clause, Fitting, Output, Signal
-from termweave.signals.dialect import OPENSEARCH, dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 VECTOR_FIELD = "vector_fp16"

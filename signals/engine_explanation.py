@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from termweave.signals.base import TermShare
+from termweave.contracts.signal import TermShare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,10 +7,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from termweave.contracts.signal import Fitting, Output, Signal
 from termweave.errors import ModelError
+from termweave.pruning import Pruning
 from termweave.records import TermWeights
-from termweave.signals.base import Fitting, Output, Signal
-from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.signals.dialect import OPENSEARCH, dialect_of
+from termweave.dialect import OPENSEARCH, dialect_of
 from termweave.signals.engine_explanation import term_shares
 from termweave.signals.impacts import WeightedTerms, escape, scale, unescape
 from termweave.signals.lexical import match_clause
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.contracts.signal import Clause, Fitting, TermShare
+    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.base import Clause, Fitting, TermShare
-    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 FIELD = "learned"

@@ -10,15 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.signals.base import Clause, Fitting, Signal, TermShare, clause_budget, filtered
-from termweave.signals.dialect import OPENSEARCH
+from termweave.contracts.signal import Clause, Fitting, Signal, TermShare, clause_budget, filtered
+from termweave.dialect import OPENSEARCH
 from termweave.signals.engine_explanation import term_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 #: Words, and single characters of scripts without spaces. No analyzer makes more tokens of a text than it has such pieces.

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from termweave.signals.base import Clause, TermShare, clause_budget, filtered
-from termweave.signals.dialect import OPENSEARCH, dialect_of
+from termweave.contracts.signal import Clause, TermShare, clause_budget, filtered
+from termweave.dialect import OPENSEARCH, dialect_of
 from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 #: `rank_feature` splits its field at the last dot. A term with a dot would match nothing, without an error (3.6.0), so dots are

@@ -234,7 +234,7 @@ class Capabilities:
 
     Attributes:
         version: Version that the server reports, for messages and `doctor`.
-        distribution: "opensearch" or "elasticsearch": which dialect the server speaks (`termweave.signals.dialect`).
+        distribution: "opensearch" or "elasticsearch": which dialect the server speaks (`termweave.dialect`).
         plugins: Names of the installed plugins.
         knn: Whether fields of vectors in an HNSW graph can be created (`knn_vector` of the engine lucene, `dense_vector`).
         sparse_vector: Whether `sparse_vector` fields without pruning can be created (Elasticsearch).

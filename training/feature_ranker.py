@@ -14,16 +14,15 @@ import orjson
 from termweave import corpora
 from termweave import settings as machine_settings
 from termweave.corpora.behaviour.document_rates import rates
+from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.encoders.manifest import Manifest, digest, write_manifest
 from termweave.engine import connect
-from termweave.engine.index_source.ubi import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
-from termweave.rerank import tree_files
-from termweave.search import Index
-from termweave.search.catalog import profiles
-from termweave.search.ranking import features
-from termweave.search.ranking.feature_ranker import KIND, RATES, TREES
+from termweave.rerank import candidate_features
+from termweave.rerank.feature_ranker import KIND, RATES, TREES
+from termweave.rerank.trees import tree_files
+from termweave.search import Index, profiles
 from termweave.support import atomic_files
 from termweave.support.extras import install
 from termweave.training.judged_candidates import MEASURE, gather
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.search.ranking.modes import Mode
+    from termweave.signals.modes import Mode
     from termweave.training.judged_candidates import JudgedCandidates
     from termweave.training.methods.ltr import FeatureRankerParameters
 
@@ -112,7 +111,7 @@ def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRa
     if judged.behaviour:
         # More clicks never lower a score. Without this, trees may learn that a document which nobody was shown is best, because
         # documents that are found for one question alone lose all their clicks with that question's fold.
-        parameters["monotone_constraints"] = [int(name in features.OF_BEHAVIOUR) for name in judged.features]
+        parameters["monotone_constraints"] = [int(name in candidate_features.OF_BEHAVIOUR) for name in judged.features]
     return lightgbm.train(parameters, data, num_boost_round=trees)
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.corpora.behaviour.document_rates import rates
-from termweave.engine.index_source.ubi import PREFIX, UbiLog
+from termweave.corpora.index.ubi_indices import PREFIX, UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.records import Run
-from termweave.search.ranking import features
-from termweave.search.ranking.rerankers import METADATA
+from termweave.rerank import candidate_features
+from termweave.rerank.rerankers import METADATA
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures, FeatureRecorder
 from termweave.support.messages import normalised
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.corpora.behaviour.ubi import Behaviour
     from termweave.search import Index
-    from termweave.search.ranking.modes import Mode
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
+    from termweave.signals.modes import Mode
     from termweave.training.methods.ltr import FeatureRankerParameters
 
 MEASURE = "nDCG@10"
@@ -92,7 +92,9 @@ class JudgedCandidates:
             held_out: A fold that counts in no feature of any question: the one that a model is measured on.
         """
         columns = [
-            (at, features.OF_BEHAVIOUR.index(name)) for at, name in enumerate(self.features) if name in features.OF_BEHAVIOUR
+            (at, candidate_features.OF_BEHAVIOUR.index(name))
+            for at, name in enumerate(self.features)
+            if name in candidate_features.OF_BEHAVIOUR
         ]
         if self.behaviour is None or not columns:
             return self
@@ -107,7 +109,8 @@ class JudgedCandidates:
             filled = matrix.copy()
             for at, which in columns:
                 filled[:, at] = [
-                    tables[fold][document][which] if document in tables[fold] else features.UNSEEN for document in documents
+                    tables[fold][document][which] if document in tables[fold] else candidate_features.UNSEEN
+                    for document in documents
                 ]
             rows.append(filled)
         return replace(self, rows=tuple(rows))
@@ -150,9 +153,9 @@ class JudgedCandidates:
 def _part(feature: str, types: Mapping[str, str]) -> str:
     if feature in _GENERAL:
         return ""
-    if feature in features.OF_BEHAVIOUR:
+    if feature in candidate_features.OF_BEHAVIOUR:
         return "behaviour"
-    needed = next(iter(features.needs([feature], types)))
+    needed = next(iter(candidate_features.needs([feature], types)))
     return needed if needed == "vectors" or needed.startswith(METADATA) else needed.partition(".")[2]
 
 
@@ -187,13 +190,13 @@ def gather(
         )
     types = _types(index.layout.kinds, settings.metadata)
     signals = [name for name in index.signals if name != "learned"]
-    needs = {*features.needs(features.names(signals, types, {}), types), *(METADATA + name for name in types)}
+    needs = {*candidate_features.needs(candidate_features.names(signals, types, {}), types), *(METADATA + name for name in types)}
     fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs, rewrite=rewrite)
     candidates = list(fetcher.candidates([query.text for query in queries], progress))
     values = _values(candidates, types)
     behaviour = _behaviour(settings.clicks)
-    names = (*features.names(signals, types, values), *(features.OF_BEHAVIOUR if behaviour else ()))
-    recorder = FeatureRecorder(features.FeatureReader(names, types, now=datetime.now(UTC)), settings.candidates)
+    names = (*candidate_features.names(signals, types, values), *(candidate_features.OF_BEHAVIOUR if behaviour else ()))
+    recorder = FeatureRecorder(candidate_features.FeatureReader(names, types, now=datetime.now(UTC)), settings.candidates)
     kept = [recorder.features(each, mode) for each in candidates]
     judged = JudgedCandidates(
         names,
@@ -245,7 +248,7 @@ def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> Mapping[str, s
                 f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
             )
     kept = {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
-    return features.checked_entries(kept, "Name those that say how good a document is: --set metadata=votes,released.")
+    return candidate_features.checked_entries(kept, "Name those that say how good a document is: --set metadata=votes,released.")
 
 
 def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:

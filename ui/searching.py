@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.catalog.layout import as_written, stored_text
+from termweave.catalog.typed_fields import as_text
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
-from termweave.signals.layout import as_written, stored_text
-from termweave.signals.typed_fields import as_text
 from termweave.ui.comparison import DEPTH, ListComparison, compare
 from termweave.ui.workspace import check_query
 

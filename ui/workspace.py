@@ -9,10 +9,10 @@ from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
-from termweave.search.catalog import lineage
-from termweave.search.ranking.rerankers import RULES, split_chain
+from termweave.rerank.rerankers import RULES, split_chain
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -116,7 +116,7 @@ class Workspace:
 
     def names(self) -> tuple[str, ...]:
         """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
-        from termweave.indexer.generations.names import names  # noqa: PLC0415 - imports wait until a page needs them
+        from termweave.indexer.generations.listing import names  # noqa: PLC0415 - imports wait until a page needs them
 
         read, known = self._names
         if time.monotonic() - read > _NAMES_FOR:
@@ -131,11 +131,11 @@ class Workspace:
 
     def places(self, name: str) -> list[str]:
         """The indices, and the complete generations of one of them."""
-        from termweave.indexer.generations import generations  # noqa: PLC0415 - imports wait until a page needs them
+        from termweave.indexer.generations import listing  # noqa: PLC0415 - imports wait until a page needs them
 
         listed = []
         with suppress(TermweaveError):
-            listed = generations.list_generations(self.engine, name)
+            listed = listing.list_generations(self.engine, name)
         return [*self.names(), *(each.index for each in listed if each.complete)]
 
     def chosen(self, name: str | None) -> str:

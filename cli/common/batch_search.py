@@ -85,7 +85,7 @@ def answer_all(
 def _warn(report: BatchReport, out: Output) -> dict[str, int]:
     """Warn of queries that were shortened, reranked in part, or not searched; return signal -> number of queries that it shortened."""
     from termweave.evaluation.report import wording
-    from termweave.search.ranking.rerankers import budgets_remark
+    from termweave.rerank.rerankers import budgets_remark
 
     counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
     for signal, count in counts.items():

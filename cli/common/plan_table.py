@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from termweave.support.messages import duration, sized
 
 if TYPE_CHECKING:
+    from termweave.catalog.generations import LiveGeneration
     from termweave.cli.common.output import Output
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import BuildOptions, UpdateMode
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.preparation.estimate import BuildEstimate
     from termweave.indexer.update_plan import UpdatePlan
 

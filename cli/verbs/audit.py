@@ -12,8 +12,8 @@ from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.shared_options import verb
 
 if TYPE_CHECKING:
+    from termweave.catalog.audit import AuditLine
     from termweave.cli.common.output import Output
-    from termweave.indexer.generations.audit import AuditLine
     from termweave.settings import Settings
 
 
@@ -32,7 +32,7 @@ def command(*, name: str | None, count: int, settings: Settings, out: Output) ->
       termweave audit -n 100 --json
     """
     from termweave import engine
-    from termweave.indexer.generations import audit
+    from termweave.catalog import audit
 
     lines = audit.read(engine.connect(settings), name, count)
     data = {"schema": "termweave.audit/1", "name": name, "lines": [asdict(each) for each in lines]}

@@ -70,8 +70,8 @@ def command(
       termweave connect docs --remove
     """
     from termweave import engine
-    from termweave.ui.connector import connection
-    from termweave.ui.connector.connection import ConnectOptions
+    from termweave.serving.connector import connection
+    from termweave.serving.connector.connection import ConnectOptions
 
     check_together(
         (

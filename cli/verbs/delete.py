@@ -72,10 +72,10 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
 def _delete_index(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     """Delete an index with all its generations, after a confirmation."""
-    from termweave.indexer.generations import deletion, generations
+    from termweave.indexer.generations import deletion, listing
     from termweave.support.messages import counted
 
-    listed = generations.list_generations(server, name)
+    listed = listing.list_generations(server, name)
     if not yes:
         documents = counted(sum(each.documents or 0 for each in listed), "document")
         unfinished = any(not each.complete and not each.unreadable for each in listed)

@@ -113,10 +113,10 @@ def _server() -> Finding:
 def _opensearch(settings: Settings) -> Finding:
     from dataclasses import asdict
 
+    from termweave.dialect import dialect_of
     from termweave.engine.client.connection import connect
     from termweave.engine.embedded import node
     from termweave.errors import EngineError, EngineUnreachable
-    from termweave.signals import dialect_of
 
     name = "OpenSearch"
     try:

@@ -73,7 +73,7 @@ def command(
     """
     from termweave import engine
     from termweave.corpora.formats.index_address import PREFIX
-    from termweave.engine.index_source.source import IndexSource
+    from termweave.corpora.index.source import IndexSource
     from termweave.errors import UsageError
     from termweave.indexer.enrichment import enrichment
 

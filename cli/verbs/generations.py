@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from termweave.cli.common.output import Output
-    from termweave.indexer.generations.generations import Generation
+    from termweave.indexer.generations.listing import Generation
     from termweave.settings import Settings
 
 
@@ -35,11 +35,11 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
       termweave generations docs --json
     """
     from termweave import engine
-    from termweave.indexer.generations import generations
-    from termweave.indexer.generations.names import all_generations
+    from termweave.indexer.generations import listing
+    from termweave.indexer.generations.listing import all_generations
 
     server = engine.connect(settings)
-    of_names = {name: generations.list_generations(server, name)} if name else all_generations(server)
+    of_names = {name: listing.list_generations(server, name)} if name else all_generations(server)
     listed = [generation for each in of_names.values() for generation in each]
     if not listed:
         out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
@@ -52,7 +52,7 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
 
 def _table(listed: list[Generation], width: int) -> Table:
     """Format generations as a table. Names (needed for 'promote') and states are never cut; other columns appear if there is room."""
-    from termweave.indexer.generations.generations import state_of
+    from termweave.indexer.generations.listing import state_of
 
     columns = {
         "generation": [each.index for each in listed],

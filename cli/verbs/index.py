@@ -21,12 +21,12 @@ from termweave.indexer.options import BUILDING, BuildOptions, models_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from termweave.catalog.generations import LiveGeneration
     from termweave.cli.common.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
     from termweave.indexer import Built, LargeDeletion, Updated
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.settings import Settings
 
 
@@ -130,9 +130,9 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
+    from termweave.catalog import generations
     from termweave.cli.common.build_report import report
     from termweave.indexer import rebuild_options
-    from termweave.indexer.generations import generations
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
 
@@ -220,8 +220,8 @@ def _gate(
 def _signals(options: BuildOptions) -> list[str]:
     """The signals that a build makes, as far as its options say."""
     from termweave import plugins
+    from termweave.catalog.layout import signal_class
     from termweave.encoders.model_lookup import NONE
-    from termweave.signals import signal_class
 
     asked = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
     return [name for name in asked if getattr(options, signal_class(name).needs or "", None) not in NONE]
@@ -248,7 +248,7 @@ def _open(source: str, reading: Any, out: Output, name: str, skip_bad: bool, who
 
 def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
     """Whether there is something to update; if not, that is reported."""
-    from termweave.indexer.generations import generations
+    from termweave.catalog import generations
 
     generations.check_spelling(name)
     if generations.live(server, name) is not None:

@@ -31,7 +31,7 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave list --json
     """
     from termweave import engine
-    from termweave.indexer.generations.names import summaries
+    from termweave.indexer.generations.listing import summaries
 
     server = engine.connect(settings)
     rows = summaries(server)

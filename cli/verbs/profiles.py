@@ -14,10 +14,10 @@ from termweave.search.options import RankingOptions
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from termweave.catalog.lineage import Lineage
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
-    from termweave.search.catalog.lineage import Lineage
-    from termweave.search.catalog.profiles import Profile
+    from termweave.search.profiles import Profile
     from termweave.settings import Settings
 
 
@@ -46,8 +46,8 @@ def command(
     from dataclasses import asdict
 
     from termweave import engine
-    from termweave.indexer.generations import audit
-    from termweave.search.catalog import lineage, profiles
+    from termweave.catalog import audit, lineage
+    from termweave.search import profiles
     from termweave.search.rewriting.configuration import parse
     from termweave.search.single_query import choose
 
@@ -96,7 +96,7 @@ def _in_force(record: Lineage) -> tuple[str, Any]:
 
 def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
     """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
-    from termweave.search.catalog import application_fields
+    from termweave.catalog import application_fields
     from termweave.search.retrieval.execution import check_needs
     from termweave.search.retrieval.filters import documents_passing
     from termweave.search.rewriting.configuration import NOTHING

@@ -41,7 +41,7 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
     from contextlib import nullcontext
 
     from termweave import engine
-    from termweave.indexer.generations import deletion, generations
+    from termweave.indexer.generations import deletion, listing
     from termweave.indexer.ledger import storage
     from termweave.support.messages import counted, printable
 
@@ -49,7 +49,7 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
     old = deletion.prunable(server, name, keep, unfinished=unfinished)
     if old and not yes:
         for generation in old:
-            state = f", {each}" if (each := generations.state_of(generation)) else ""
+            state = f", {each}" if (each := listing.state_of(generation)) else ""
             documents = counted(generation.documents or 0, "document")
             click.echo(printable(f"{generation.index}  {documents}, {generation.created}{state}"), err=True)
         confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?")

@@ -112,10 +112,10 @@ def command(
       termweave serve --model shipped --model ./mine
     """
     from termweave import corpora, engine
-    from termweave.search.catalog import lineage
+    from termweave.catalog import lineage
 
     try:
-        from termweave.ui import server
+        from termweave.serving import server
         from termweave.ui.serve_options import ServeOptions
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None

@@ -15,8 +15,8 @@ from termweave.search.options import RankingOptions
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.evaluation import TuningReport
-    from termweave.search.ranking.feature_ranker import FeatureReranker
-    from termweave.search.ranking.ranker import CrossEncoderReranker
+    from termweave.rerank.feature_ranker import FeatureReranker
+    from termweave.rerank.ranker import CrossEncoderReranker
     from termweave.settings import Settings
 
 
@@ -73,11 +73,10 @@ def command(
       termweave tune docs ./judged --json
     """
     from termweave import corpora, engine
+    from termweave.catalog import audit, lineage
     from termweave.errors import GateNotMet
     from termweave.evaluation.tuning import tune as tuning
-    from termweave.indexer.generations import audit
-    from termweave.search import Index
-    from termweave.search.catalog import lineage, profiles
+    from termweave.search import Index, profiles
 
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     profiles.check_name(profile, index.signals)
@@ -129,9 +128,9 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
         UsageError: It is another reranker, or a budget was given without one.
     """
     from termweave.errors import UsageError
-    from termweave.search.ranking import rerankers
-    from termweave.search.ranking.feature_ranker import FeatureReranker
-    from termweave.search.ranking.ranker import CrossEncoderReranker
+    from termweave.rerank import rerankers
+    from termweave.rerank.feature_ranker import FeatureReranker
+    from termweave.rerank.ranker import CrossEncoderReranker
 
     if rerank is None:
         if budget is not None:

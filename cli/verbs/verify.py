@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave import answers
+    from termweave.catalog.lineage import Lineage
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.indexer.verification import Difference
-    from termweave.search.catalog.lineage import Lineage
     from termweave.settings import Settings
 
 _SHOWN = 20
@@ -74,10 +74,10 @@ def command(
     problem = "--skip-bad, --id-field, --title-field and --text-field need a SOURCE, because they say how it is read"
     check_together((problem, source is None and (skip_bad or any(reading.values()))))
     from termweave import corpora, engine
+    from termweave.catalog import lineage
     from termweave.errors import UsageError, VerificationFailed
     from termweave.indexer import verify, verify_against_source
     from termweave.indexer.ledger import storage
-    from termweave.search.catalog import lineage
 
     server = engine.connect(settings)
     shown = lineage.resolved(server, name)

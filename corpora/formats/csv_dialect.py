@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from termweave.corpora.formats.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
+from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields
 from termweave.corpora.formats import lines as files
-from termweave.corpora.sources import LINE, Fields, place
+from termweave.corpora.sources import LINE, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
@@ -29,9 +30,6 @@ from termweave.support.messages import clipped, few, sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-ID_KEYS = ("_id", "id", "docid", "doc_id")
-TEXT_KEYS = ("text", "contents", "body", "content")
-TITLE_KEY = "title"
 
 _SKIPPED = ", or skip such entries with --skip-bad."
 SKIP_HINT = f"Correct it{_SKIPPED}"

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
+from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
-from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value
+from termweave.corpora.formats.fields import BadLine, Mapper, json_value
 from termweave.corpora.judgements import Judged, Judgements, joined
 from termweave.corpora.readers.beir import relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT

@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, described, json_value, too_long
+from termweave.corpora.formats.fields import BadLine, Mapper, described, json_value, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.extras import install
 from termweave.support.messages import first_line

@@ -14,22 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import csv_dialect
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import (
-    ID_KEYS,
-    SKIP_HINT,
-    TEXT_KEYS,
-    TITLE_KEY,
-    BadLine,
-    Mapper,
-    described,
-    not_utf8,
-    too_long,
-)
-from termweave.corpora.sources import Fields
+from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, described, not_utf8, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 

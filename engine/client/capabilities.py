@@ -4,7 +4,7 @@ A user without cluster permissions may not send some of these requests (403, or 
 then taken to be the smaller one that the other requests allow. Responses quoted below were seen on OpenSearch 3.6.0, and on
 Elasticsearch 8.19.0 and 9.2.0.
 
-This module is the only one that looks at the version. Everything else reads `Capabilities`; `termweave.signals.dialect` chooses the
+This module is the only one that looks at the version. Everything else reads `Capabilities`; `termweave.dialect` chooses the
 spelling of fields and queries from its `distribution`.
 """
 

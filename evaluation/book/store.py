@@ -14,11 +14,11 @@ from http import HTTPStatus
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.lineage import check_one, create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
 from termweave.evaluation.book.query_ids import placed
-from termweave.search.catalog.lineage import check_one, create_hidden_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from termweave.search.ranking import fusion, modes
-from termweave.search.ranking.modes import Mode
-from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.signals import fusion, modes
+from termweave.signals.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders import recorded_models as models
 from termweave.evaluation.measures import per_query
 from termweave.evaluation.tuning.parameter_search import WORTH, TuningParameter
 from termweave.records import Run
-from termweave.search.catalog import models
-from termweave.search.ranking.feature_ranker import KIND, open_feature_ranker
+from termweave.rerank.feature_ranker import KIND, open_feature_ranker
+from termweave.rerank.ranker import open_ranker
+from termweave.rerank.rerankers import Reranking
 from termweave.search.ranking.order import order
-from termweave.search.ranking.ranker import open_ranker
-from termweave.search.ranking.rerankers import Reranking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders import Ranker
-    from termweave.search.ranking.feature_ranker import FeatureReranker
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.ranker import CrossEncoderReranker
-    from termweave.search.ranking.rerankers import Reranker
+    from termweave.rerank.feature_ranker import FeatureReranker
+    from termweave.rerank.ranker import CrossEncoderReranker
+    from termweave.rerank.rerankers import Reranker
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals.modes import Mode
 
 SPACE = (
     TuningParameter("candidates", (10, 20, 30, 50, 100)),

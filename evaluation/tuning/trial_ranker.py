@@ -16,16 +16,16 @@ import numpy as np
 
 from termweave.errors import UsageError
 from termweave.rerank import neighbourhood
-from termweave.search.ranking import fusion
+from termweave.signals import fusion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rnn import ReciprocalNeighbours
+    from termweave.rerank.rnn import ReciprocalNeighbours
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals.modes import Mode
 
     Matrix = NDArray[np.float64]
 

@@ -28,12 +28,13 @@ from termweave.evaluation.tuning.ranker_search import (
     too_short,
 )
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
-from termweave.search.catalog.profiles import Profile, find
-from termweave.search.ranking import modes, rerankers
-from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
-from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.search.ranking.rerankers import Reranking
-from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.rerank import rerankers
+from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.rerankers import Reranking
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search.profiles import Profile, find
+from termweave.signals import modes
 from termweave.support import arguments
 from termweave.support.messages import counted
 
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.encoders import Ranker
     from termweave.records import Query
+    from termweave.rerank.rerankers import Need
     from termweave.search import Index
-    from termweave.search.ranking.rerankers import Need
 
 #: Fewest queries in each half; with fewer, every difference is noise.
 FEWEST = 10

@@ -16,8 +16,8 @@ from termweave.indexer.pipeline.bulk_responses import reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from termweave.corpora.index.point_in_time import PointInTime
     from termweave.engine import Engine
-    from termweave.engine.index_source.point_in_time import PointInTime
 
 #: Documents in one request.
 _PAGE = 200

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.catalog import statistics_store
+from termweave.catalog.layout import signal_class, source_digest
+from termweave.catalog.lineage import Lineage
+from termweave.corpora.index import entries
+from termweave.corpora.index.point_in_time import shards_of
+from termweave.dialect import dialect_of
 from termweave.engine import native_vectors
 from termweave.engine.client.payloads import ALL_SHARDS, as_text, quote
-from termweave.engine.index_source import entries
-from termweave.engine.index_source.point_in_time import shards_of
 from termweave.errors import UsageError
-from termweave.search.catalog import statistics_store
-from termweave.search.catalog.lineage import Lineage
-from termweave.signals import dialect_of, signal_class
-from termweave.signals.layout import source_digest
 from termweave.signals.learned import ANALYZER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
-    from termweave.engine.index_source.source import IndexSource
     from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
-    from termweave.signals import DocumentLayout
     from termweave.statistics import CorpusStatistics
 
 #: The signals of an enrichment, where none is named. The lexical one would need a copy of all texts; the index has analysed fields of its own.

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave import __version__
-from termweave.corpora.sources import Fields, Skips
+from termweave.catalog import audit, generations, statistics_store
+from termweave.catalog.lineage import Lineage, ModelLineage
+from termweave.catalog.source_fields import Fields
+from termweave.corpora.sources import Skips
+from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.engine.client.payloads import quote
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
@@ -24,23 +28,19 @@ from termweave.indexer.build_target import statistics_lineage
 from termweave.indexer.enrichment import enriched_mapping, index_passes
 from termweave.indexer.enrichment import watch as watching
 from termweave.indexer.enrichment.index_passes import IndexPasses, PassCounts
-from termweave.indexer.generations import audit, generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.estimate import estimate_build
-from termweave.search.catalog import statistics_store
-from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.search.catalog.models import encoder_of, remember
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.engine.index_source.source import IndexSource
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics

@@ -7,23 +7,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.index import entries
+from termweave.corpora.index.point_in_time import PointInTime, open_views
 from termweave.corpora.sources import Skipped
+from termweave.dialect import dialect_of
 from termweave.engine.client.connection import quote
-from termweave.engine.index_source import entries
-from termweave.engine.index_source.point_in_time import PointInTime, open_views
 from termweave.indexer.enrichment import conditional_writes, enriched_mapping
-from termweave.signals import dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.engine.index_source.source import IndexSource
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document
-    from termweave.signals import DocumentLayout
     from termweave.statistics import CorpusStatistics
 
     #: A document as the server gives it; and with it the last line of an action of `_bulk`.

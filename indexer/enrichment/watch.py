@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from termweave.engine.index_source.point_in_time import ShardView, sequence_numbers, uuid_of
+from termweave.corpora.index.point_in_time import ShardView, sequence_numbers, uuid_of
 from termweave.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from termweave.indexer.generations import deletion, generations, index_setup, publication, reindex_task
+from termweave.catalog import generations, statistics_store
+from termweave.catalog.lineage import exists
+from termweave.indexer.generations import deletion, index_setup, publication, reindex_task
 from termweave.indexer.ledger import storage
-from termweave.search.catalog import statistics_store
-from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
+    from termweave.catalog.generations import LiveGeneration
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics

@@ -10,28 +10,29 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from termweave.catalog import audit, lineage
+from termweave.catalog.generations import live
+from termweave.catalog.layout import engine_id
+from termweave.catalog.statistics_store import companion
+from termweave.corpora.index import spool
 from termweave.engine.client.server_errors import block_hint
-from termweave.engine.index_source import spool
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.generations import audit, reindex_task
-from termweave.indexer.generations.generations import list_generations, live, one_generation
+from termweave.indexer.generations import reindex_task
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
+from termweave.indexer.generations.listing import list_generations, one_generation
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline.bulk_responses import reason_of
 from termweave.indexer.stored_documents import stored_where
-from termweave.search.catalog import lineage
-from termweave.search.catalog.statistics_store import companion
-from termweave.signals.layout import engine_id
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import Generation
+    from termweave.indexer.generations.listing import Generation
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
-    from termweave.search.catalog.lineage import Lineage
 
 #: Ids in one request.
 PAGE = 1000

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError, native_vectors
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS
-from termweave.indexer.generations.generations import closed_error
+from termweave.indexer.generations.listing import closed_error
 from termweave.indexer.preparation import created_index
 
 if TYPE_CHECKING:
+    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
-    from termweave.search.catalog.lineage import Lineage
 
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
 _ADVICE = (

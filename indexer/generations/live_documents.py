@@ -6,20 +6,20 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
+from termweave.catalog.layout import source_digest, stored_document
 from termweave.corpora.file_source import EntrySource
-from termweave.engine.index_source.point_in_time import sequence_numbers
+from termweave.corpora.index.point_in_time import sequence_numbers
 from termweave.errors import InputError
 from termweave.indexer.preparation.passages import Window, spans
 from termweave.indexer.stored_documents import scan
-from termweave.signals.layout import source_digest, stored_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora.formats.fields import BadLine
     from termweave.corpora.sources import Progress
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.records import Document
 
 _PAGE = 200

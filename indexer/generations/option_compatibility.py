@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
-    from termweave.search.catalog.lineage import Lineage
 
 
 def check(engine: Engine, live: LiveGeneration, options: BuildOptions, given: Collection[str]) -> None:

@@ -10,15 +10,15 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
-from termweave.search.catalog import lineage
-from termweave.search.catalog import profiles as stored_profiles
+from termweave.search import profiles as stored_profiles
 
 if TYPE_CHECKING:
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
-    from termweave.search.catalog.lineage import Lineage
 
 _PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"
 

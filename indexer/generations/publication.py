@@ -6,14 +6,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import audit
+from termweave.catalog.generations import check_free, live
+from termweave.catalog.lineage import ROLLED_BACK, read, write
 from termweave.engine.client import search_pipelines
 from termweave.engine.client.resolved_name import stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
-from termweave.indexer.generations import audit
-from termweave.indexer.generations.generations import check_free, closed_error, list_generations, live
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
+from termweave.indexer.generations.listing import closed_error, list_generations
 from termweave.indexer.ledger import storage
-from termweave.search.catalog.lineage import ROLLED_BACK, read, write
 
 if TYPE_CHECKING:
     from termweave.engine import Engine

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from termweave.catalog import statistics_store
 from termweave.indexer.preparation.passages import Window
-from termweave.search.catalog import statistics_store
 
 if TYPE_CHECKING:
+    from termweave.catalog.generations import LiveGeneration
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.statistics import CorpusStatistics
 
 #: A term's idf is known to .5 if this many documents of a sample hold it: its standard error is about 1 / sqrt(16).

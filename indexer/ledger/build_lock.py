@@ -22,10 +22,10 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.lineage import create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
-from termweave.search.catalog.lineage import create_hidden_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from termweave.catalog.layout import bucket_of
 from termweave.errors import TermweaveError
 from termweave.indexer.ledger.entries import BucketSum, Duplicate
-from termweave.signals.layout import bucket_of
 from termweave.support import private_files
 from termweave.support.batching import in_parts
 

@@ -11,12 +11,12 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.engine.client.credentials import is_serverless
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.ledger import Ledger
-from termweave.search.catalog import lineage
 from termweave.support import file_locks, paths, private_files
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.catalog import generations
+from termweave.catalog.lineage import Lineage, exists
 from termweave.errors import UsageError
-from termweave.indexer.generations import deletion, generations, publication
+from termweave.indexer.generations import deletion, publication
 from termweave.indexer.ledger import storage
 from termweave.indexer.rebuild_options import differing
-from termweave.search.catalog.lineage import Lineage, exists
 
 if TYPE_CHECKING:
     from termweave.engine import Engine

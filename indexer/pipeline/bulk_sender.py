@@ -21,12 +21,12 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from termweave.catalog.lineage import exists
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
 from termweave.indexer.pipeline import throttle
 from termweave.indexer.pipeline.bulk_responses import LATER, LATER_HINT, BulkItem, Outcome, exceeded_limit, outcome_of
-from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

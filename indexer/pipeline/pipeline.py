@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from termweave.catalog.layout import engine_id
 from termweave.corpora.sources import encodings_of
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.bulk_responses import BulkItem
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.indexer.preparation.corpus_pass import blocks
-from termweave.signals.layout import engine_id
 from termweave.support.batching import ahead
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from termweave.catalog.layout import source_digest
 from termweave.corpora.sources import ITEM, entry_of
 from termweave.errors import InputError
 from termweave.indexer.ledger.entries import LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
-from termweave.signals.layout import source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:

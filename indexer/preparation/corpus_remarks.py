@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from termweave.catalog.layout import filterable
 from termweave.encoders.analysis.words import LONGEST_TERM
-from termweave.signals.layout import filterable
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from termweave.corpora.index.entries import fields_of
 from termweave.engine.client.payloads import as_text
-from termweave.engine.index_source.entries import fields_of
 from termweave.errors import EngineError, UsageError
 from termweave.support.messages import clipped, few
 

@@ -34,6 +34,7 @@ from termweave.signals.dense import VECTOR_FIELD
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.build_plan import BuildPlan
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals import DocumentLayout
 
 #: Largest number of documents that are read.
 _READ = 20_000

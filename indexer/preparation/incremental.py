@@ -7,24 +7,24 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from termweave.engine.index_source import changes
-from termweave.engine.index_source.source import IndexSource
+from termweave.catalog import lineage
+from termweave.catalog.typed_fields import FIELD
+from termweave.corpora.index import changes
+from termweave.corpora.index.source import IndexSource
 from termweave.errors import UsageError
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import readable_errors
 from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
-from termweave.search.catalog import lineage
-from termweave.signals.typed_fields import FIELD
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
-    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.preparation.corpus_pass import BuildProgress
 
 

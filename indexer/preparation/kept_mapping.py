@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.catalog import typed_fields
+from termweave.corpora.index.entries import VECTORS, fields_of
+from termweave.corpora.index.source import IndexSource
 from termweave.corpora.sources import underlying
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
-from termweave.engine.index_source.entries import VECTORS, fields_of
-from termweave.engine.index_source.source import IndexSource
 from termweave.errors import EngineError, UsageError
-from termweave.signals import typed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
-    from termweave.signals import DocumentLayout
 
 #: Settings that decide what an index finds, with which scores, and what it accepts.
 _KEPT = (

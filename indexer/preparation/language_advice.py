@@ -13,9 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from termweave import encoders
+from termweave.catalog.layout import signal_class
 from termweave.encoders.analysis.model_familiarity import analyzer_of, is_chinese
 from termweave.encoders.model_lookup import CHINESE, PACKAGES, language_model, registered
-from termweave.signals import signal_class
 from termweave.support.extras import install_model
 from termweave.support.messages import counted
 

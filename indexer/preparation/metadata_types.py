@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from termweave.signals.typed_fields import LONGEST_KEYWORD, TYPES, as_text, entries, kind_of, usable
+from termweave.catalog.typed_fields import LONGEST_KEYWORD, TYPES, as_text, entries, kind_of, usable
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__, encoders
+from termweave.catalog.layout import signal_class
 from termweave.corpora.sources import refuse_encodings
+from termweave.encoders.recorded_models import remember
 from termweave.errors import ModelError, UsageError
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation import language_advice
@@ -22,8 +24,6 @@ from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.shards import manifest, rows
 from termweave.indexer.shards.manifest import SAMPLE, STATISTICS, ShardManifest
 from termweave.indexer.shards.store import MANIFEST, ShardStore
-from termweave.search.catalog.models import remember
-from termweave.signals import signal_class
 from termweave.support.paths import expanded, written_as_path
 
 if TYPE_CHECKING:

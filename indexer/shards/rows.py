@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from termweave.catalog.layout import source_digest
 from termweave.errors import InputError
 from termweave.records import Document, Encoding, Passage, TermWeights
-from termweave.signals.layout import source_digest
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.errors import UsageError
 from termweave.records import SignalScore
-from termweave.search.ranking.fusion import fuse
-from termweave.search.ranking.rerankers import CutShort, RerankRequest
+from termweave.rerank.rerankers import CutShort, RerankRequest
+from termweave.signals.fusion import fuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from termweave.search.ranking.fusion import Fusion
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rerankers import Reranker, Reranking, RerankResult
+    from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals.fusion import Fusion
+    from termweave.signals.modes import Mode
 
     #: Document ids with their scores, best first.
     Scored = list[tuple[str, float]]
@@ -70,7 +70,7 @@ def order(
     """Rank the candidates of one query.
 
     A single signal keeps its own scores. The scores of several signals are fused into [0, 1]. Each reranker then changes the
-    scores of its best candidates (`termweave.search.ranking.rerankers`); the other documents stay below those. Pinned documents come first.
+    scores of its best candidates (`termweave.rerank.rerankers`); the other documents stay below those. Pinned documents come first.
 
     Args:
         candidates: The lists of the signals.

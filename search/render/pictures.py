@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from termweave.search.ranking.occlusion import places
+from termweave.rerank.occlusion import places
 from termweave.search.render.html import Picture
 from termweave.search.results import explanation
 from termweave.search.results.term_shading import window

@@ -12,21 +12,21 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import engine_id, stored_text
 from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
-from termweave.search.ranking.fusion import fuse
 from termweave.search.retrieval.candidates import answers_to
-from termweave.signals.layout import engine_id, stored_text
+from termweave.signals.fusion import fuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.contracts.signal import Signal
     from termweave.engine import Engine
     from termweave.records import Hit
-    from termweave.search.catalog.opening import OpenGeneration
-    from termweave.search.ranking.modes import Mode
+    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.signals import Signal
+    from termweave.signals.modes import Mode
 
 #: Passages of a document that each signal scores, and the most that a hit shows.
 _SCORED, _MOST = 100, 20

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.application_fields import named_fields
+from termweave.catalog.layout import source_digest
 from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.index.entries import enriched_document
 from termweave.corpora.sources import Reading
-from termweave.engine.index_source.entries import enriched_document
-from termweave.search.catalog.application_fields import named_fields
+from termweave.dialect import dialect_of
 from termweave.search.retrieval.candidates import answers_to
-from termweave.signals import dialect_of
-from termweave.signals.layout import source_digest
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.opening import OpenGeneration
 
 
 @dataclass(frozen=True)

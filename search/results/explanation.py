@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import SignalScore
 from termweave.search.retrieval.requests import grouped
-from termweave.signals import dialect_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.contracts.signal import Clause, Signal
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.signals import Clause, DocumentLayout, Signal
 
 #: Names that all parts have, and those that only parts of signals have: details of a reranker do not replace them.
 _RESERVED = frozenset({"name", "share", "rank", "terms"})

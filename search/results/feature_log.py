@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.search.ranking import features
-from termweave.search.ranking.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.rerank import candidate_features
+from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.rerank.rerankers import Reranking, RerankResult
 from termweave.search.ranking.order import order
-from termweave.search.ranking.rerankers import Reranking, RerankResult
 from termweave.support import private_files
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.search.ranking.features import FeatureReader
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rerankers import Need, Reranker, RerankRequest
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.rerank.candidate_features import FeatureReader
+    from termweave.rerank.rerankers import Need, Reranker, RerankRequest
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.signals import DocumentLayout
+    from termweave.signals.modes import Mode
 
 #: Candidates of a query whose features are logged unless a feature ranker reranks more or fewer.
 _CANDIDATES = 100
@@ -116,9 +116,11 @@ def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureReco
         if isinstance(stage, FeatureReranker):
             reader = replace(open_feature_ranker(stage.model, stage.hash).reader, read=None)
             return FeatureRecorder(reader, stage.candidates, stages[:number])
-    kinds = features.checked_entries(layout.kinds, "Log with a feature ranker, which names what it reads: --rerank ltr@FOLDER.")
+    kinds = candidate_features.checked_entries(
+        layout.kinds, "Log with a feature ranker, which names what it reads: --rerank ltr@FOLDER."
+    )
     signals = [signal.name for signal in layout.signals if signal.name != "learned"]
-    return FeatureRecorder(features.FeatureReader(tuple(features.names(signals, kinds, {})), kinds))
+    return FeatureRecorder(candidate_features.FeatureReader(tuple(candidate_features.names(signals, kinds, {})), kinds))
 
 
 def check_name(path: object) -> Path:

@@ -12,18 +12,18 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Highlight
 from termweave.search.retrieval import clause_limit
-from termweave.signals import dialect_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from termweave.contracts.signal import Clause, Signal
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
-    from termweave.search.catalog.opening import OpenGeneration
-    from termweave.signals import Clause, Signal
+    from termweave.search.opening import OpenGeneration
 
 #: The fields that are highlighted.
 FIELDS = ("title", "text")

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
@@ -17,22 +18,22 @@ from termweave.records import Hit, Passage
 from termweave.search.results import explanation, term_shading
 from termweave.search.retrieval import server_fusion
 from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
-from termweave.signals.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
+from termweave.signals.fusion import FusedList
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import pandas as pd
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.rerank.rerankers import CutShort
+    from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
-    from termweave.search.ranking.rerankers import CutShort
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
     from termweave.search.retrieval.totals import Totals
-    from termweave.signals import DocumentLayout
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
 _UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})
@@ -273,7 +274,7 @@ def _explain_later(engine: Engine, opened: OpenGeneration, candidates: Candidate
     Raises:
         UsageError: The server fused the signals.
     """
-    if server_fusion.SIGNAL in candidates.lists:
+    if FusedList.name in candidates.lists:
         raise server_fusion.unexplained()
     stored = _stored(engine, opened, candidates, [place], _SHADED)
     explained: Mapping[str, Any] = _explained(engine, opened, candidates, [place], stored)[place.id]

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.search.catalog import profiles
+from termweave.dialect import dialect_of
+from termweave.search import profiles
 from termweave.search.results import enrichment_lag
 from termweave.search.results.hits import flat
 from termweave.search.retrieval import filter_grammar, filters
 from termweave.search.rewriting import configuration
 from termweave.search.rewriting import operators as query_operators
-from termweave.signals import dialect_of
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.opening import OpenGeneration
     from termweave.search.options import SearchOptions
     from termweave.search.single_query import SearchRound
-    from termweave.signals import DocumentLayout
 
 #: What looks like an operator of another search engine: words in quotes, +word, -word; not the inches of a 5" or 27" screen.
 _OPERATORS = re.compile(r'(?:(?<=\s)|^)(?:[+-]?"[^"\s][^"]*"|[+-][^\W\d]\w*)')

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import DocumentLayout, stored_content
+from termweave.catalog.source_fields import text_at
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
-from termweave.engine.index_source.entries import text_at
 from termweave.records import Passage
-from termweave.search.ranking.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
-from termweave.signals.layout import DocumentLayout, stored_content
+from termweave.signals.fusion import Ranked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.contracts.signal import Clause, Signal
     from termweave.engine import Engine
     from termweave.records import Encoding, SignalScore
-    from termweave.search.ranking.rerankers import IndexTerms
+    from termweave.rerank.rerankers import IndexTerms
     from termweave.search.retrieval.requests import SignalRequests
-    from termweave.search.retrieval.server_fusion import FusedList
-    from termweave.signals import Clause, Signal
+    from termweave.signals.fusion import FusedList
 
 _NO_FIELDS: dict[str, Any] = {}
 #: The layout of an index that termweave built, as far as title and text go.

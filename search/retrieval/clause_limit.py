@@ -13,20 +13,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.contracts.signal import clause_budget
 from termweave.errors import EngineError
 from termweave.search.results.term_shading import characters
-from termweave.signals.base import clause_budget
 from termweave.signals.lexical import pieces
 from termweave.statistics import CorpusStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.contracts.signal import Signal
     from termweave.engine import Engine
     from termweave.records import Capabilities, Encoding
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.requests import SignalRequests
-    from termweave.signals import Signal
 
 
 def fit(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.records import Encoding
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.opening import OpenGeneration
 
 #: Queries of words, by their names.
 _OF_WORDS = frozenset({"match", "multi_match", "combined_fields", "query_string", "simple_query_string"})

@@ -5,27 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from termweave.catalog.typed_fields import LONGEST_KEYWORD
 from termweave.errors import EngineError, UsageError
+from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
 from termweave.search import paging
-from termweave.search.ranking.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
 from termweave.search.retrieval import clause_limit, filters, server_fusion
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
-from termweave.signals.typed_fields import LONGEST_KEYWORD
+from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.records import Encoding
-    from termweave.search.catalog.opening import OpenGeneration
-    from termweave.search.ranking.modes import Mode
-    from termweave.search.ranking.rerankers import Need
+    from termweave.rerank.rerankers import Need
+    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.requests import SignalRequests
-    from termweave.signals import DocumentLayout
+    from termweave.signals.modes import Mode
 
 
 class AliasMoved(EngineError):
@@ -77,7 +78,7 @@ def retrieve(
         AliasMoved: Another generation answered.
     """
     signals = generation.signals(what.searched)
-    answering = signals if what.server_fusion is None else [server_fusion.FusedList()]
+    answering = signals if what.server_fusion is None else [FusedList()]
     reach = first_reach(generation, what.depth)
     while True:
         prepared = prepare(engine, generation, queries, what, reach)

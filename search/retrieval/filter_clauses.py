@@ -6,15 +6,15 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import typed_fields
+from termweave.catalog.layout import Column
 from termweave.errors import UsageError
-from termweave.signals import typed_fields
-from termweave.signals.layout import Column
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from termweave.signals import DocumentLayout
+    from termweave.catalog.layout import DocumentLayout
 
     Clause = dict[str, Any]
 

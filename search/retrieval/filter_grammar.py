@@ -16,13 +16,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.dialect import OPENSEARCH
 from termweave.errors import UsageError
 from termweave.search.retrieval import filter_clauses
-from termweave.signals.dialect import OPENSEARCH
 
 if TYPE_CHECKING:
-    from termweave.signals import DocumentLayout
-    from termweave.signals.dialect import ServerDialect
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.dialect import ServerDialect
 
     Clause = dict[str, Any]
 

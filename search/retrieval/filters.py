@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from termweave.catalog import typed_fields
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.signals import typed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,21 +10,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.typed_fields import INSTANT, TYPES, convert, date_interval
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.search.paging import MAX_DEPTH
 from termweave.search.retrieval.filter_grammar import quoted
-from termweave.signals.typed_fields import INSTANT, TYPES, convert, date_interval
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.catalog.layout import Column, DocumentLayout
     from termweave.engine import Engine
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.signals import DocumentLayout
-    from termweave.signals.layout import Column
 
 #: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
 VALUES, _MOST_VALUES, _OF_SHARD = 10, 1_000, 10_000

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.layout import stored_content
+from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.records import Encoding, TermWeights
-from termweave.signals import dialect_of
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.impacts import WeightedTerms
-from termweave.signals.layout import stored_content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.signals import DocumentLayout
 
 #: Number of terms in the query, the heaviest of the documents' terms. The lighter ones occur in all texts of the corpus.
 TERMS = 64

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from termweave.search.ranking.rerankers import METADATA, WORDS
+from termweave.catalog.layout import DocumentLayout
+from termweave.catalog.typed_fields import INSTANT
+from termweave.rerank.rerankers import METADATA, WORDS
 from termweave.signals.dense import VECTOR_FIELD
-from termweave.signals.layout import DocumentLayout
-from termweave.signals.typed_fields import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from termweave.contracts.signal import Clause, Signal
     from termweave.records import Capabilities, Encoding
-    from termweave.search.ranking.rerankers import Need
-    from termweave.signals import Clause, Signal
+    from termweave.rerank.rerankers import Need
 
 #: The layout of an index that termweave built, without metadata.
 _LAYOUT = DocumentLayout(())

@@ -11,21 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.contracts.signal import Clause
 from termweave.errors import UsageError
-from termweave.search.ranking.fusion import DEFAULT
-from termweave.search.ranking.modes import Mode
 from termweave.search.retrieval.requests import unsorted
-from termweave.signals import Clause
+from termweave.signals.fusion import DEFAULT, FusedList
+from termweave.signals.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from termweave.contracts.signal import Signal
     from termweave.records import Capabilities
     from termweave.search.retrieval.requests import SignalRequests
-    from termweave.signals import Signal
 
-#: Name of the one list that the server returns.
-SIGNAL = "hybrid"
 #: Fusion methods that stand for the server's. "adaptive", the client's default, needs figures that the server does not have.
 _METHODS = (DEFAULT, "min-max")
 #: The most queries that `hybrid` takes (neural-search).
@@ -75,24 +73,6 @@ def share_clauses(capabilities: Capabilities, signals: Sequence[Signal]) -> Capa
     return replace(capabilities, max_clause_count=capabilities.max_clause_count // word_signals)
 
 
-class FusedList:
-    """The server's fused list. It takes the place of a signal, and its scores are used as they are."""
-
-    name = SIGNAL
-    needs = None
-    floor = None
-
-    def score(self, engine_score: float, clause: Clause) -> float:
-        """The server's score, in [0, 1]."""
-        del clause
-        return engine_score
-
-    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
-        """1: the only list counts in full."""
-        del low, high, full_match_score
-        return 1.0
-
-
 def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
     """Join the searches of one query into one `hybrid` search.
 
@@ -119,8 +99,8 @@ def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
     dropped = tuple(term for name in names for term in prepared.clauses[name].dropped)
     return replace(
         prepared,
-        clauses={SIGNAL: Clause(query, dropped=dropped)},
-        bodies={SIGNAL: {**body, "query": query, "search_pipeline": pipeline}},
+        clauses={FusedList.name: Clause(query, dropped=dropped)},
+        bodies={FusedList.name: {**body, "query": query, "search_pipeline": pipeline}},
     )
 
 
@@ -136,4 +116,4 @@ def normalisation(weights: Sequence[float]) -> dict[str, Any]:
 
 def answer_mode() -> Mode:
     """The mode that ranks the server's answer: one list, already fused."""
-    return Mode(SIGNAL, {SIGNAL: 1.0})
+    return Mode(FusedList.name, {FusedList.name: 1.0})

@@ -18,8 +18,8 @@ from termweave.support.messages import clipped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.signals import DocumentLayout
 
 #: Phrases and exclusions of a query: each is a clause, and a server allows 1,024 or so.
 _MOST = 100

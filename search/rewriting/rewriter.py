@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
-from termweave.search.catalog import profiles
+from termweave.search import profiles
 from termweave.search.rewriting import operators, spelling
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
 from termweave.search.rewriting.pins import QueryPins
@@ -21,12 +21,12 @@ from termweave.support.messages import normalised
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.opening import OpenGeneration
     from termweave.search.rewriting.configuration import Rewriting
     from termweave.search.rewriting.synonyms import Span
-    from termweave.signals import DocumentLayout
 
 
 #: Words of a query that are looked up: the server takes 10 to 30 ms for each.

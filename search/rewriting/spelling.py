@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from termweave.engine import Engine
-    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.opening import OpenGeneration
 
 #: Words of this many letters and more are corrected, by one edit; from the second number on by two.
 SHORTEST, TWO_EDITS = 4, 6

@@ -43,7 +43,7 @@ def test_list_shows_every_index_with_what_is_live(termweave, folder, opensearch_
 
 
 def test_list_leaves_out_what_is_deleted_while_it_lists(opensearch_engine, monkeypatch):
-    monkeypatch.setattr("termweave.indexer.generations.names.names", lambda _: ["cli-deleted-just-now"])
+    monkeypatch.setattr("termweave.indexer.generations.listing.names", lambda _: ["cli-deleted-just-now"])
     done = CliRunner().invoke(list_indices.command, ["--url", opensearch_engine.url, "--json"])
     assert json.loads(done.stdout)["indices"] == []
 

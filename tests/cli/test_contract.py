@@ -29,7 +29,7 @@ from termweave.cli.verbs import demo, generations, search
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.report import table
-from termweave.indexer.generations.generations import Generation
+from termweave.indexer.generations.listing import Generation
 from termweave.records import Hit
 from termweave.ui.api.endpoints import ENDPOINTS
 

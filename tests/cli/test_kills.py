@@ -11,12 +11,11 @@ import sys
 import orjson
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.indexer import BuildOptions
-from termweave.indexer.generations.generations import live
-from termweave.search import Index
-from termweave.search.catalog import profiles
+from termweave.search import Index, profiles
 from tests.indexer.builds import check, numbered
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]

@@ -10,16 +10,16 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog import audit, lineage
 from termweave.cli import run
 from termweave.errors import EngineError
 from termweave.evaluation.experiment import runs_of
 from termweave.evaluation.systems import named, system_of
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import audit
 from termweave.records import Query
-from termweave.search.catalog import lineage, profiles
-from termweave.search.catalog.profiles import Profile
+from termweave.search import profiles
+from termweave.search.profiles import Profile
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
 FITTED = {"dataset": "mine:test", "measure": "nDCG@10", "queries": 30, "held_out": {"tuned": 0.5, "default": 0.4}}

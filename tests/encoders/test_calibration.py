@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from termweave import encoders
+from termweave.contracts.signal import Fitting
 from termweave.encoders import calibration
 from termweave.encoders.model_lookup import resolve
 from termweave.records import Capabilities
-from termweave.signals.base import Fitting
 from termweave.signals.weights import Weights
 from termweave.support import paths
 

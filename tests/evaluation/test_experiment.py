@@ -16,6 +16,7 @@ from rich.console import Console
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog import lineage
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, index_comparison, latency, runs, systems
@@ -26,10 +27,9 @@ from termweave.evaluation.report import table as report
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Query
+from termweave.rerank.rerankers import Reranking, RerankResult
 from termweave.search import Index
-from termweave.search.catalog import lineage
-from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.rerankers import Reranking, RerankResult
+from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")

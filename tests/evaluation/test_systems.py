@@ -6,21 +6,20 @@ import numpy as np
 import pytest
 
 from termweave import corpora
+from termweave.catalog.layout import DocumentLayout
+from termweave.catalog.lineage import Lineage
 from termweave.encoders.manifest import Manifest, write_manifest
 from termweave.engine.client.resolved_name import ResolvedName
 from termweave.errors import UsageError
 from termweave.evaluation import runs, systems
 from termweave.evaluation.measures import judged_share
 from termweave.records import Run
-from termweave.search import Index
-from termweave.search.catalog import profiles
-from termweave.search.catalog.lineage import Lineage
-from termweave.search.catalog.opening import OpenGeneration
-from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.search.ranking.rerankers import Reranking
-from termweave.search.ranking.rnn import ReciprocalNeighbours
-from termweave.signals import DocumentLayout
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.rerankers import Reranking
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search import Index, profiles
+from termweave.search.opening import OpenGeneration
+from termweave.search.profiles import Profile
 
 
 class Known(Index):

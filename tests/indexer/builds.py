@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from termweave.catalog.generations import live
+from termweave.dialect import dialect_of
 from termweave.indexer import BuildOptions, verify, verify_against_source
-from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.index_setup import is_written
 from termweave.indexer.ledger import storage
 from termweave.search import Index
-from termweave.signals import dialect_of
 
 LEXICAL = BuildOptions(weights="none", dense="none")
 

@@ -17,12 +17,12 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node, process
 from termweave.errors import EngineError
 from termweave.indexer import verify
-from termweave.indexer.generations.generations import live
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.settings import load

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.publication import publish
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline.pipeline import Pipeline

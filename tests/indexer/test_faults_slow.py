@@ -157,6 +157,8 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
 
 def test_a_clock_that_jumps_by_days(bench, tmp_path):
     """The system's clock goes a day back and forth all the time; what measures time must not notice."""
+    from termweave.indexer.generations import listing
+
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("this machine has no C compiler to make a clock that jumps")
@@ -171,6 +173,4 @@ def test_a_clock_that_jumps_by_days(bench, tmp_path):
     newer = bench.whole()
     bench.environment.pop("LD_PRELOAD")
     with connect(load(url=bench.url)) as engine:
-        from termweave.indexer.generations import generations
-
-        assert generations.list_generations(engine, bench.name)[0].index == newer
+        assert listing.list_generations(engine, bench.name)[0].index == newer

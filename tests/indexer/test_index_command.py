@@ -8,12 +8,12 @@ import jsonschema
 import orjson
 import pytest
 
+from termweave.catalog import statistics_store
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.indexer import builder
-from termweave.indexer.generations import generations, publication
-from termweave.indexer.generations.generations import live
+from termweave.indexer.generations import listing, publication
 from termweave.indexer.ledger import storage
-from termweave.search.catalog import statistics_store
 
 from .builds import numbered
 
@@ -44,7 +44,7 @@ def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, caps
     with storage.lease(opensearch_engine, name):
         assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 1
         assert f"Another build of '{name}' is running on this host" in capsys.readouterr().err
-    assert len(generations.list_generations(opensearch_engine, name)) == 1
+    assert len(listing.list_generations(opensearch_engine, name)) == 1
     assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert live(opensearch_engine, name) is None
 
@@ -90,7 +90,7 @@ def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engi
     index(numbered(3))
     before = live(opensearch_engine, name)
     index(numbered(4), "--update", "--new")
-    copy, parent = generations.list_generations(opensearch_engine, name)
+    copy, parent = listing.list_generations(opensearch_engine, name)
     assert (parent.index, copy.live) == (before, True)
     assert copy.created > parent.created
     assert publication.previous(opensearch_engine, name) == before
@@ -109,7 +109,7 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
 
     def refused(*options):
         said = index(numbered(5), *gate, *options, status=3).err
-        newest = generations.list_generations(opensearch_engine, name)[0]
+        newest = listing.list_generations(opensearch_engine, name)[0]
         assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
         assert f"'termweave promote {name} {newest.index}' publishes it anyway, 'termweave prune {name}' removes it." in said
         return newest.index
@@ -119,7 +119,7 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
     assert "None of its generations is published" in verb("search", name, "number1", status=2).err
     index(numbered(4))  # another source leaves it where it is
     second = refused("--fresh")
-    assert {first, second} < {each.index for each in generations.list_generations(opensearch_engine, name)}
+    assert {first, second} < {each.index for each in listing.list_generations(opensearch_engine, name)}
     assert verb("generations", name).out.count("refused by its gate") == 2
     index(numbered(6))
     assert "4 documents in" not in verb("rollback", name).out
@@ -130,8 +130,8 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
     index(numbered(7))
     verb("rollback", name)  # newest before the live one that was published
     verb("prune", name, "--keep", "9", "--yes")
-    assert first not in {each.index for each in generations.list_generations(opensearch_engine, name)}
-    assert second in {each.index for each in generations.list_generations(opensearch_engine, name)}
+    assert first not in {each.index for each in listing.list_generations(opensearch_engine, name)}
+    assert second in {each.index for each in listing.list_generations(opensearch_engine, name)}
 
 
 @pytest.mark.engine
@@ -204,10 +204,10 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     monkeypatch.setattr(builder, "_finish_and_verify", stop)
     assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     monkeypatch.undo()
-    (unfinished,) = generations.list_generations(opensearch_engine, name)
+    (unfinished,) = listing.list_generations(opensearch_engine, name)
     assert (unfinished.complete, unfinished.documents) == (False, None)
     said = index(numbered(3), "--update").err
-    (whole,) = generations.list_generations(opensearch_engine, name)
+    (whole,) = listing.list_generations(opensearch_engine, name)
     assert (whole.index, whole.documents) == (unfinished.index, 3)
     assert whole.bytes > unfinished.bytes  # what `_stats` says may be 10 s old
     assert "its unfinished build is finished" in said
@@ -242,7 +242,7 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     index(numbered(1))
     opensearch_engine.request("POST", f"/{live(opensearch_engine, name)}/_close")
     assert "Open the index again" in index(numbered(1), "--update", status=1).err
-    (closed,) = generations.list_generations(opensearch_engine, name)
+    (closed,) = listing.list_generations(opensearch_engine, name)
     assert (closed.live, closed.documents) == (True, None)
     assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert live(opensearch_engine, name) is None

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.engine.index_source import changes, pages
-from termweave.engine.index_source.source import IndexSource
+from termweave.corpora.index import changes, pages
+from termweave.corpora.index.source import IndexSource
 from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.indexer.preparation import language_advice

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations.generations import live
 from tests.indexer.builds import LEXICAL, command, numbered
 from tests.indexer.busy_proxy import BusyProxy
 

@@ -12,7 +12,7 @@ from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build_plan
 from termweave.indexer.options import build_settings, models_in
 from termweave.indexer.preparation.passages import Window
-from termweave.signals import Pruning
+from termweave.pruning import Pruning
 
 
 @pytest.mark.parametrize(

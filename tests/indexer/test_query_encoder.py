@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import termweave as tw
+from termweave.catalog import lineage
 from termweave.cli import run
 from termweave.encoders import load
 from termweave.errors import ModelError
-from termweave.search.catalog import lineage
 
 pytest.importorskip("torch", reason="making models needs the extra [train]")
 pytestmark = pytest.mark.engine

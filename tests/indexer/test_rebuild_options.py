@@ -9,14 +9,14 @@ import orjson
 import pytest
 
 import termweave as tw
+from termweave.catalog import generations, lineage
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
 from termweave.indexer import BuildOptions, build, rebuild_options
-from termweave.indexer.generations import generations, option_compatibility
+from termweave.indexer.generations import listing, option_compatibility
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.preparation.passages import Window
-from termweave.search.catalog import lineage
-from termweave.signals.pruning import Pruning
+from termweave.pruning import Pruning
 
 from .builds import clean
 
@@ -171,7 +171,7 @@ def test_generations_lists_the_options(opensearch_engine, name, corpus, capsys):
     from termweave.cli import run
 
     build(opensearch_engine, corpus(GOODS), name, BuildOptions(weights="none", dense="none", mapping=MAPPING, shards=2))
-    (made,) = generations.list_generations(opensearch_engine, name)
+    (made,) = listing.list_generations(opensearch_engine, name)
     assert made.options.keys() == {"--weights", "--dense", "--mapping", "--shards"}
     assert run(["generations", name, "--json", "--url", opensearch_engine.url]) == 0
     assert json.loads(capsys.readouterr().out)["generations"][0]["options"]["--shards"] == "2"

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from termweave.catalog import generations
 from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import folders
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations import generations
+from termweave.indexer.generations import listing
 from termweave.indexer.ledger import storage
 from termweave.search import Index
-from termweave.search.catalog.profiles import Profile
+from termweave.search.profiles import Profile
 from termweave.settings import load
 from tests.fixtures.stored_indices import QUERIES, answers, documents
 
@@ -89,7 +90,7 @@ def test_a_snapshot_is_restored_after_a_deletion_and_in_another_cluster(reposito
         assert run(["delete", NAME, "--yes", "--url", engine.url]) == 0
         capsys.readouterr()
         check_restored(engine, tmp_path / "changed.jsonl", ledger, index, expected, capsys)
-        assert [each.index for each in generations.list_generations(engine, NAME)] == [index, older]
+        assert [each.index for each in listing.list_generations(engine, NAME)] == [index, older]
         assert Index.open(engine, NAME).lineage.profile == "mine"
 
     with cluster(repository) as engine:

@@ -15,14 +15,14 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.catalog import generations, lineage
+from termweave.catalog.statistics_store import companion
 from termweave.cli import run
 from termweave.encoders.manifest import Manifest
 from termweave.indexer import UpdateMode, build, update
-from termweave.indexer.generations import generations, publication
+from termweave.indexer.generations import publication
 from termweave.indexer.ledger import storage
 from termweave.search import Index
-from termweave.search.catalog import lineage
-from termweave.search.catalog.statistics_store import companion
 from termweave.settings import load
 from tests.fixtures.stored_indices import INDICES, NAME, QUERIES, answers
 from tests.indexer.builds import check, clean

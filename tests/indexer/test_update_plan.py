@@ -12,10 +12,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import LargeDeletion, UpdateMode, build, plan_update, update
-from termweave.indexer.generations.generations import list_generations, live
+from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger.diff import ChangeCounts
 from tests.indexer.builds import LEXICAL, clean, numbered
 

@@ -12,10 +12,11 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.errors import InputError, RefusedDocuments, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations.generations import list_generations, live
+from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
 from termweave.indexer.pipeline.pipeline import Pipeline

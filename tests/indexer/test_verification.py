@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from termweave.catalog import lineage, statistics_store
+from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.errors import GateNotMet, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, builder, update, verify, verify_against_source
-from termweave.indexer.generations import generations
-from termweave.indexer.generations.generations import live
+from termweave.indexer.generations import listing
 from termweave.indexer.ledger import storage
-from termweave.search.catalog import lineage, statistics_store
 
 from .builds import LEXICAL, check, numbered
 
@@ -113,7 +113,7 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(o
     source = corpus(numbered(3))
     with pytest.raises(GateNotMet):
         build(opensearch_engine, source, name, BuildOptions(), gate=missing)
-    (unpublished,) = generations.list_generations(opensearch_engine, name)
+    (unpublished,) = listing.list_generations(opensearch_engine, name)
     opensearch_engine.request("DELETE", f"/{statistics_store.companion(unpublished.index)}")
     built = build(opensearch_engine, source, name, BuildOptions())  # goes on with it
     assert built.index == unpublished.index

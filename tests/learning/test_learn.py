@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 
 from termweave import corpora
+from termweave.catalog import generations
 from termweave.encoders import TextEncoder, model_lookup
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
-from termweave.indexer.generations import generations
+from termweave.indexer.generations import listing
 from termweave.learning import choice, preparation, run, training_folder, training_rounds, trial_generation
 from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.learning.learned import Learned
@@ -33,7 +34,7 @@ from termweave.learning.run import learn, promote
 from termweave.learning.training_rounds import TrainingRounds
 from termweave.records import Run
 from termweave.search import Index
-from termweave.search.catalog.profiles import Profile
+from termweave.search.profiles import Profile
 from termweave.support import paths
 
 PAIRS = {
@@ -121,7 +122,7 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert learned.used["dense"].endswith("-fp32")
     assert not list(Path(learned.used["dense"]).rglob("*.int8.onnx"))
     assert learned.encoded == len(PAIRS)
-    assert learned.generation in {each.index for each in generations.list_generations(opensearch_engine, built)}
+    assert learned.generation in {each.index for each in listing.list_generations(opensearch_engine, built)}
     # The figures are those of the searches that users get, on questions that no model has seen.
     test = corpora.open_dataset(f"{learned.folder / 'data'}:test")
     ids = [query.id for query in test.queries()]
@@ -415,7 +416,7 @@ def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
     home = Path(os.environ["XDG_STATE_HOME"]) / "termweave" / "learned" / built  # that of the process
     learned = json.loads(next(home.glob("*/result.json")).read_text())
     assert learned["confirmed"]
-    assert len(generations.list_generations(opensearch_engine, built)) == 2  # the live one, and one trial
+    assert len(listing.list_generations(opensearch_engine, built)) == 2  # the live one, and one trial
 
 
 @pytest.mark.slow
@@ -427,7 +428,7 @@ def test_after_ctrl_c_the_best_so_far_can_be_built(opensearch_engine, built, sta
         said = process.stdout.read()
     assert process.returncode == 130
     assert "The best so far on held-out questions: dtr (vectors alone" in said
-    assert len(generations.list_generations(opensearch_engine, built)) == 1
+    assert len(listing.list_generations(opensearch_engine, built)) == 1
     with start("--json", minutes=1) as process:
         said = process.stdout.read()
     learned = json.loads(said[said.index("{\n") :].rpartition("}")[0] + "}")
@@ -484,7 +485,7 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
         learn(opensearch_engine, LearningTask(built))
     with pytest.raises(UsageError, match="no live generation"):
         learn(opensearch_engine, LearningTask(f"{built}-other", str(folder)))
-    assert len(generations.list_generations(opensearch_engine, built)) == 1
+    assert len(listing.list_generations(opensearch_engine, built)) == 1
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.engine.index_source import ubi
+from termweave.corpora.index import ubi
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.learning import questions

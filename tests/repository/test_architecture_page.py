@@ -33,7 +33,7 @@ def test_every_package_folder_lies_in_a_folder_of_the_page():
 
 def test_the_layers_are_those_that_are_enforced():
     (contract,) = (each for each in PROJECT["tool"]["importlinter"]["contracts"] if each["type"] == "layers")
-    enforced = [[name.strip().removeprefix("termweave.") for name in layer.split("|")] for layer in contract["layers"]]
+    enforced = [[name.strip().removeprefix("termweave.") for name in re.split(r"[|:]", layer)] for layer in contract["layers"]]
     drawing = re.search(r"## The layers.*?```\n(.*?)```", PAGE, flags=re.DOTALL).group(1)
     lines = [line.split() for line in drawing.splitlines()]
     assert [line[: len(layer)] for line, layer in zip(lines, enforced, strict=True)] == enforced

@@ -32,7 +32,7 @@ MODULES = {
     "reproduction_tables",
     "synthetic",
 }
-#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/search/rewriting, tests/training, tests/ui/connector.
+#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/search/rewriting, tests/training, tests/serving/connector.
 ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning", "misspelt"}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from termweave.rerank import tree_files
+from termweave.rerank.trees import tree_files
 
 lightgbm = pytest.importorskip("lightgbm")
 

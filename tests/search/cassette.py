@@ -30,9 +30,9 @@ from termweave.engine import EngineResponseError, connect
 from termweave.errors import TermweaveError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
+from termweave.rerank import adjustments, candidate_features
 from termweave.search import Index
 from termweave.search.options import SENT, ExplainOptions, RunOptions
-from termweave.search.ranking import adjustments, features
 from termweave.search.results import json as results
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class _OneDay(datetime):
 
 
 @patch.object(adjustments, "datetime", _OneDay)
-@patch.object(features, "datetime", _OneDay)
+@patch.object(candidate_features, "datetime", _OneDay)
 def played(name: str, cassette: Cassette, folder: Path) -> list[dict[str, Any]]:
     """Run all cases on an index; returns what came out of each."""
     index, out = Index.pinned(cassette.engine, name), []

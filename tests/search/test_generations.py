@@ -12,9 +12,9 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog import lineage
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
-from termweave.search.catalog import lineage
 
 pytestmark = pytest.mark.engine
 

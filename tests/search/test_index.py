@@ -13,7 +13,7 @@ import termweave as tw
 from termweave import cli, corpora
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.search import ReciprocalNeighbours
+from termweave.rerank import ReciprocalNeighbours
 from termweave.search.results import explanation
 from termweave.search.retrieval import execution
 from tests.same_ranking import same_ranking

@@ -10,12 +10,12 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog import lineage
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, update
 from termweave.indexer.ledger import storage
 from termweave.indexer.verification import verify
-from termweave.search.catalog import lineage
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "search.1.json"
 LEXICAL = BuildOptions(signals=("lexical",))

@@ -14,17 +14,18 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.catalog.layout import DocumentLayout, signal_class
+from termweave.contracts.signal import Fitting
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import ANALYSIS
 from termweave.encoders.model_lookup import resolve
 from termweave.indexer import BuildOptions, build, verify
 from termweave.indexer.ledger import storage
+from termweave.pruning import Pruning
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.search.index import Index
-from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.learned import LearnedWeights
-from termweave.signals.pruning import Pruning
 from termweave.signals.search_analyzer import english_words
 from termweave.statistics import StatisticsCounter
 

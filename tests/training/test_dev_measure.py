@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from termweave.contracts.signal import Fitting
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.records import Capabilities, Encoding, TermWeights
-from termweave.signals import Fitting
 from termweave.signals.weights import Weights
 from termweave.training.dev_measure import rankings, stored
 from termweave.training.term_weights.evaluation import weigh

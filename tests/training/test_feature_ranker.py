@@ -19,14 +19,14 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
-from termweave.engine.index_source.ubi import UbiLog
+from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.errors import ModelError, UsageError
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding
-from termweave.rerank import tree_files
+from termweave.rerank.feature_ranker import open_feature_ranker
+from termweave.rerank.trees import tree_files
 from termweave.search import Index
-from termweave.search.ranking.feature_ranker import open_feature_ranker
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures
 from termweave.search.retrieval.candidates import Candidates

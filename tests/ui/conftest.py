@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from termweave import corpora, engine, settings
 from termweave.indexer import BuildOptions, build
+from termweave.serving.model_server import model_application
 from termweave.ui import application
-from termweave.ui.model_server import model_application
 from termweave.ui.serve_options import ServeOptions
 
 URL = "http://127.0.0.1:8321"

@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from termweave import corpora
+from termweave.catalog.lineage import resolve
 from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.evaluation.measures import per_query
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations.generations import list_generations
+from termweave.indexer.generations.listing import list_generations
 from termweave.records import Query
-from termweave.search.catalog.lineage import resolve
 from termweave.ui.pages.book_page import _rows
 from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of

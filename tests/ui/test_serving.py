@@ -20,8 +20,8 @@ import pytest
 import uvicorn
 
 from termweave.cli import run
-from termweave.ui import server
-from termweave.ui.connector import parts
+from termweave.serving import server
+from termweave.serving.connector import parts
 from termweave.ui.protection import rate_limits, time_limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
@@ -152,7 +152,7 @@ def test_a_model_server_takes_the_connections_of_a_node(listening, monkeypatch):
     monkeypatch.setattr(time_limits, "HERE", "none")  # the test is a client of another machine
     address, connections = listening(serves_models=True)
     with ExitStack() as stack:
-        opened = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(parts._CONNECTIONS)]
+        opened = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(parts.CONNECTIONS)]
         until(lambda: len(connections) == len(opened))
 
 
@@ -257,6 +257,6 @@ def test_without_the_extra_a_sentence_names_it(missing):
 
 
 def test_starting_imports_no_model_runtime():
-    code = "import termweave.ui.server, sys; print(*sys.modules)"
+    code = "import termweave.serving.server, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "onnxruntime", "transformers", "numpy"} & {name.split(".")[0] for name in done.stdout.split()}

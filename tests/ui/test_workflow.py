@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.catalog import audit, generations
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -25,10 +26,10 @@ from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.report import table
 from termweave.evaluation.tuning.tune import TuningReport
 from termweave.indexer import BuildOptions, build, update
-from termweave.indexer.generations import audit, generations
+from termweave.indexer.generations import listing
 from termweave.records import Query
 from termweave.search import Index
-from termweave.search.catalog.profiles import Profile
+from termweave.search.profiles import Profile
 from termweave.ui import searching
 from termweave.ui import workspace as workspace_module
 from termweave.ui.background.jobs import BackgroundJob
@@ -245,7 +246,7 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     for documents in (1, 2):
         path.write_bytes(b"\n".join(orjson.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(documents)))
         build(opensearch_engine, corpora.open_source(path), name, replace(options, shards=documents))
-    newer, older = [each.index for each in generations.list_generations(opensearch_engine, name)]
+    newer, older = [each.index for each in listing.list_generations(opensearch_engine, name)]
     Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "sum", None))
     monkeypatch.setattr(Index, "open", None)  # as on a host that lacks the models of the live generation
     client = client_of(opensearch_engine, index=name)

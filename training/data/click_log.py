@@ -17,7 +17,7 @@ import orjson
 
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import checked_id
-from termweave.engine.index_source import ubi
+from termweave.corpora.index import ubi
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 from termweave.training.data.pairs import Pairs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source, path_and_split
-from termweave.engine.index_source.source import IndexSource
+from termweave.corpora.index.source import IndexSource
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 from termweave.training.data import click_log, pseudo_queries

@@ -19,8 +19,8 @@ The target r is one of (setting `labels`):
                r   = softmax(r')                                                                   line 9
 
 s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c) is the mixed similarity of Eq. 1 with the judged document l as the probe
-(`rerank/evidence.py`, with the readings of `rerank/reciprocal.py`): lambda = 1 gives geometric labels, lambda = 0 those of reciprocal neighbours
-alone, anything between the paper's mixed labels. f_n is max-min (Eq. 13) or std (Eq. 14).
+(`rerank/neighbours/evidence.py`, with the readings of `reciprocal.py` beside it): lambda = 1 gives geometric labels, lambda = 0
+those of reciprocal neighbours alone, anything between the paper's mixed labels. f_n is max-min (Eq. 13) or std (Eq. 14).
 
 Two ways from r'' to r are offered (setting `label_path`). `algorithm` is Algorithm 1 as printed. `program` is what the authors' data
 set class computes: it drops scores below .1, keeps the n_max best, normalises over these alone, and boosts the first |L(q)| places,
@@ -108,7 +108,7 @@ def target(
         return uniform_labels(candidates, relevant, settings.smoothing)
     if evidence is None:
         raise UsageError("Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores.")
-    from termweave.rerank.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
+    from termweave.rerank.neighbours.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
     from termweave.training.dense.labels.program_labels import program_labels  # noqa: PLC0415 - numpy
 
     make = algorithm_labels if settings.label_path == "algorithm" else program_labels

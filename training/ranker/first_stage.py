@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from termweave import settings as machine_settings
+from termweave.contracts.signal import Fitting
 from termweave.encoders import load
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.engine import connect
 from termweave.errors import InputError, UsageError
 from termweave.records import Capabilities
+from termweave.rerank.anchor import neighbourhood_features
+from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.search import Index
-from termweave.search.ranking import modes
-from termweave.search.ranking.anchor import neighbourhood_features
-from termweave.search.ranking.fusion import Ranked, fuse
-from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.signals.base import Fitting
+from termweave.signals import modes
 from termweave.signals.dense import Dense
+from termweave.signals.fusion import Ranked, fuse
 from termweave.signals.weights import Weights
 from termweave.statistics import StatisticsCounter
 from termweave.support.batching import in_parts

@@ -85,7 +85,7 @@ def encode(request: Request, given: Values) -> Mapping[str, Any]:
 
 def indices(request: Request, given: Values) -> Mapping[str, Any]:
     """All indices."""
-    from termweave.indexer.generations.names import summaries  # noqa: PLC0415 - imports wait until a request needs them
+    from termweave.indexer.generations.listing import summaries  # noqa: PLC0415 - imports wait until a request needs them
 
     del given
     engine = workspace_of(request).engine
@@ -94,11 +94,11 @@ def indices(request: Request, given: Values) -> Mapping[str, Any]:
 
 def generations(request: Request, given: Values) -> Mapping[str, Any]:
     """The generations of an index."""
-    from termweave.indexer.generations import generations  # noqa: PLC0415 - as above
+    from termweave.indexer.generations import listing  # noqa: PLC0415 - as above
 
     workspace = workspace_of(request)
     name = workspace.chosen(given["index"])
-    return {"name": name, "generations": [asdict(each) for each in generations.list_generations(workspace.engine, name)]}
+    return {"name": name, "generations": [asdict(each) for each in listing.list_generations(workspace.engine, name)]}
 
 
 #: Path below /api -> what answers it.

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
+from termweave.catalog import generations
 from termweave.errors import TermweaveError, UsageError
-from termweave.indexer.generations import generations, publication
+from termweave.indexer.generations import listing, publication
 from termweave.support.messages import sized
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from termweave.catalog.audit import Act
     from termweave.engine import Engine
-    from termweave.indexer.generations.audit import Act
-    from termweave.indexer.generations.generations import Generation
+    from termweave.indexer.generations.listing import Generation
 
 _PARAMETERS = (INDEX, Parameter("promote", "The generation to ask about."))
 
@@ -37,7 +38,7 @@ def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
     workspace = workspace_of(request)
     name = workspace.alias(values["index"])
-    listed = generations.list_generations(workspace.engine, name)
+    listed = listing.list_generations(workspace.engine, name)
     live = next((each for each in listed if each.live), None)
     asked = next((each for each in listed if each.index == values["promote"]), None)
     if values["promote"] and asked is None:
@@ -56,7 +57,7 @@ def _show(request: Request) -> Response:
         "asked": asked,
         "changes": _changes(workspace.engine, live, asked) if asked else (),
         "previous": previous,
-        "state": generations.state_of,
+        "state": listing.state_of,
         "sized": sized,
     }
     return page(request, "generations.html", context)
@@ -86,7 +87,7 @@ def _promote(request: Request, form: FormData) -> Response:
     """Point the alias at a generation, if the live one is still that which the question was about."""
     workspace = workspace_of(request)
     name, wanted = text_of(form, "index"), text_of(form, "generation")
-    generations.list_generations(workspace.engine, name)  # refuses a name that is not of termweave; none of them need be live
+    listing.list_generations(workspace.engine, name)  # refuses a name that is not of termweave; none of them need be live
     if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"

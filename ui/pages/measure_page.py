@@ -94,7 +94,7 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
     """What the page of an evaluation that has ended shows, with the renderers of the report."""
     from termweave.evaluation.measures import MEASURES as SHOWN  # noqa: PLC0415 - numpy comes with it
     from termweave.evaluation.report import html_page, table  # noqa: PLC0415 - likewise
-    from termweave.search.catalog import profiles  # noqa: PLC0415 - likewise
+    from termweave.search import profiles  # noqa: PLC0415 - likewise
 
     result: GatedExperiment = job.result
     experiment, name, against = result.experiment, job.about["index"], job.about["against"]
@@ -244,8 +244,8 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
-    from termweave.indexer.generations import audit  # noqa: PLC0415 - imports wait until a page needs them
-    from termweave.search.catalog import lineage, profiles  # noqa: PLC0415 - likewise
+    from termweave.catalog import audit, lineage  # noqa: PLC0415 - imports wait until a page needs them
+    from termweave.search import profiles  # noqa: PLC0415 - likewise
 
     job = request.app.state.jobs.find(text_of(form, "job"))
     if job.kind != "tune" or job.result is None or not job.result.better:

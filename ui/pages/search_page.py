@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
-from termweave.search.ranking.fusion import METHODS
 from termweave.search.render import pictures
 from termweave.search.results import explanation
+from termweave.signals.fusion import METHODS
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
 from termweave.ui.addresses import PageAddress
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from termweave.records import Hit
     from termweave.search import Index
-    from termweave.search.ranking.modes import Mode
     from termweave.search.render.html import Picture
+    from termweave.signals.modes import Mode
     from termweave.ui.pages.score_bars import ScoreBar
     from termweave.ui.searching import SearchSide
     from termweave.ui.workspace import Workspace

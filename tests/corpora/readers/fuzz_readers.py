@@ -21,10 +21,10 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from termweave.catalog.layout import source_digest
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats.compression import zstd_module
 from termweave.errors import TermweaveError
-from termweave.signals.layout import source_digest
 
 _LINES = (
     b'{"_id": "a", "title": "One", "text": "first", "metadata": {"year": 1999, "tags": ["x", "y"]}}\n'

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from termweave.catalog.layout import source_digest
 from termweave.corpora import open_source
 from termweave.corpora.formats.fields import MAX_DEPTH
 from termweave.errors import InputError
-from termweave.signals.layout import source_digest
 from tests.corpora.readers import fuzz_readers
 
 #: Examples for each reader; the environment asks for more.

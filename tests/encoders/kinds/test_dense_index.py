@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import termweave as tw
+from termweave.catalog import lineage
 from termweave.cli import run
 from termweave.encoders.layouts import read_folder
-from termweave.search.catalog import lineage
 
 pytestmark = pytest.mark.engine
 

@@ -11,13 +11,13 @@ import pytest
 import termweave as tw
 from termweave.cli import run
 from termweave.encoders import Ranker, model_lookup
+from termweave.encoders import recorded_models as models
 from termweave.errors import ModelError, UsageError
 from termweave.learning import preparation
 from termweave.learning.preparation import LearningTask
 from termweave.records import Query
-from termweave.search.catalog import models
-from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.ranker import CrossEncoderReranker, open_ranker
+from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
+from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.encoders import DenseEncoder, load
+from termweave.encoders import recorded_models as models
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx.export import export
 from termweave.errors import ModelError, UsageError
-from termweave.search.catalog import models
-from termweave.search.catalog.lineage import Lineage, ModelLineage
 
 
 def side(reference, texts, kind):

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
+from termweave.catalog import generations
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.client.server_errors import NotOpenSearch, block_hint
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer.generations import generations
+from termweave.indexer.generations import listing
 from termweave.search import Index
 from termweave.settings import load
 
@@ -152,7 +153,7 @@ def test_a_server_of_something_else_that_answers_any_address_is_called_that(scri
     with connect(load(url=scripted.url)) as engine:
         asks = (
             lambda: Index.open(engine, "docs"),
-            lambda: generations.list_generations(engine, "docs"),
+            lambda: listing.list_generations(engine, "docs"),
             lambda: generations.live(engine, "docs"),
         )
         for ask in asks:

@@ -28,10 +28,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from termweave import corpora, engine, settings
+from termweave.catalog import generations
 from termweave.engine.embedded import node
 from termweave.errors import EngineError, TermweaveError
 from termweave.indexer import verify
-from termweave.indexer.generations import generations
+from termweave.indexer.generations import listing
 from termweave.indexer.ledger import storage
 from termweave.search.index import Index
 from tests.engine.cluster.load_balancer import LoadBalancer
@@ -176,7 +177,7 @@ class ClusterWriter:
         else:
             self.build(chance.choice(["first", "second"]))
         if len(self.made) > 5 and self.command("prune", NAME, "--keep", "3", "--yes"):
-            kept = {each.index for each in self.patiently(lambda: generations.list_generations(self.engine, NAME))}
+            kept = {each.index for each in self.patiently(lambda: listing.list_generations(self.engine, NAME))}
             self.made = {index: label for index, label in self.made.items() if index in kept}
 
     def has_older(self) -> bool:

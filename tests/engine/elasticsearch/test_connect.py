@@ -17,10 +17,10 @@ import pytest
 
 from termweave.engine import connect
 from termweave.search import Index
+from termweave.serving.model_server import served_models
 from termweave.settings import load
-from termweave.ui.model_server import served_models
 from tests.engine.forwarding import ForwardingProxy
-from tests.ui.connector.conftest import DOCUMENTS, answering, serving
+from tests.serving.connector.conftest import DOCUMENTS, answering, serving
 
 pytestmark = pytest.mark.engine
 #: Keys of `service_settings` of the service `custom`, and of its `json_parser` by task.

@@ -10,13 +10,15 @@ import elasticsearch
 import numpy as np
 import pytest
 
+from termweave.catalog.layout import DocumentLayout
 from termweave.cli import run
+from termweave.contracts.signal import Fitting
+from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError, connect
 from termweave.records import Document, Encoding
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.settings import load
-from termweave.signals import DocumentLayout, Fitting, dialect_of
 from termweave.signals.dense import Dense, from_half
 from tests.signals import test_weights as of_weights
 

@@ -10,11 +10,11 @@ import pytest
 
 from termweave.cli import run
 from termweave.corpora import IndexReading, open_dataset, open_source
-from termweave.engine.index_source import pages, ubi
+from termweave.corpora.index import pages, ubi
 from termweave.errors import InputError
 from termweave.settings import load
-from tests.engine.index_source.conftest import write
-from tests.engine.index_source.test_ubi import logs
+from tests.corpora.index.conftest import write
+from tests.corpora.index.test_ubi_indices import logs
 
 pytestmark = pytest.mark.engine
 FIELDS = ("--title-field", "name", "--text-field", "description")

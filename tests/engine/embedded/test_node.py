@@ -15,10 +15,10 @@ import jsonschema
 import psutil
 import pytest
 
+from termweave.catalog import lineage
 from termweave.engine import connect
 from termweave.engine.embedded import node, process, startup
 from termweave.errors import EngineUnreachable
-from termweave.search.catalog import lineage
 from termweave.settings import load
 
 pytestmark = pytest.mark.engine

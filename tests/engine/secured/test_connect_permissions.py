@@ -13,7 +13,7 @@ import pytest
 from termweave import engine, settings
 from termweave.errors import EngineError
 from tests.engine.secured import server
-from tests.ui.connector.conftest import answering
+from tests.serving.connector.conftest import answering
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")

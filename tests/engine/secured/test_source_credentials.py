@@ -12,10 +12,10 @@ import re
 import pytest
 
 from termweave.cli import run
-from termweave.engine.index_source.spool import Spool
+from termweave.corpora.index.spool import Spool
 from termweave.indexer.pipeline.bulk_sender import BulkSender
+from tests.corpora.index.conftest import write
 from tests.engine.certificates import Authority
-from tests.engine.index_source.conftest import write
 from tests.engine.secured.nginx import Nginx, password_file
 
 pytestmark = pytest.mark.engine

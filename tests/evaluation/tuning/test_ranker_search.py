@@ -12,11 +12,11 @@ import numpy as np
 from termweave.evaluation.tuning import ranker_search
 from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
 from termweave.records import Encoding, ModelInfo
-from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.fusion import Ranked
-from termweave.search.ranking.modes import Mode
-from termweave.search.ranking.ranker import CrossEncoderReranker
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.search.profiles import Profile
 from termweave.search.retrieval.candidates import Candidates
+from termweave.signals.fusion import Ranked
+from termweave.signals.modes import Mode
 
 MODE = Mode("dense", {"dense": 1.0})
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "profiles.1.json"

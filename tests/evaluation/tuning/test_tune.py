@@ -25,17 +25,17 @@ from termweave.evaluation.tuning.parameter_search import ParameterSearch
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding, ModelInfo, Run
-from termweave.search.catalog import profiles
-from termweave.search.ranking import fusion, modes
-from termweave.search.ranking.fusion import Ranked
-from termweave.search.ranking.modes import Mode
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.rerankers import Reranking
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search import profiles
 from termweave.search.ranking.order import order
-from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.search.ranking.rerankers import Reranking
-from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.retrieval.candidates import Candidates
+from termweave.signals import fusion, modes
 from termweave.signals.dense import Dense
+from termweave.signals.fusion import Ranked
 from termweave.signals.lexical import Lexical
+from termweave.signals.modes import Mode
 from termweave.signals.weights import Weights
 from tests.same_ranking import same_ranking
 
@@ -382,7 +382,7 @@ def knowing(folder, monkeypatch):
         def score_within(self, query, documents, seconds, *, windows=1):
             return self.score(query, documents[: round(1000 * seconds)], windows=windows)
 
-    monkeypatch.setattr("termweave.search.catalog.models.remember", lambda _: None)
+    monkeypatch.setattr("termweave.encoders.recorded_models.remember", lambda _: None)
     return CrossEncoderReranker("knowing", scorer=Knowing())
 
 

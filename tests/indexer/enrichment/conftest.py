@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.signals import dialect_of
+from termweave.dialect import dialect_of
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (

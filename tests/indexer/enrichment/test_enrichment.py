@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
+from termweave.catalog import audit
 from termweave.cli import run
 from termweave.corpora import IndexReading, open_source
+from termweave.dialect import dialect_of
 from termweave.engine.client import retries
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.enrichment import conditional_writes, enrichment
-from termweave.indexer.generations import audit
+from termweave.rerank.candidate_features import FeatureReader
+from termweave.rerank.rerankers import RerankResult
 from termweave.search import Index
-from termweave.search.ranking.features import FeatureReader
-from termweave.search.ranking.modes import Mode
-from termweave.search.ranking.rerankers import RerankResult
 from termweave.search.results.feature_log import FeatureRecorder
 from termweave.settings import load
-from termweave.signals import dialect_of
+from termweave.signals.modes import Mode
 from termweave.ui import searching
 from tests.indexer.builds import sources
 
@@ -354,7 +354,7 @@ def test_an_id_of_the_application_is_never_lost(shop, enrich, opensearch_engine,
     own("sku-29")
     assert "names that an enrichment needs: id (" in enrich(index, *weights, status=2)
     with monkeypatch.context() as patch:
-        patch.setattr("termweave.engine.index_source.source._SAMPLE", 3)
+        patch.setattr("termweave.corpora.index.source._SAMPLE", 3)
         assert "document 'p29': its field 'id' is not its _id" in enrich(index, *weights, status=1)
         enrich(index, "--remove", fields=())
     assert sources(opensearch_engine, index)["p29"]["id"] == "sku-29"

@@ -13,10 +13,10 @@ import jsonschema
 import pytest
 
 from termweave import __version__
+from termweave.catalog import audit, generations
 from termweave.cli import run
 from termweave.engine import connect
 from termweave.indexer import UpdateMode, build, update
-from termweave.indexer.generations import audit, generations
 from termweave.settings import load
 from tests.indexer.builds import LEXICAL
 from tests.indexer.busy_proxy import BusyProxy

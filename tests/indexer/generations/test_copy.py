@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.errors import GateNotMet, TermweaveError, UsageError
 from termweave.indexer import UpdateMode, build, update, updater
 from termweave.indexer.generations import deletion, publication
-from termweave.indexer.generations.generations import list_generations, live
+from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.generations.publication import promote
 from termweave.indexer.ledger import storage
 from tests.indexer.builds import LEXICAL, clean, numbered

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from termweave.catalog import lineage
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import build, up_to_date, update
@@ -13,7 +14,6 @@ from termweave.indexer.generations import deletion
 from termweave.indexer.generations.deletion import find, remove_documents
 from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
-from termweave.search.catalog import lineage
 from termweave.support import paths
 from tests.indexer.builds import LEXICAL, check
 

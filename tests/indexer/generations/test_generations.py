@@ -6,13 +6,14 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.catalog import generations
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import deletion, generations, publication
+from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.ledger import storage
 from termweave.search import Connection, Index
-from termweave.search.catalog.profiles import Profile
+from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 
@@ -33,7 +34,7 @@ def documents(engine, name):
 
 
 def test_listed_newest_first_with_what_is_in_them(opensearch_engine, name, three):
-    found = generations.list_generations(opensearch_engine, name)
+    found = listing.list_generations(opensearch_engine, name)
     assert [each.index for each in found] == three[::-1]
     assert [each.documents for each in found] == [3, 2, 1]
     assert [each.live for each in found] == [True, False, False]
@@ -48,7 +49,7 @@ def test_more_generations_are_listed_than_an_address_holds(opensearch_engine, na
             "settings": {"number_of_replicas": 0},
         }
         opensearch_engine.request("PUT", f"/{name}-{number:023}", params={"wait_for_active_shards": 0}, body=made)
-    listed = generations.list_generations(opensearch_engine, name)
+    listed = listing.list_generations(opensearch_engine, name)
     assert [int(each.created) for each in listed] == sorted(range(20), key=str, reverse=True)
 
 
@@ -59,7 +60,7 @@ def test_nested_objects_are_no_documents(opensearch_engine, name, tmp_path):
     )
     nested = {"properties": {"offers": {"type": "nested", "properties": {"a": {"type": "integer"}}}}}
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none", mapping=nested))
-    assert [each.documents for each in generations.list_generations(opensearch_engine, name)] == [3]
+    assert [each.documents for each in listing.list_generations(opensearch_engine, name)] == [3]
 
 
 def test_promote_and_rollback_move_the_name(opensearch_engine, name, three):
@@ -80,7 +81,7 @@ def test_rollback_does_not_return_to_what_was_rolled_back_from(opensearch_engine
     rollback = ["rollback", name, "--url", opensearch_engine.url]
     assert run(rollback) == 0
     assert generations.live(opensearch_engine, name) == three[1]
-    assert [generations.state_of(each) for each in generations.list_generations(opensearch_engine, name)][:2] == [
+    assert [listing.state_of(each) for each in listing.list_generations(opensearch_engine, name)][:2] == [
         "rolled back",
         "live",
     ]
@@ -143,7 +144,7 @@ def test_prune_keeps_the_live_and_the_newest(opensearch_engine, name, three):
     (old,) = deletion.prunable(opensearch_engine, name, keep=1)
     assert old.index == three[1]
     assert deletion.prune(opensearch_engine, name, [old]) == [old.index]
-    assert {each.index for each in generations.list_generations(opensearch_engine, name)} == {three[0], three[2]}
+    assert {each.index for each in listing.list_generations(opensearch_engine, name)} == {three[0], three[2]}
     assert not list(storage.folder(opensearch_engine).glob(f"{three[1]}*"))
     assert documents(opensearch_engine, name) == 1
 
@@ -166,20 +167,20 @@ def test_an_unfinished_one_without_a_ledger_goes_by_wish_while_nobody_builds(ope
         assert run(prune) == 1
     assert "is running" in capsys.readouterr().err
     assert run(prune) == 0
-    assert [each.index for each in generations.list_generations(opensearch_engine, name)] == [three[2], three[1]]
+    assert [each.index for each in listing.list_generations(opensearch_engine, name)] == [three[2], three[1]]
 
 
 def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three, tmp_path):
     build(
         opensearch_engine, corpora.open_source(tmp_path / "1.jsonl"), f"{name}-other", BuildOptions(weights="none", dense="none")
     )
-    assert len(generations.list_generations(opensearch_engine, name)) == 3
-    assert len(generations.list_generations(opensearch_engine, f"{name}-other")) == 1
+    assert len(listing.list_generations(opensearch_engine, name)) == 3
+    assert len(listing.list_generations(opensearch_engine, f"{name}-other")) == 1
 
 
 def test_an_unknown_name_is_said(opensearch_engine):
     with pytest.raises(UsageError, match="no index named"):
-        generations.list_generations(opensearch_engine, "nothing-of-the-kind")
+        listing.list_generations(opensearch_engine, "nothing-of-the-kind")
 
 
 @pytest.mark.parametrize("verb", [["generations"], ["rollback"], ["delete", "--yes"], ["prune", "--yes"]])
@@ -196,7 +197,7 @@ def test_what_termweave_did_not_make_is_said_to_be_there(opensearch_engine, name
 
 def test_one_generation_is_not_taken_for_a_name(opensearch_engine, name, three):
     with pytest.raises(UsageError, match=f"'{three[0]}' is one generation of '{name}'. Give the name it was built under"):
-        generations.list_generations(opensearch_engine, three[0])
+        listing.list_generations(opensearch_engine, three[0])
 
 
 #: What every generation says of itself, beside its name and when it was made.

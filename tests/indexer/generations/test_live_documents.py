@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from termweave import corpora
+from termweave.catalog import generations
 from termweave.corpora import open_documents
 from termweave.errors import InputError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import generations
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.preparation.passages import Window
 

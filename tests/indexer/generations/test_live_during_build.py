@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
+from termweave.catalog import generations, lineage
 from termweave.errors import EngineError
 from termweave.indexer import UpdateMode, build, update
-from termweave.indexer.generations import deletion, generations, publication, reindex_task
-from termweave.search.catalog import lineage
+from termweave.indexer.generations import deletion, listing, publication, reindex_task
 from tests.indexer.builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
@@ -79,7 +79,7 @@ def test_what_the_engine_still_copies_for_a_client_that_died(opensearch_engine, 
     with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), progress=die)
     assert not opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
-    (copy,) = [each.index for each in generations.list_generations(opensearch_engine, name) if not each.complete]
+    (copy,) = [each.index for each in listing.list_generations(opensearch_engine, name) if not each.complete]
     if then == "remove":
         deletion.remove_generation(opensearch_engine, copy)
         assert opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from termweave.catalog import lineage
+from termweave.catalog.generations import live
 from termweave.errors import GateNotMet
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations.generations import list_generations, live
-from termweave.search import Index
-from termweave.search.catalog import lineage, profiles
-from termweave.search.catalog.profiles import Profile
+from termweave.indexer.generations.listing import list_generations
+from termweave.search import Index, profiles
+from termweave.search.profiles import Profile
 from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine

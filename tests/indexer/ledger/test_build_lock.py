@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.engine import EngineResponseError, connect
 from termweave.errors import EngineError, TermweaveError
 from termweave.indexer import UpdateMode, build, update
-from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.index_setup import close_writer, is_written, open_writer, writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, hold_lease

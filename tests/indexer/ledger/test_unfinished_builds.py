@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 
 from termweave import corpora
+from termweave.catalog.generations import find_live, live
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import BuildOptions, build, builder
-from termweave.indexer.generations.generations import find_live, list_generations, live
+from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import storage
 from termweave.learning.preparation import LearningTask, prepare

@@ -8,10 +8,10 @@ import numpy as np
 import orjson
 import pytest
 
+from termweave.catalog.generations import live
 from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import InputError, ModelError, RefusedDocuments
 from termweave.indexer import BuildOptions, build, verify_against_source
-from termweave.indexer.generations.generations import live
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters, throttle
 from termweave.records import TermWeights

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from termweave.catalog.generations import live
+from termweave.catalog.layout import DocumentLayout
 from termweave.errors import EngineError, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations import generations
-from termweave.indexer.generations.generations import live
+from termweave.indexer.generations import listing
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
-from termweave.signals import DocumentLayout
 from tests.conftest import SHARED
 from tests.indexer.builds import LEXICAL, clean, numbered, sources
 
@@ -156,7 +156,7 @@ def test_what_no_search_finds_is_not_published(opensearch_engine, name, corpus, 
     expected = "a search of lexical does not find it" if signal == "content" else f"could not search .*{signal}"
     with pytest.raises((VerificationFailed, EngineError), match=expected.replace("vector", "dense")):
         build(opensearch_engine, corpus(numbered(3)), name, BuildOptions())
-    assert not any(each.complete for each in generations.list_generations(opensearch_engine, name))
+    assert not any(each.complete for each in listing.list_generations(opensearch_engine, name))
 
 
 def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(opensearch_engine, name, corpus):

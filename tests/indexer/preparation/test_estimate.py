@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from termweave import corpora, encoders
+from termweave.catalog import generations, statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import generations, statistics_drift
+from termweave.indexer.generations import statistics_drift
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.indexer.preparation.passages import Window
-from termweave.search.catalog import statistics_store
 from termweave.statistics import StatisticsCounter
 from termweave.support import paths
 

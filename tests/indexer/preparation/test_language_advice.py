@@ -20,9 +20,9 @@ from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import Window
+from termweave.pruning import Pruning
 from termweave.records import Capabilities
 from termweave.search import Index
-from termweave.signals import Pruning
 from tests.corpora.languages import CORPORA, QUERIES
 
 ROOT = Path(__file__).parents[3]

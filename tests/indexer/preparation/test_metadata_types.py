@@ -2,8 +2,8 @@
 
 import doctest
 
+from termweave.catalog import typed_fields
 from termweave.indexer.preparation.metadata_types import TypeInference
-from termweave.signals import typed_fields
 
 
 def inferred(*documents):

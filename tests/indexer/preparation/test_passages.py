@@ -20,8 +20,8 @@ from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.preparation.passages import WORD, Window, sentences, spans, split
 from termweave.records import Document
+from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.search import Index
-from termweave.search.ranking.ranker import CrossEncoderReranker
 
 LETTERS = st.text("ab .!?\n\"')(中文。，é\t1", max_size=300)
 SMALL = Window(size=20, stride=12)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from termweave import corpora
+from termweave.catalog import statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.preparation.passages import Window
+from termweave.pruning import Pruning
 from termweave.search import Index
-from termweave.search.catalog import statistics_store
-from termweave.signals.pruning import Pruning
 from tests.indexer.builds import check
 
 from .conftest import texts

@@ -10,10 +10,10 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.indexer import BuildOptions, build
-from termweave.search import ReciprocalNeighbours
-from termweave.search.ranking.fusion import METHODS
+from termweave.rerank import ReciprocalNeighbours
 from termweave.search.render import pictures
 from termweave.search.results import explanation, hits
+from termweave.signals.fusion import METHODS
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue", "ﬁnal café", "你好世界", "👍🏽 party", "שלום")

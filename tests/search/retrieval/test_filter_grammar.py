@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from termweave.catalog.layout import DocumentLayout
 from termweave.errors import UsageError
 from termweave.search.retrieval.filter_grammar import parse
-from termweave.signals import DocumentLayout
 
 LAYOUT = DocumentLayout(
     (), ("own",), {"year": "long", "price": "double", "day": "date", "open": "boolean", "tag": "keyword", "kind": "keyword"}

@@ -16,7 +16,7 @@ from termweave.errors import EngineError
 from termweave.evaluation import judgements
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
-from termweave.search.catalog.opening import open_generation
+from termweave.search.opening import open_generation
 from termweave.search.ranking.order import order
 from termweave.search.results import hits
 from termweave.search.retrieval import metadata_fields

@@ -15,6 +15,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog import lineage
 from termweave.cli import run as main
 from termweave.encoders import TextEncoder
 from termweave.errors import EngineError, UsageError
@@ -23,7 +24,7 @@ from termweave.evaluation.experiment import runs_of
 from termweave.evaluation.systems import system_of
 from termweave.indexer import BuildOptions, build
 from termweave.records import Query
-from termweave.search.catalog import lineage, profiles
+from termweave.search import profiles
 from termweave.search.rewriting import operators
 from termweave.search.rewriting import synonyms as synonym_rules
 from termweave.search.rewriting.configuration import NOTHING, Rewriting, parse

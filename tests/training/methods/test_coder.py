@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
 from termweave.errors import UsageError  # noqa: E402 - after the check
-from termweave.rerank.evidence import evidence  # noqa: E402
-from termweave.rerank.rules import Rules  # noqa: E402
+from termweave.rerank.neighbours.evidence import evidence  # noqa: E402
+from termweave.rerank.neighbours.rules import Rules  # noqa: E402
 from termweave.training.dense.labels.program_labels import program_labels  # noqa: E402
 from termweave.training.methods import coder  # noqa: E402
 

@@ -11,8 +11,8 @@ import pytest
 from termweave.encoders import Ranker
 from termweave.encoders.layouts import read_folder
 from termweave.errors import InputError
-from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.search.ranking.rerankers import RerankRequest
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.rerankers import RerankRequest
 from termweave.training import families
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
@@ -200,7 +200,7 @@ def test_a_run_file_gives_the_candidates(folder, complete, tmp_path):
 
 
 def test_bm25_is_scaled_as_search_scales_one_signal(folder, complete, tmp_path):
-    from termweave.search.ranking.fusion import Ranked
+    from termweave.signals.fusion import Ranked
     from termweave.training.data.bm25_index import SparseIndex, bm25_weights
     from termweave.training.ranker.first_stage import BM25, first_stage
 

@@ -16,10 +16,10 @@ import pytest
 import requests
 
 from termweave import corpora, settings
+from termweave.catalog import generations
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import generations
 from termweave.records import Query
 from termweave.ui.background.learning_process import LearningJob, LearningProcess
 from tests.ui import processes

@@ -7,15 +7,16 @@ import json
 import pytest
 
 from termweave import corpora
+from termweave.catalog import generations
 from termweave.errors import UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
 from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import BuildOptions, NotPublished, build
-from termweave.indexer.generations import generations, option_compatibility
+from termweave.indexer.generations import option_compatibility
 from termweave.indexer.preparation.passages import Window
+from termweave.pruning import Pruning
 from termweave.records import Query
-from termweave.signals.pruning import Pruning
 from tests.ui.conftest import DOCUMENTS
 
 KEYS = ("timer", "json", "path", "csv", "random", "sched")

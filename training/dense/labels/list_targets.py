@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.rerank.rules import Rules
+from termweave.rerank.neighbours.rules import Rules
 from termweave.support import paths
 from termweave.training.data import teacher_scores
 from termweave.training.dense.labels.candidate_lists import NOTHING, RankedLists

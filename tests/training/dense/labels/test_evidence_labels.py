@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from termweave.rerank.evidence import evidence
-from termweave.rerank.rules import Rules
+from termweave.rerank.neighbours.evidence import evidence
+from termweave.rerank.neighbours.rules import Rules
 from termweave.training.dense.labels import evidence_labels
 from termweave.training.dense.labels.candidate_lists import NOTHING, nearest
 from termweave.training.dense.labels.evidence_labels import EvidenceSettings, evidence_scores, list_evidence

@@ -1,0 +1,124 @@
+"""The generations of a name: indices called ``NAME-<UTC time>-<hash>``, of which the alias NAME points at the live one."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from termweave.catalog.lineage import (
+    Lineage,
+    exists,
+    read,
+    refuse_enriched,
+    resolved,
+)
+from termweave.engine import EngineResponseError
+from termweave.engine.client.connection import quote
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+
+#: Index names that OpenSearch takes and that need no escaping in a URL, with room for time and hash.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGeneration:
+    """The generation that the alias points at.
+
+    Attributes:
+        index: Its concrete index.
+        lineage: Its lineage, as it was when it was read.
+    """
+
+    index: str
+    lineage: Lineage
+
+
+def check_spelling(name: str) -> None:
+    """Refuse a name that OpenSearch would refuse.
+
+    Raises:
+        UsageError: The name cannot be an alias.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.endswith((".stats", ".write")):
+        raise UsageError(
+            f"{name!r} cannot be the name of an index.",
+            "Use at most 200 lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit; "
+            "names that end with .stats or .write are termweave's own.",
+        )
+
+
+def find_live(engine: Engine, name: str) -> LiveGeneration | None:
+    """Find the live generation of a name and read its lineage; None if nothing has this name.
+
+    Raises:
+        UsageError: The name cannot be an alias, or it belongs to data that termweave did not make.
+    """
+    check_spelling(name)
+    indices = behind_alias(engine, name)
+    if not indices:
+        check_free(engine, name)
+        return None
+    if len(indices) > 1:
+        raise UsageError(
+            f"The alias {name!r} points at {len(indices)} indices.", "Choose another name, or leave only one of them behind it."
+        )
+    made = read(engine, indices[0])  # refuses what termweave did not make
+    refuse_enriched(made)
+    if made.name != name and resolved(engine, name).partial:
+        raise UsageError(f"{name!r} shows only some of the documents of {made.name!r}.", f"Give the name {made.name!r}.")
+    return LiveGeneration(indices[0], made)
+
+
+def check_free(engine: Engine, name: str) -> None:
+    """Check that a name that is not an alias can become one.
+
+    Raises:
+        UsageError: It is the name of an index.
+    """
+    if exists(engine, name):
+        raise UsageError(
+            f"{name!r} is an index of its own, not an alias; termweave does not touch it.",
+            "Choose another name, or delete or rename that index first.",
+        )
+
+
+def live(engine: Engine, name: str) -> str | None:
+    """The index that the alias points at now; None if there is no such alias."""
+    indices = behind_alias(engine, name)
+    return indices[0] if indices else None
+
+
+def behind_alias(engine: Engine, name: str) -> list[str]:
+    """The indices that an alias points at; none if there is no such alias."""
+    try:
+        # Not `/_alias/NAME`: that asks about all indices, and a role may be limited to those of one name.
+        return sorted(engine.of_indices(f"/{quote(name)}/_alias/{quote(name)}", "aliases"))
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return []
+        raise
+
+
+def new_index(name: str) -> str:
+    """A name for the index of a new generation. Its random part distinguishes generations that begin in the same second."""
+    return f"{name}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+def creation_time(engine: Engine, name: str) -> str:
+    """The time now, for `Lineage.created`. It is later than that of all other generations, even if the clock was set back."""
+    params = {"filter_path": "*.mappings._meta.termweave.name,*.mappings._meta.termweave.created"}
+    mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
+    others = [answer["mappings"]["_meta"]["termweave"] for answer in mappings.values()]
+    latest = max((other.get("created", "") for other in others if other.get("name") == name), default="")
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    if now > latest:
+        return now
+    return (datetime.fromisoformat(latest) + timedelta(milliseconds=1)).isoformat(timespec="milliseconds")

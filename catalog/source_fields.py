@@ -1,0 +1,93 @@
+"""The fields of a document that hold its id, title and text: their usual names, those that a user gave, and their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ID_KEYS = ("_id", "id", "docid", "doc_id")
+TEXT_KEYS = ("text", "contents", "body", "content")
+TITLE_KEY = "title"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields that the user named for id, title and text, because they have unusual names.
+
+    Attributes:
+        id: Field of the id; None: the first field with a usual name.
+        title: Field of the title; None: ``title``.
+        text: Fields of the text, joined by line ends in this order; (): the first field with a usual name.
+    """
+
+    id: str | None = None
+    title: str | None = None
+    text: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.named())
+
+    def named(self) -> tuple[str, ...]:
+        """All fields that the user named."""
+        return tuple(name for name in (self.id, self.title, *self.text) if name)
+
+
+def text_at(source: Mapping[str, Any], path: str) -> str:
+    """The text of a field, which may lie in objects, of a `_source`; "" if there is none."""
+    try:
+        return text_of(take(dict(source), path)) or ""
+    except ObjectValue:
+        return ""
+
+
+def take(entry: dict[str, Any], path: str) -> Any:
+    """Remove a field from an entry and return its value; objects on the way are copied, lists of objects give a list."""
+    if path in entry:
+        return entry.pop(path)
+    head, dot, rest = path.partition(".")
+    if not dot or head not in entry:
+        return None
+    inner = entry[head]
+    if isinstance(inner, dict):
+        entry[head] = inner = dict(inner)
+        value = take(inner, rest)
+        if not inner:
+            del entry[head]
+        return value
+    if isinstance(inner, list):
+        copies = [dict(each) if isinstance(each, dict) else each for each in inner]
+        entry[head] = copies
+        return [value for each in copies if isinstance(each, dict) and (value := take(each, rest)) is not None]
+    return None
+
+
+class ObjectValue(TypeError):
+    """A field holds an object where a text should be.
+
+    Attributes:
+        inner: Its first field.
+    """
+
+    def __init__(self, inner: str) -> None:
+        super().__init__(inner)
+        self.inner = inner
+
+
+def text_of(value: Any) -> str | None:
+    """A value as text, as the index itself reads it: lists line by line, numbers and dates as they are written.
+
+    Raises:
+        ObjectValue: The value is an object, or a list with one.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(text for each in value if (text := text_of(each)))
+    if isinstance(value, dict):
+        raise ObjectValue(next(iter(value), "NAME"))
+    return orjson.dumps(value).decode()

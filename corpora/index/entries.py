@@ -1,0 +1,213 @@
+"""Turn documents of an index into entries with named fields, as files have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, ObjectValue, take, text_of
+from termweave.corpora.formats.fields import BadLine, Mapper
+from termweave.errors import UsageError
+from termweave.support.messages import few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from termweave.catalog.source_fields import Fields
+    from termweave.corpora.sources import Reading
+    from termweave.records import Document
+
+#: Types of fields whose values are numbers of a model and no metadata.
+VECTORS = ("dense_vector", "knn_vector", "rank_feature", "rank_features", "sparse_tokens", "sparse_vector")
+#: Fields that a message names.
+_NAMED = 30
+
+
+def fields_of(mappings: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a mapping, with dotted names, and their types."""
+    return {name: field.get("type", "object") for name, field in _leaves(mappings.get("properties") or {})}
+
+
+def _leaves(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, field in properties.items():
+        if field.get("type", "object") in {"object", "nested"} and field.get("properties"):
+            yield from _leaves(field["properties"], f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> None:
+    """Refuse an index that does not keep what its documents were made of.
+
+    Raises:
+        UsageError: ``_source`` is off, or leaves a field out that is needed.
+    """
+    source = mappings.get("_source") or {}
+    if source.get("enabled") is False:
+        raise UsageError(
+            f"The index {index!r} keeps no _source: its documents cannot be read back.",
+            "Index from the data that it was filled from.",
+        )
+    texts = [name for name in TEXT_KEYS if name in fields_of(mappings)] if not (fields.title or fields.text) else []
+    left_out = {
+        name
+        for name in {*fields.named(), *texts} - {"_id"}
+        if _covered(name, source.get("excludes") or ()) or not _covered(name, source.get("includes") or ["*"])
+    }
+    usual = texts if left_out.issuperset(texts) else []  # one of them suffices
+    for name in (*fields.named(), *usual):
+        if name in left_out:
+            raise UsageError(
+                f"The _source of the index {index!r} leaves the field {name!r} out.", "Name a field that is stored in it."
+            )
+
+
+def check_held(
+    sources: Sequence[Mapping[str, Any]], mappings: Sequence[Mapping[str, Any]], shown: str, fields: Fields
+) -> list[str]:
+    """Refuse texts that no document has in its `_source` because the index fills them from other fields.
+
+    Args:
+        sources: The `_source` of some documents.
+        mappings: The mappings of their indices.
+        shown: The source, for messages.
+        fields: Fields that the user named.
+
+    Returns:
+        Remarks on texts that none of these documents holds for another reason.
+
+    Raises:
+        UsageError: The message names the fields that such a text is filled from.
+    """
+    leaves = [leaf for each in mappings for leaf in _leaves(each.get("properties") or {})]
+    usual = [name for name in TEXT_KEYS if any(name == known for known, _ in leaves)] if not fields.text else []
+    if any(key in source for source in sources for key in (TEXT_KEYS if usual else ())):
+        usual = []
+    remarks = []
+    for name in (fields.title, *fields.text, *usual):
+        if not name or not sources or any(take(dict(source), name) is not None for source in sources):
+            continue
+        origins = [field["path"] for known, field in leaves if known == name and field.get("type") == "alias"]
+        origins += [known for known, field in leaves if name in _names(field.get("copy_to"))]
+        if origins:
+            raise UsageError(
+                f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.",
+                f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field.",
+            )
+        remarks.append(f"{shown}: no document of the first {len(sources)} has the field {name!r}.")
+    return remarks
+
+
+def _names(value: str | Sequence[str] | None) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value or ()
+
+
+def _covered(name: str, patterns: Sequence[str]) -> bool:
+    from fnmatch import fnmatchcase  # noqa: PLC0415 - rarely needed
+
+    return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
+
+
+def check_named(known: Mapping[str, str], shown: str, fields: Fields) -> None:
+    """Refuse fields that the index does not have, and an index whose text has no usual name.
+
+    Args:
+        known: The fields of mapping and documents, with their types.
+        shown: The source, for messages.
+        fields: Fields that the user named.
+
+    Raises:
+        UsageError: The message lists the fields that are there, texts first.
+    """
+    order = sorted(known, key=lambda name: (known[name] not in {"text", "match_only_text"}, known[name] != "keyword", name))
+    listed = few([f"{name} ({known[name]})" for name in order], _NAMED) or "none"
+    usable = {"_id", *known, *(name.rpartition(".")[0] for name in known)}
+    for name in fields.named():
+        if name not in usable:
+            raise UsageError(f"{shown} has no field {name!r}.", f"Its fields: {listed}.")
+    if not fields.text and not fields.title and not any(name in known for name in (*TEXT_KEYS, TITLE_KEY)):
+        raise UsageError(
+            f"{shown} has no field of a usual name for the text ({', '.join(TEXT_KEYS)}).",
+            f"Name its fields with --text-field and --title-field. Its fields: {listed}.",
+        )
+
+
+def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """One document as an entry that `corpora.formats.fields.Mapper` reads.
+
+    Values of id, title and text may lie in objects and may be lists, numbers or dates. A field that the document lacks is empty.
+
+    Raises:
+        BadLine: The document cannot be read.
+    """
+    source = hit["_source"]
+    if not isinstance(source, dict):
+        raise BadLine("no _source")
+    fields = reading.fields
+    entry: dict[str, Any] = {"_id": hit["_id"]} if fields.id in {None, "_id"} else {}
+    entry |= source
+    for name in (fields.title, *fields.text):
+        if name:
+            entry[name] = _text(take(entry, name), name)
+    if fields.id and fields.id != "_id" and (value := _id_at(entry, fields.id)) is not None:
+        entry[fields.id] = value
+    usual = (*(() if fields.title else (TITLE_KEY,)), *(() if fields.text else TEXT_KEYS))
+    for name in usual:
+        if name not in fields.named() and name in entry:
+            entry[name] = _text(entry[name], name)
+    if not fields.text and not any(name in entry for name in TEXT_KEYS):
+        entry["text"] = None
+    if reading.index.whole:
+        check_id(source, hit["_id"])
+        entry["metadata"] = dict(source)  # the mapper merges it, and what is title or text stays in it
+    return entry
+
+
+def check_id(source: Mapping[str, Any], identity: str) -> None:
+    """Refuse a document whose own field `id` would be lost, because termweave writes the `_id` there.
+
+    Raises:
+        BadLine: It has another value.
+    """
+    if source.get("id", identity) != identity:
+        raise BadLine("its field 'id' is not its _id, which termweave writes there")
+
+
+def enriched_document(identity: str, own: Mapping[str, Any], reading: Reading) -> Document:
+    """Title and text of a document of an enriched index, under its `_id`: what its signals are made of.
+
+    Args:
+        identity: Its `_id`.
+        own: The application's fields.
+        reading: How they are read.
+
+    Raises:
+        BadLine: It cannot be read.
+    """
+    check_id(own, identity)
+    entry = entry_of({"_id": identity, "_source": own}, reading)
+    return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={})
+
+
+def id_at(source: Mapping[str, Any], path: str) -> str | None:
+    """The id in a field of a `_source`, as `entry_of` and its mapper read it; None if there is none."""
+    value = _id_at(dict(source), path)
+    return None if value is None else str(value)
+
+
+def _id_at(entry: dict[str, Any], path: str) -> Any:
+    value = take(entry, path)
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _text(value: Any, name: str) -> str | None:
+    """A value as text.
+
+    Raises:
+        BadLine: The value is an object.
+    """
+    try:
+        return text_of(value)
+    except ObjectValue as error:
+        reason = f"{name!r} is an object where text should be"
+        raise BadLine(reason, f"Name a field inside it: {name}.{error.inner}.") from error

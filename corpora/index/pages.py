@@ -1,0 +1,185 @@
+"""Pages of documents, read from the slices of a point in time by several threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.support.batching import ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from termweave.corpora.index.point_in_time import PointInTime, ShardView
+
+#: Threads that read. More would hardly be faster than the build, and each is load on the server that applications search.
+READERS = 3
+#: Slices for each thread: a slice with few documents ends early, and its thread takes the next one.
+_PER_READER = 4
+#: Fewest sequence numbers in a slice.
+_SMALLEST = 2000
+#: Documents of the first page, and the most of a page; later pages have about as many documents as fill `_BYTES`.
+_FIRST, _MOST, _BYTES = 100, 1000, 2_000_000
+#: Pages that wait for the thread that stores them.
+_WAITING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A range of the sequence numbers of one shard.
+
+    Attributes:
+        shard: Position of the shard in the point in time.
+        low: The first number.
+        high: The last number.
+    """
+
+    shard: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some documents of a slice.
+
+    Attributes:
+        slice: Position of the slice; -1: documents that were changed after the point in time was lost.
+        next: The sequence number at which the next page of the slice begins.
+        hits: ``_id`` and ``_source`` of each document.
+    """
+
+    slice: int
+    next: int
+    hits: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Pace:
+    """A limit of documents per second, which all threads share.
+
+    Args:
+        rate: Documents per second; None: no limit.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        self._lock = threading.Lock()
+        self._free = 0.0
+
+    def wait(self, documents: int, stop: threading.Event | None = None) -> None:
+        """Wait until a page of that many documents may be read, or until `stop` is set."""
+        if self.rate is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._free)
+            self._free = start + documents / self.rate
+        (stop or threading.Event()).wait(start - now)
+
+    def page(self, size: int) -> int:
+        """The size of a page: with a limit at most the documents of one second."""
+        return size if self.rate is None else max(1, min(size, int(self.rate)))
+
+
+def slices_of(views: Sequence[ShardView]) -> list[Slice]:
+    """Divide shards into ranges of sequence numbers: some for each thread, but no tiny ones."""
+    total = sum(view.last - view.first + 1 for view in views if view.documents)
+    width = max(_SMALLEST, -(-total // (READERS * _PER_READER)))
+    return [
+        Slice(position, low, min(view.last, low + width - 1))
+        for position, view in enumerate(views)
+        if view.documents
+        for low in range(view.first, view.last + 1, width)
+    ]
+
+
+class PageReader:
+    """Reads the rest of all slices in threads of its own. Iterate it once.
+
+    With several threads the order of the documents is another one each time.
+
+    Args:
+        point: The point in time.
+        slices: Its slices.
+        starts: Slice -> sequence number at which to go on; slices that are not in it begin at their first number.
+        excludes: Fields that are not read.
+        pace: The limit of documents per second.
+        readers: Number of threads.
+    """
+
+    def __init__(
+        self,
+        point: PointInTime,
+        slices: Sequence[Slice],
+        starts: Mapping[int, int],
+        excludes: Sequence[str],
+        pace: Pace,
+        readers: int = READERS,
+    ) -> None:
+        self._point, self._slices, self._pace, self._readers = point, slices, pace, readers
+        self._stop = threading.Event()
+        self._body = _body(excludes)
+        self._waiting: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        for number, each in enumerate(slices):
+            if (start := starts.get(number, each.low)) <= each.high:
+                self._waiting.put((number, start))
+        self._size = _FIRST
+
+    def __iter__(self) -> Iterator[Page]:
+        try:
+            yield from ahead([self._slice_by_slice() for _ in range(self._readers)], "source", self._stop, depth=_WAITING)
+        finally:
+            self._stop.set()
+
+    def _slice_by_slice(self) -> Iterator[Page]:
+        """Read slices until none is left: the work of one thread."""
+        while not self._stop.is_set():
+            try:
+                number, start = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            yield from self._read(number, start)
+
+    def _read(self, number: int, start: int) -> Iterator[Page]:
+        part = self._slices[number]
+        view = self._point.views[part.shard]
+        while start <= part.high and not self._stop.is_set():
+            size = self._pace.page(self._size)
+            self._pace.wait(size, self._stop)
+            hits = self._point.search(view, start, part.high, {**self._body, "size": size})["hits"]["hits"]
+            start = hits[-1]["sort"][0] + 1 if len(hits) == size else part.high + 1
+            kept = [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
+            self._fit(kept)
+            yield Page(number, start, kept)
+
+    def _fit(self, hits: list[dict[str, Any]]) -> None:
+        """Choose the size of the next page by the size of the documents of this one."""
+        if hits:
+            mean = len(orjson.dumps(hits)) / len(hits)
+            self._size = max(1, min(_MOST, int(_BYTES / mean), 4 * self._size))
+
+
+def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Pages of the documents that were written after the point in time of their shard was lost and opened again."""
+    body = _body(excludes)
+    for view in point.views:
+        low, size = view.last + 1, pace.page(_FIRST)
+        while view.renewed:
+            pace.wait(size)
+            hits = point.search(view, low, None, {**body, "size": size})["hits"]["hits"]
+            if hits:
+                yield [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
+            if len(hits) < size:
+                break
+            low = hits[-1]["sort"][0] + 1
+
+
+def _body(excludes: Sequence[str]) -> dict[str, Any]:
+    """The request for documents in the order of their sequence numbers, without some fields."""
+    source = {"excludes": list(excludes)} if excludes else True
+    return {"_source": source, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}

@@ -1,0 +1,384 @@
+"""An existing index as a source: the reader behind ``opensearch:NAME``, ``elasticsearch:NAME`` and ``https://host:9200/NAME``."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+
+from termweave.catalog.source_fields import Fields
+from termweave.corpora.file_source import EntrySource
+from termweave.corpora.formats import index_address as address
+from termweave.corpora.formats.fields import BadLine, Mapper, described
+from termweave.corpora.index import entries
+from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
+from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
+from termweave.corpora.index.spool import Spool, snapshots
+from termweave.corpora.sources import NotAnIndex
+from termweave.engine.client.connection import Engine, connect, quote
+from termweave.engine.client.search_pipelines import DefaultPipeline, of_indices
+from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
+from termweave.errors import EngineError, TermweaveError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from termweave.corpora.sources import Progress, Reading
+    from termweave.records import Document
+
+#: Documents whose size is measured, and whose fields are known beside those of the mapping.
+_SAMPLE = 100
+#: The names of generations and their statistics, which are not offered as sources.
+_OWN = re.compile(r"-\d{14}-[0-9a-f]{8}(\.stats|\.write)?$")
+#: Seconds for which a server that is overloaded or away is waited for.
+_PATIENCE = 120.0
+
+
+class IndexSource(EntrySource):
+    """An index as it was when it was first read: a `Source`, and the reader that recognises it."""
+
+    LABEL: ClassVar[str] = "`opensearch:INDEX` or `https://HOST:9200/INDEX`"
+    MAPPED: ClassVar[bool] = True
+    KIND: ClassVar[str] = "index/1"
+    ENTRY: ClassVar[str] = "document"
+
+    def __init__(self, place: address.IndexAddress, engine: Engine, reading: Reading) -> None:
+        super().__init__(reading)
+        self.address, self.engine = place, engine
+        self.mappings = _mappings(engine, place)
+        pipeline = DefaultPipeline() if reading.index.hidden else of_indices(engine, self.mappings)
+        if pipeline.filters:
+            clauses = [*pipeline.filters, *filter(None, [reading.index.query])]
+            self.reading = reading = replace(reading, index=replace(reading.index, query={"bool": {"filter": clauses}}))
+        if not reading.fields.named():
+            self.reading = reading = replace(reading, fields=_enriched_fields(self.mappings) or reading.fields)
+        self.sample = _sample(engine, place, reading)
+        merged: dict[str, str] = {}
+        enriched: set[str] = set()
+        for index, mapping in self.mappings.items():
+            enriched |= set(_enriched(mapping, index, place))
+            entries.check_stored(mapping, index, reading.fields)
+            merged |= entries.fields_of(mapping)
+        self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
+        known = {name: kind for name, kind in merged.items() if name not in self.excluded}
+        for hit in self.sample:
+            names = [name for name in hit.get("_source") or () if name not in self.excluded]
+            known = dict.fromkeys(names, "not in the mapping") | known
+        entries.check_named(known, place.shown, reading.fields)
+        sources = [hit["_source"] for hit in self.sample if hit["_source"]]
+        self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
+        if pipeline.filters:
+            self._remarks.append(
+                f"{place.shown}: documents that its default search pipeline {pipeline.name!r} hides are not read."
+            )
+        self._remarks += pipeline.remarks
+        self._known = known
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """Whether the spec is the address of an index."""
+        return address.is_address(spec)
+
+    @classmethod
+    def open(cls, spec: str, reading: Reading) -> IndexSource:
+        """Connect to the server, and check that index and fields exist.
+
+        Raises:
+            UsageError: They do not.
+            EngineError: The server does not answer, or this user may not read the index.
+        """
+        place = address.parse(spec)
+        settings = reading.index.settings_for(place.url)
+        try:
+            return cls(place, connect(settings, pool_maxsize=READERS + 2).patient(_PATIENCE), reading)
+        except TermweaveError as error:
+            if settings.origin("url") == "SOURCE":
+                from termweave.source_settings import hint_of  # noqa: PLC0415 - loaded already where a source has settings of its own
+
+                error.hint = hint_of(error.hint)
+            raise
+
+    @property
+    def name(self) -> str:
+        """The address without user name and password."""
+        return self.address.shown
+
+    @property
+    def shown(self) -> str:
+        """The source in messages."""
+        return self.name
+
+    @property
+    def query(self) -> Mapping[str, Any] | None:
+        """The clause that the documents to read match; None: all are read."""
+        return self.reading.index.query
+
+    @property
+    def ids_agree(self) -> bool:
+        """Whether the field `id` of the first documents is their `_id`, where they have this field."""
+        return all((hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in self.sample)
+
+    @property
+    def marks(self) -> str:
+        """The highest sequence number of each shard that was read, for the lineage."""
+        return " ".join(f"{view.key}={view.last}" for view in self._views if view.uuid)
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """The entries that the lineage stores beside name and fingerprint."""
+        return {name: value for name, value in (("marks", self.marks), ("kept", "mapping" * self.reading.index.whole)) if value}
+
+    def marks_of(self, stored: str) -> dict[str, int]:
+        """Shard -> sequence number, from stored `marks`; {} unless they are those of all indices that are read now."""
+        pairs = (mark.rpartition("=") for mark in stored.split())
+        marks = {key: int(number) for key, _, number in pairs if number.lstrip("-").isdigit()}
+        uuids = {uuid_of(self.engine, index) for index in self.mappings}
+        return marks if uuids == {key.partition("/")[0] for key in marks} else {}
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the state of all shards, the query and the named fields: it changes with every write to the documents that are read."""
+        # Not stored with the snapshot: a command with other fields reads the same pages as other documents.
+        parts = [
+            self.KIND,
+            repr(self.reading.fields),
+            self.reading.index.whole,
+            self.query,
+            *(view.state for view in self._views),
+        ]
+        return blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest()
+
+    @property
+    def total(self) -> int:
+        """Number of documents at the point in time."""
+        return self._total if self._total is not None else sum(view.documents for view in self._views)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the documents are, from the first ones."""
+        return self._mean * sum(view.documents for view in self._views)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences about the fields that are read, and about those that are left out."""
+        names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
+        sentences = [f"{self.name}: {described(names, self.reading.fields)}.", *self._remarks]
+        if self.excluded:
+            sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
+        if self.resumed:
+            sentences.append(
+                f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; later changes of the index are "
+                "not in it (--fresh takes a new one, --update brings an index up to date)."
+            )
+        return sentences
+
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
+        """Read all documents; the first pass reads the server, the following ones the snapshot on disk."""
+        mapper, number = Mapper(self.reading.fields), 0
+        for page in self.pages():
+            for hit in page.hits:
+                number += 1
+                try:
+                    yield number, mapper.document(entries.entry_of(hit, self.reading), number)
+                except BadLine as bad:
+                    bad.file = f"{self.name}, document {hit['_id']!r}"
+                    yield None, bad
+            if progress:
+                progress(number * self._mean)
+        mapper.finish()
+
+    def release(self) -> None:
+        """Delete the snapshot and close the point in time; the next pass over the documents begins anew."""
+        if "_point_in_time" in self.__dict__:
+            self._point_in_time.close()
+        if self.reading.index.build or "_spool" in self.__dict__:
+            self._spool.discard()
+        for name in ("_spool", "_state", "_views", "_point_in_time", "_slices"):
+            self.__dict__.pop(name, None)
+
+    def pages(self) -> Iterator[Page]:
+        """The pages on disk, then those that were not read yet."""
+        starts: dict[int, int] = {}
+        complete = self._state["complete"]
+        for page in self._spool.pages():
+            starts[page.slice] = page.next
+            yield page
+        if complete:
+            return
+        pace = Pace(self.reading.index.rate)
+        for page in PageReader(self._point_in_time, self._slices, starts, self.excluded, pace):
+            self._keep_views()
+            self._spool.append(page)
+            yield page
+        if any(view.renewed for view in self._views):
+            yield from self._changed(pace)
+        self._state["complete"] = True
+        self._spool.put(self._state)
+        self._point_in_time.close()
+
+    def _keep_views(self) -> None:
+        """Store a point in time that was opened again before the first page from it: a resumed command must look for later changes, too."""
+        if (views := [asdict(view) for view in self._views]) != self._state["views"]:
+            self._state["views"] = views
+            self._spool.put(self._state)
+
+    def _changed(self, pace: Pace) -> Iterator[Page]:
+        """Documents that left the snapshot because they were changed after the point in time was lost."""
+        for hits in changed_since(self._point_in_time, pace, self.excluded):
+            missing = {hit["_id"]: hit for hit in hits}
+            for page in self._spool.pages():
+                for hit in page.hits:
+                    missing.pop(hit["_id"], None)
+            page = Page(-1, 0, list(missing.values()))
+            self._spool.append(page)
+            yield page
+
+    @property
+    def resumed(self) -> str:
+        """When an earlier command began the snapshot; "" if this one takes its own."""
+        state = self._spool.get() if self.reading.index.build and "_state" not in self.__dict__ else None
+        return state["begun"] if state else ""
+
+    @cached_property
+    def _spool(self) -> Spool:
+        build = self.reading.index.build
+        if not build:
+            spool = Spool()
+            weakref.finalize(self, spool.discard)
+            return spool
+        key = orjson.dumps([build, self.engine.url, self.address.index, self.reading.index.query, self.excluded])
+        return Spool(snapshots() / blake2b(key, digest_size=8).hexdigest())
+
+    @cached_property
+    def _state(self) -> dict[str, Any]:
+        """The state of the snapshot in the spool, which this process holds from now on. If there is none, a new point in time is opened.
+
+        Raises:
+            TermweaveError: Another process holds it.
+        """
+        self._spool.hold()
+        if (stored := self._spool.get()) is not None:
+            return stored
+        views = self._open()
+        state = {
+            "complete": False,
+            "build": self.reading.index.build,
+            "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+            "views": [asdict(view) for view in views],
+            "slices": [asdict(each) for each in slices_of(views)],
+        }
+        self._spool.put(state)
+        return state
+
+    def _open(self) -> list[ShardView]:
+        return open_views(self.engine, self.address.index, self.mappings, self.query)
+
+    @cached_property
+    def _views(self) -> list[ShardView]:
+        return [ShardView(**view) for view in self._state["views"]]
+
+    @cached_property
+    def _slices(self) -> list[Slice]:
+        return [Slice(**each) for each in self._state["slices"]]
+
+    @cached_property
+    def _point_in_time(self) -> PointInTime:
+        point = PointInTime(self.engine, self.query, [] if self._state["complete"] else self._views)
+        # A build that is stopped goes on in the same point in time, if the server still has it.
+        weakref.finalize(self, point.close, delete=not self._spool.lasting)
+        return point
+
+    @cached_property
+    def _mean(self) -> int:
+        return max(1, len(orjson.dumps(self.sample)) // max(1, len(self.sample)))
+
+
+def _mappings(engine: Engine, place: address.IndexAddress) -> dict[str, dict[str, Any]]:
+    """Concrete index -> its mapping, for an index or an alias.
+
+    Raises:
+        UsageError: There is no such index.
+    """
+    try:
+        answer = engine.of_indices(f"/{quote(place.index)}/_mapping", "mappings")
+    except EngineError as error:
+        if place.url is not None and _is_of_a_file(error):
+            raise NotAnIndex(f"{place.shown} is not an index.", "Name an index or a file.") from error
+        if not isinstance(error, EngineResponseError) or isinstance(error, NotOpenSearch) or error.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise UsageError(f"There is no index {place.index!r} at {engine.url}.", _names(engine)) from None
+    return {index: each["mappings"] for index, each in answer.items()}
+
+
+def _is_of_a_file(error: EngineError) -> bool:
+    """Whether an error says that no search engine answered: a page, a redirect, something that is not JSON."""
+    if isinstance(error, NotOpenSearch):
+        return True
+    if isinstance(error, EngineResponseError):
+        return HTTPStatus.MULTIPLE_CHOICES <= error.status < HTTPStatus.BAD_REQUEST
+    return type(error) is EngineError
+
+
+def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddress) -> list[str]:
+    """The fields that `termweave enrich` wrote into the index of an application.
+
+    Raises:
+        UsageError: termweave made the whole index.
+    """
+    made = (mapping.get("_meta") or {}).get("termweave") or {}
+    if made and "enriched" not in made.get("source", {}):
+        raise UsageError(
+            f"{place.shown} was made by termweave ({index}): its documents are not those of its source.",
+            "Name the source that it was made from.",
+        )
+    return str(made["source"]["enriched"]).split() if made else []
+
+
+def _enriched_fields(mappings: Mapping[str, Mapping[str, Any]]) -> Fields | None:
+    """The fields that `termweave enrich` read; None for an index that was not enriched, or for several that were enriched otherwise."""
+    made = [(mapping.get("_meta") or {}).get("termweave") or {} for mapping in mappings.values()]
+    stored = {str(each.get("source", {}).get("fields", "")) for each in made}
+    if len(stored) != 1 or stored == {""}:
+        return None
+    named = orjson.loads(stored.pop())
+    return Fields(named["id"], named["title"], tuple(named["text"]))
+
+
+def _names(engine: Engine) -> str:
+    """The hint for a name that does not exist: the names that do, as far as this user may list them."""
+    try:
+        rows = engine.request("GET", "/_cat/indices", params={"format": "json", "h": "index"})
+    except EngineResponseError:
+        return "Check the name and the address."
+    names = sorted(row["index"] for row in rows if not row["index"].startswith(".") and not _OWN.search(row["index"]))
+    return (
+        f"There are: {', '.join(names[:20])}{' ...' if names[20:] else ''}."
+        if names
+        else "The server has no index that can be a source."
+    )
+
+
+def _sample(engine: Engine, place: address.IndexAddress, reading: Reading) -> list[dict[str, Any]]:
+    """The first documents that the query finds.
+
+    Raises:
+        UsageError: The server does not understand the query.
+    """
+    query = reading.index.query
+    body = {"size": _SAMPLE, "track_total_hits": False, **({"query": query} if query else {})}
+    try:
+        hits = engine.request("POST", f"/{quote(place.index)}/_search", body=body)["hits"]["hits"]
+    except EngineResponseError as error:
+        if query and error.status == HTTPStatus.BAD_REQUEST:
+            raise UsageError(
+                f"The server does not take the query of the source: {error.reason}.", "Correct --source-query."
+            ) from error
+        raise
+    return [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]

@@ -1,0 +1,165 @@
+"""Read ``ubi:FOLDER`` and ``ubi:opensearch``: a log of user behaviour as judgements for `evaluate`, and as a click log for `train`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from termweave.corpora.behaviour import ubi
+from termweave.corpora.behaviour.ubi_records import CLICKS
+from termweave.corpora.file_source import JudgementSource
+from termweave.corpora.formats import lines
+from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.formats.index_address import parse as parse_address
+from termweave.corpora.index.pages import Pace, PageReader, slices_of
+from termweave.corpora.index.point_in_time import PointInTime, open_views
+from termweave.corpora.readers.jsonl import parse
+from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
+from termweave.engine.client.connection import connect, quote
+from termweave.engine.client.search_pipelines import of_indices
+from termweave.errors import InputError, UsageError
+from termweave.records import Qrels, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+PREFIX = "ubi:"
+#: Names of the two logs, as indices and as files; and of a file for both, a body of `_bulk` requests as OpenSearch's sample data are.
+QUERIES, EVENTS, _BOTH = "ubi_queries", "ubi_events", "ubi_queries_events"
+#: Ends of the names of files, each also with .gz and .zst.
+_ENDS = (".jsonl", ".ndjson")
+_CLUSTER = ("opensearch", "elasticsearch", "http://", "https://")
+#: With the click model, and without.
+_SPLITS = ("corrected", "raw")
+
+
+class UbiLog(JudgementSource):
+    """A log of user behaviour: a `Dataset` without documents, and the reader that recognises it."""
+
+    LABEL: ClassVar[str] = "`ubi:FOLDER` or `ubi:opensearch` (data sets only)"
+    KIND: ClassVar[str] = "ubi/1"
+    PREFIX: ClassVar[str] = PREFIX
+    NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
+        "A log of user behaviour has no documents.",
+        "Name the corpus; use the log with 'termweave evaluate' and with --set clicks=ubi:FOLDER.",
+    )
+
+    def __init__(self, spec: str, split: str = DEFAULT_SPLIT) -> None:
+        super().__init__()
+        self._spec = spec
+        self.split = _SPLITS[0] if split == DEFAULT_SPLIT else split
+        if self.split not in _SPLITS:
+            raise UsageError(f"{spec} has no split {split!r}.", f"There are: {', '.join(_SPLITS)}.")
+
+    @classmethod
+    def open_dataset(cls, spec: str, split: str) -> UbiLog:
+        """Open the log as judged queries."""
+        if split.isdigit():  # the port of an address
+            spec, split = f"{spec}:{split}", DEFAULT_SPLIT
+        return cls(spec, split)
+
+    @property
+    def name(self) -> str:
+        """The spec without a password."""
+        place = self._spec.removeprefix(PREFIX)
+        return f"{PREFIX}{parse_address(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks about the log for the user."""
+        return self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
+
+    def splits(self) -> list[str]:
+        """Grades by the click model, and by raw counts."""
+        return list(_SPLITS)
+
+    def counts(self) -> dict[str, dict[str, float]]:
+        """Query -> document -> clicks, by the model each divided by the probability that its position is looked at."""
+        behaviour = self.behaviour
+        clicks = behaviour.corrected_clicks(self.model) if self.split == _SPLITS[0] else behaviour.clicks()
+        counts: dict[str, dict[str, float]] = {}
+        for (query, document), count in zip(behaviour.pairs, clicks.tolist(), strict=True):
+            if count:
+                counts.setdefault(query, {})[document] = count
+        return counts
+
+    def queries(self) -> list[Query]:
+        """The queries with a click, in the order of the log."""
+        return [Query(ubi.query_id(text), text) for text in self._grades]
+
+    def qrels(self) -> Qrels:
+        """Grades of 0 to 3 for every document that was shown."""
+        return {ubi.query_id(text): dict(grades) for text, grades in self._grades.items()}
+
+    @cached_property
+    def behaviour(self) -> ubi.Behaviour:
+        """The behaviour of the users in the log.
+
+        Raises:
+            InputError: No search of the log has a click.
+        """
+        place = self._spec.removeprefix(PREFIX)
+        records = _of_cluster if place.startswith(_CLUSTER) else _of_files
+        behaviour = ubi.read(records(place, QUERIES), records(place, EVENTS))
+        if not behaviour.impressions.clicked.any():
+            raise InputError(
+                f"{self.name} holds no click on a document that was shown ({len(behaviour.pairs):,} pairs of query and document were).",
+                f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(CLICKS))}.",
+            )
+        return behaviour
+
+    @cached_property
+    def model(self) -> Any:
+        """The click model of the split."""
+        return self.behaviour.model(corrected=self.split == _SPLITS[0])
+
+    @cached_property
+    def _grades(self) -> dict[str, dict[str, int]]:
+        return self.behaviour.qrels(self.model)
+
+
+def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
+    """The records of a file of JSON lines: bare, below ``_source`` as exports of an index write them, or behind the action lines of `_bulk`.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: A line is damaged.
+    """
+    folder = Path(place)
+    names = (f"{stem}{end}" for stem in (name, _BOTH) for end in _ENDS)
+    file = next((path for each in names if (path := lines.plain_or_packed(folder, each))), None) if folder.is_dir() else None
+    if file is None:
+        raise UsageError(
+            f"There is no {name}.jsonl in {folder}.",
+            f"Put {QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst) into a folder, or write ubi:opensearch "
+            "to read the indices.",
+        )
+    wanted = True
+    for number, line in lines.lines(file):
+        try:
+            record = parse(line)
+        except BadLine as bad:
+            raise bad.at(str(file), number, skips=False) from None
+        action = next(iter(record.values())) if len(record) == 1 and record.keys() <= {"index", "create"} else None
+        if isinstance(action, dict):
+            wanted = not file.name.startswith(_BOTH) or action.get("_index") == name
+        elif wanted:
+            source = record.get("_source")
+            yield source if isinstance(source, dict) else record
+
+
+def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
+    """The records of an index, alias or data stream, from a point in time, in the same order each time: clicks are summed in it."""
+    at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
+    engine = connect(IndexReading().settings_for(at.url))
+    indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
+    query = {"bool": {"filter": list(of_indices(engine, indices).filters)}}
+    point = PointInTime(engine, query, open_views(engine, at.index, indices, query))
+    try:
+        for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):
+            yield from (hit["_source"] for hit in page.hits if hit["_source"])
+    finally:
+        point.close()
+        engine.close()

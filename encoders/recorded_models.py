@@ -1,0 +1,176 @@
+"""Open the models that a generation was built with. Other models would give wrong scores.
+
+The lineage has the name and the hash of each model. The host that built the index notes the folder of each hash in its state
+folder, so that a search after `index --weights ./mine` needs no option.
+
+Anyone who can write to the index can change these names. A name from an index therefore opens only models that this host already
+has (`encoders.model_lookup.resolve_local`). Only names that the user gives can be paths or start downloads.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave.errors import ModelError
+from termweave.support import atomic_files, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from termweave.catalog.lineage import Lineage, ModelLineage
+    from termweave.encoders import ModelInfo, TextEncoder
+
+
+def encoder_of(
+    lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
+) -> TextEncoder:
+    """Open the models that a lineage names.
+
+    Args:
+        lineage: The lineage.
+        name: Name of the index, for messages.
+        given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
+            "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
+        new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
+
+    Raises:
+        UsageError: The user's name or folder is not a model.
+        ModelError: A model is not on this host, or has another hash.
+    """
+    from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
+    from termweave.encoders.model_lookup import NONE  # noqa: PLC0415 - likewise
+
+    names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
+    wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
+    if (
+        new_query is None and "dense_query" in lineage.models
+    ):  # last: it may lie in the folder of "dense", whatever the order of the JSON
+        wanted["dense_query"] = lineage.models["dense_query"]
+    folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
+    otherwise = {
+        model.hash: folder
+        for output, model in wanted.items()
+        if (folder := given.get(f"{output}_otherwise")) and folder not in NONE
+    }
+    missing: dict[str, ModelLineage] = {}
+    for output, model in wanted.items():  # if one model has both outputs, one option is enough
+        if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
+            continue
+        folder = given.get(output) or folders.get(model.hash) or local_folder(model) or otherwise.get(model.hash)
+        if folder is None:
+            missing[output] = model
+        else:
+            names[output] = str(folder)
+    if missing:
+        raise _missing(name, missing)
+    query = names["dense_query"] if new_query is None else new_query
+    encoder = encoders.load(weights=names["weights"], dense=names["dense"], dense_query=query)
+    # A model that the user named comes first, so that the message speaks of the option that was given.
+    for output, model in sorted(wanted.items(), key=lambda item: not given.get(item[0])):
+        opened, flag = encoder.models.get(output), output.replace("_", "-")
+        if opened is None:
+            raise ModelError(f"The index {name!r} needs its {flag} model {model.name!r}.", f"Name its folder with --{flag}.")
+        if opened.hash != model.hash:
+            raise ModelError(
+                f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); "
+                f"the model on this host is {opened.name!r} ({opened.hash}).",
+                f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores.",
+            )
+    return encoder
+
+
+def local_folder(model: ModelLineage) -> str | None:
+    """The folder of a model that a lineage names, or of a newer one of its name; None if this host has none."""
+    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - as in `encoder_of`
+
+    folder = _remembered(model.hash) or resolve_local(model.name)
+    return None if folder is None else str(folder)
+
+
+def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
+    """Whether the folder of the dense model holds this encoder of queries."""
+    from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415
+    from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
+
+    if folder == "none":
+        return False
+    dense = read_folder(resolve(folder), check=False)
+    return (kind_of(dense.manifest).query_folder(dense) or dense).manifest.hash == model.hash
+
+
+def ranker_folder(name: str, expected: str) -> Path:
+    """The folder of a ranker that the user or the profile of an index names.
+
+    Args:
+        name: A folder or a name. That of a profile opens only what this host already has.
+        expected: The hash that the profile was made with; "": the user named the ranker.
+
+    Raises:
+        UsageError: The user named a model that does not exist.
+        ModelError: This host does not have the profile's model, or has another one of this name.
+    """
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.model_lookup import resolve, resolve_local  # noqa: PLC0415 - likewise
+
+    if not expected:
+        return resolve(name)
+    if (noted := _remembered(expected)) is not None:
+        return Path(noted)
+    folder = resolve_local(name)
+    if folder is None:
+        raise ModelError(
+            f"The profile reranks with {name!r}, and this host has no model of that name. "
+            "An index can open only models that the host already has.",
+            f"If you trust the model, give --rerank ranker@DIR (ltr@DIR for a feature ranker), or put its folder into {paths.models()}; "
+            "--rerank none leaves it out.",
+        )
+    if (present := read_folder(folder, check=False).manifest.hash) != expected:
+        raise ModelError(
+            f"The ranker {name!r} on this host has the hash {present}, and the profile was made with {expected}.",
+            "Tune again, or name the right folder: --rerank ranker@DIR (ltr@DIR for a feature ranker).",
+        )
+    return folder
+
+
+def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
+    """The error for models that this host does not have, with the options that would open them."""
+    from termweave.encoders import hub  # noqa: PLC0415 - as in `encoder_of`
+
+    names = " and ".join(dict.fromkeys(repr(model.name) for model in models.values()))
+    options = " and ".join(
+        f"--{output.replace('_', '-')} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
+    )
+    return ModelError(
+        f"The index {index!r} was built with {names}, and this host has no model of that name. "
+        "An index can open only models that the host already has.",
+        f"If you trust the model, give {options}, or put its folder into {paths.models()}.",
+    )
+
+
+def remember(models: Iterable[ModelInfo]) -> None:
+    """Note the folders of opened models on this host, for `encoder_of`."""
+    for model in models:
+        if model.folder is None:
+            continue
+        note = _note(model.hash)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        atomic_files.write(note, bytes(model.folder))
+
+
+def _remembered(expected: str) -> str | None:
+    """The noted folder of the model with this hash, if the folder still holds that model."""
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
+
+    try:
+        folder = Path(os.fsdecode(_note(expected).read_bytes()))
+        return str(folder) if read_folder(folder, check=False).manifest.hash == expected else None
+    except (OSError, ValueError, ModelError):
+        return None  # never noted, moved, or trained again: the model is looked up by its name
+
+
+def _note(model: str) -> Path:
+    """The file that holds the folder of the model with this hash."""
+    return paths.state() / "models" / model

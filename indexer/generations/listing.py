@@ -1,0 +1,228 @@
+"""List the generations of a name, and the names of all indices that termweave made on a server."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from termweave.catalog.generations import live as live_index_of
+from termweave.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
+from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.errors import TermweaveError, UsageError
+from termweave.indexer.rebuild_options import shown
+from termweave.support.batching import in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave import answers
+    from termweave.engine import Engine
+
+#: Generations that one request names: a server reads at most 4,096 bytes of an address, and each has up to 224.
+_IN_A_LINE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation of a name, as `termweave generations` lists it.
+
+    Attributes:
+        index: The concrete index.
+        created: UTC, ISO 8601.
+        source: Name of the corpus.
+        documents: Documents of the source in it; None if they cannot be counted, because it is unfinished or closed.
+        bytes: Size on disk, copies included.
+        complete: Whether it is whole and verified. If not, it is unfinished, or the server refused some of its documents.
+        live: Whether the alias points at it.
+        missed: The requirement that its gate found missed, which kept it from being published; "" for none.
+        unreadable: Why its lineage cannot be read; only index, size and position are known then.
+        signals: Signal name -> parameters.
+        models: "weights", "dense" and "dense_query" -> name of the model.
+        passages: `Lineage.passages`.
+        neighbours: `Lineage.neighbours`.
+        options: The options that it was built with: flag -> value in words.
+    """
+
+    index: str
+    created: str
+    source: str = ""
+    documents: int | None = None
+    bytes: int = 0
+    complete: bool = False
+    live: bool = False
+    missed: str = ""
+    unreadable: str = ""
+    signals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    passages: Mapping[str, int] = field(default_factory=dict)
+    neighbours: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the generation is complete but closed: it cannot be searched until somebody opens its index."""
+        return self.complete and self.documents is None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the generation is complete, no gate refused it, and `rollback` did not leave it."""
+        return self.complete and not self.missed
+
+
+def list_generations(engine: Engine, name: str) -> list[Generation]:
+    """List all generations of a name, newest first.
+
+    Raises:
+        UsageError: There is none.
+    """
+    check_one(name)
+    params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
+    mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
+    metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
+    metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
+    if not metas:
+        raise _no_generations(engine, name)
+    bytes_of: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    for part in in_parts(sorted(metas), _IN_A_LINE):
+        bytes_of |= (opened := sizes(engine, part))
+        documents |= _documents(engine, sorted(opened))
+    live_index = live_index_of(engine, name)
+    generations = [
+        _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live_index)
+        for index, meta in metas.items()
+    ]
+    return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
+
+
+def state_of(generation: Generation) -> str:
+    """The state of a generation in words; "" for a complete one that is not live."""
+    if generation.unreadable:
+        return "live, unreadable" if generation.live else "unreadable"
+    if generation.closed:
+        return "live, closed" if generation.live else "closed"
+    if generation.live:
+        return "live"
+    if not generation.complete:
+        return "unfinished"
+    if generation.missed == ROLLED_BACK:
+        return ROLLED_BACK
+    return "refused by its gate" if generation.missed else ""
+
+
+def closed_error(index: str) -> UsageError:
+    """The error for a closed index."""
+    return UsageError(f"The index {index!r} is closed.", f"Open it first (POST /{index}/_open), and run the command again.")
+
+
+def _no_generations(engine: Engine, name: str) -> UsageError:
+    """The error for a name without generations: nothing has this name, or it is the name of a single generation."""
+    if not exists(engine, name):
+        return UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
+    made = read(engine, resolve(engine, name))  # refuses what termweave did not make
+    refuse_enriched(made)
+    return one_generation(name, made)
+
+
+def one_generation(name: str, made: Lineage) -> UsageError:
+    """The error for the name of a single generation."""
+    return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
+
+
+def _generation(index: str, meta: dict[str, Any], size: int | None, documents: int | None, *, live: bool) -> Generation:
+    """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed.
+
+    Args:
+        index: Its concrete index.
+        meta: Its lineage, as stored.
+        size: Bytes; None for a closed index.
+        documents: Documents that a search sees; None for a closed index.
+        live: Whether the alias points at it.
+    """
+    try:
+        made = Lineage.from_meta({"termweave": meta}, index)
+    except TermweaveError as error:
+        reason = f"{error.message} {error.hint}".strip()
+        return Generation(index, str(meta.get("created", "")), bytes=size or 0, live=live, unreadable=reason)
+    if not made.complete:  # it is not refreshed, so that no search sees all
+        documents = None
+    elif made.passages and documents is not None:
+        documents = made.documents
+    return Generation(
+        index=index,
+        created=made.created,
+        source=made.source["name"],
+        documents=documents,
+        bytes=size or 0,
+        complete=made.complete,
+        live=live,
+        missed=made.missed,
+        signals=made.signals,
+        models={output: model.name for output, model in made.models.items()},
+        passages=made.passages,
+        neighbours=made.neighbours,
+        options=shown(made),
+    )
+
+
+def sizes(engine: Engine, indices: Sequence[str]) -> dict[str, int]:
+    """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
+    answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
+    return {
+        index: sum(
+            segment["size_in_bytes"]
+            for copies in shards["shards"].values()
+            for copy in copies
+            for segment in copy["segments"].values()
+        )
+        for index, shards in answer.items()
+    }
+
+
+def _documents(engine: Engine, indices: list[str]) -> dict[str, int]:
+    """Open index -> documents that a search sees. Segments count nested objects, too, each as a document."""
+    if not indices:
+        return {}
+    body = {"size": 0, "aggs": {"indices": {"terms": {"field": "_index", "size": len(indices)}}}}
+    answer = engine.request("POST", f"/{','.join(indices)}/_search", params={**ALL_SHARDS, "ignore_unavailable": True}, body=body)
+    return dict.fromkeys(indices, 0) | {each["key"]: each["doc_count"] for each in answer["aggregations"]["indices"]["buckets"]}
+
+
+def names(engine: Engine) -> list[str]:
+    """Return every name with at least one generation, sorted; one request, whatever the number of indices.
+
+    A name whose first build is unfinished counts, too: its generation takes up disk.
+    """
+    params = {"filter_path": "*.mappings._meta.termweave.name", "expand_wildcards": "open,closed"}
+    mappings = engine.of_indices("/*/_mapping", "mappings", params=params)
+    return sorted({str(index["mappings"]["_meta"]["termweave"]["name"]) for index in mappings.values()})
+
+
+def all_generations(engine: Engine) -> dict[str, list[Generation]]:
+    """Name -> its generations, newest first, for every name that has any."""
+    listed = {}
+    for name in names(engine):
+        with suppress(UsageError):  # deleted since the names were read, or an enriched index, which has none
+            listed[name] = list_generations(engine, name)
+    return listed
+
+
+def summaries(engine: Engine) -> list[answers.ListedIndex]:
+    """Every index as JSON, as `termweave list --json` prints it."""
+    return [_summary(name, listed) for name, listed in all_generations(engine).items()]
+
+
+def _summary(name: str, listed: Sequence[Generation]) -> answers.ListedIndex:
+    """One index as JSON; `generation` and all that describes it are null if no generation is live."""
+    live = next((generation for generation in listed if generation.live), None)
+    return {
+        "name": name,
+        "generation": live.index if live else None,
+        "created": live.created if live else None,
+        "documents": live.documents if live else None,
+        "bytes": sum(generation.bytes for generation in listed),
+        "generations": len(listed),
+        "signals": list(live.signals) if live else [],
+        "models": dict(live.models) if live else {},
+    }

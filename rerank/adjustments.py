@@ -1,0 +1,335 @@
+"""Rerankers that know what a shop or a newspaper wants, without learning: `boost`, `decay`, `match` and `diverse`.
+
+    boost@votes:0.2            (1 - 0.2) * s + 0.2 * log(1 + votes) / log(1 + the most votes of a candidate)
+    boost@votes:0.2:500        (1 - 0.2) * s + 0.2 * votes / (votes + 500)
+    decay@released:0.2:30d     (1 - 0.2) * s + 0.2 * 2^(-age / 30 days)
+    decay@price:0.2:10:25      (1 - 0.2) * s + 0.2 * 2^(-|price - 25| / 10)
+    decay@place:0.2:10km:52.5,13.4
+                               (1 - 0.2) * s + 0.2 * 2^(-distance from that latitude and longitude / 10 km)
+    match@title:0.2            (1 - 0.2) * s + 0.2 * idf of the query's terms that the title holds / idf of all its terms
+    diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above, at least 0
+
+s is the score so far, which a fusion puts into [0, 1]. A document without the value gets nothing for it. Dates to come have no age.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.rerank.candidate_features import NUMBERS, number, seconds_since
+from termweave.rerank.rerankers import METADATA, WORDS, RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.rerank.rerankers import Need, RerankRequest
+
+#: Share of a rule that names none.
+_SHARE = 0.1
+#: Documents that are ranked anew; the others keep their order below.
+_CANDIDATES = 100
+#: Seconds of the units of a half-life.
+_UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365.25 * 86_400.0}
+#: What a rule reads -> the types of such entries.
+_KINDS = {"numbers": NUMBERS, "dates": ("date",), "points": ("geo_point",)}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([hdwy]|km)")
+#: Mean radius of the Earth in kilometres.
+_RADIUS = 6371.0
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """A value of the metadata that raises a score.
+
+    Attributes:
+        name: As `--rerank` takes it.
+        field: The typed metadata entry.
+        share: Its share in the score, from 0 to 1.
+        pivot: With `boost` the value that is worth a half; None: by logarithm. With `decay` the distance at which the worth is halved, in
+            seconds for dates, in kilometres for points.
+        origin: With `decay` of numbers or points (latitude, longitude), the value that is worth most; None: the entry is a date.
+        decays: Whether the rule is `decay`.
+        candidates: How many of the best documents are ranked anew.
+    """
+
+    name: str
+    field: str
+    share: float
+    pivot: float | None
+    origin: float | tuple[float, float] | None = None
+    decays: bool = False
+    candidates: int = _CANDIDATES
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The metadata entry."""
+        return frozenset({METADATA + self.field})
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Add what the values are worth.
+
+        Raises:
+            UsageError: A value is of another type.
+        """
+        assert request.metadata is not None
+        try:
+            now = datetime.now(UTC)
+            best = [self._best(metadata.get(self.field, ()), now) for metadata in request.metadata]
+        except (TypeError, ValueError) as error:
+            raise self._refusal() from error
+        worth = [merit for _, merit in best]
+        if not self.decays and self.pivot is None:
+            most = max(worth, default=0.0)
+            worth = [merit / most if most else 0.0 for merit in worth]
+
+        def details(row: int) -> Mapping[str, Any]:
+            return {"field": self.field, "value": best[row][0], "worth": worth[row], "weight": self.share}
+
+        return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
+
+    def check(self, layout: DocumentLayout) -> None:
+        """Refuse an index whose entry has another type.
+
+        Raises:
+            UsageError: It has.
+        """
+        column = layout.column(self.field)
+        if column is None or self.field in layout.extra:  # a field of --mapping may have any type
+            return
+        if column.kind not in _KINDS[self._reads]:
+            raise self._refusal()
+
+    @property
+    def _reads(self) -> str:
+        return "points" if isinstance(self.origin, tuple) else "dates" if self.decays and self.origin is None else "numbers"
+
+    def _refusal(self) -> UsageError:
+        advice = " For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if self._reads == "dates" else ""
+        return UsageError(
+            f"{self.name} reads {self._reads}, and {self.field!r} holds something else.",
+            f"Name an entry of {self._reads}.{advice}",
+        )
+
+    def _best(self, values: Sequence[Any], now: datetime) -> tuple[Any, float]:
+        """The value that is worth most, and its worth; without a value None and 0."""
+        if not values:
+            return None, 0.0
+        worth = [self._decayed(value, now) if self.decays else self._boosted(value) for value in values]
+        return max(zip(values, worth, strict=True), key=lambda pair: pair[1])
+
+    def _boosted(self, value: Any) -> float:
+        """The worth of a value; without a pivot its logarithm, which `rerank` divides by the largest one."""
+        above = max(0.0, number(value))
+        return math.log1p(above) if self.pivot is None else above / (above + self.pivot)
+
+    def _decayed(self, value: Any, now: datetime) -> float:
+        assert self.pivot is not None
+        if isinstance(self.origin, tuple):
+            distance = _kilometres(_point(str(value)), self.origin)
+        else:
+            distance = max(0.0, seconds_since(value, now)) if self.origin is None else abs(number(value) - self.origin)
+        return float(2.0 ** (-distance / self.pivot))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMatch:
+    """The share of the query's terms that a field holds, weighted by idf.
+
+    Attributes:
+        name: As `--rerank` takes it.
+        field: Title, text or an entry of the metadata.
+        share: Its share in the score, from 0 to 1.
+        candidates: How many of the best documents are ranked anew.
+    """
+
+    name: str
+    field: str
+    share: float
+    candidates: int = _CANDIDATES
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The text of the field."""
+        return frozenset({WORDS + self.field})
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Add what the terms are worth. A part of a query that has synonyms is worth that of the best of them."""
+        assert request.index_terms is not None
+        assert request.metadata is not None
+        index_terms, rewritten = request.index_terms, request.query.rewritten
+        parts = rewritten.parts if rewritten and rewritten.parts else ((request.query,),)
+        weighed = [
+            [{term: index_terms.idf(term) for term in terms} for terms in index_terms.cut([each.text for each in part])]
+            for part in parts
+        ]
+        total = sum(sum(part[0].values()) for part in weighed)
+        texts = ["\n".join(metadata.get(WORDS + self.field, ())) for metadata in request.metadata]
+        terms_of = [set(terms) for terms in index_terms.cut(texts)]
+
+        def worth(terms: set[str]) -> float:
+            most = [sum(part[0].values()) * max(_shared(each, terms) for each in part) for part in weighed]
+            return sum(most) / total if total else 0.0
+
+        shares = [worth(terms) for terms in terms_of]
+
+        def details(row: int) -> Mapping[str, Any]:
+            matched = {term for part in weighed for each in part for term in each if term in terms_of[row]}
+            return {"field": self.field, "matched": sorted(matched), "worth": shares[row], "weight": self.share}
+
+        return RerankResult([self.share * each for each in shares], 1 - self.share, details=details)
+
+
+def _shared(weighed: Mapping[str, float], terms: set[str]) -> float:
+    """The part of the weight of these terms that belongs to some of them."""
+    whole = sum(weighed.values())
+    return sum(weight for term, weight in weighed.items() if term in terms) / whole if whole else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diversity:
+    """Maximal marginal relevance (Carbonell and Goldstein 1998) over the documents' vectors.
+
+    Attributes:
+        name: As `--rerank` takes it.
+        share: lambda, the share of what a document repeats.
+        candidates: How many of the best documents are ranked anew.
+    """
+
+    name: str
+    share: float
+    candidates: int = _CANDIDATES
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The documents' vectors."""
+        return frozenset({"vectors"})
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Choose one document after the other. Their scores fall from one to the next, so that sorting by them repeats the choice.
+
+        Raises:
+            UsageError: The query has no vector.
+        """
+        import numpy as np  # noqa: PLC0415 - `--help` does not rank
+
+        if request.vectors is None:
+            raise UsageError("diverse needs vectors, and this index has no dense model.", "Index with a dense model.")
+        relevance = (1 - self.share) * np.array(request.scores, dtype=float)
+        repeated, nearest = np.zeros(len(request.ids)), np.full(len(request.ids), -1)
+        waiting = np.ones(len(request.ids), dtype=bool)
+        for _ in request.ids:
+            best = int(np.where(waiting, relevance - self.share * repeated, -np.inf).argmax())
+            waiting[best] = False
+            cosines = request.vectors @ request.vectors[best]
+            nearer = waiting & (cosines > repeated)  # an opposite document repeats nothing, and does not gain by it
+            repeated[nearer], nearest[nearer] = cosines[nearer], best
+
+        def details(row: int) -> Mapping[str, Any]:
+            other = request.ids[nearest[row]] if nearest[row] >= 0 else None
+            return {"cosine": float(repeated[row]), "of": other, "weight": self.share}
+
+        return RerankResult((-self.share * repeated).tolist(), 1 - self.share, details=details)
+
+
+def boost(option: str = "") -> FieldRule:
+    """The reranker `boost`, for the entry point: ``FIELD[:SHARE[:PIVOT]]``."""
+    field, share, pivot = _parts("boost", option, "FIELD[:SHARE[:PIVOT]], such as boost@votes:0.2", 3)
+    return FieldRule(
+        f"boost@{option}",
+        field.removeprefix(METADATA),
+        _share("boost", share),
+        None if not pivot else _above_zero("boost", pivot),
+    )
+
+
+def decay(option: str = "") -> FieldRule:
+    """The reranker `decay`, for the entry point: ``FIELD:SHARE:HALF-LIFE`` of a date, ``FIELD:SHARE:DISTANCE:BEST`` of a number or a point."""
+    form = (
+        "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25 or "
+        "decay@place:0.2:10km:52.5,13.4"
+    )
+    field, share, span, origin = _parts("decay", option, form, 4)
+    field = field.removeprefix(METADATA)
+    if not span:
+        raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")
+    written = _SPAN.fullmatch(span)
+    if written and written[2] == "km":
+        try:
+            place = _point(origin)
+        except ValueError:
+            raise UsageError(f"{origin!r} in decay is not a place.", "Write latitude,longitude, such as 52.5,13.4.") from None
+        return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]), place, decays=True)
+    if written and not origin:
+        return FieldRule(
+            f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]) * _UNITS[written[2]], decays=True
+        )
+    if not origin:
+        raise UsageError(
+            f"The half-life {span!r} of decay has no unit.",
+            "Write 12h, 30d, 4w or 2y; for numbers decay@FIELD:SHARE:DISTANCE:BEST.",
+        )
+    best = _float("decay", origin)
+    return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", span), best, decays=True)
+
+
+def match(option: str = "") -> FieldMatch:
+    """The reranker `match`, for the entry point: ``FIELD[:SHARE]``."""
+    field, share = _parts("match", option, "FIELD[:SHARE], such as match@title:0.2", 2)
+    return FieldMatch(f"match@{option}", field.removeprefix(METADATA), _share("match", share))
+
+
+def diverse(option: str = "") -> Diversity:
+    """The reranker `diverse`, for the entry point: the share of what a document repeats."""
+    return Diversity(f"diverse@{option}" if option else "diverse", _share("diverse", option or "0.3"))
+
+
+def _point(text: str) -> tuple[float, float]:
+    """Latitude and longitude, as a server writes them ("52.5, 13.4"); raise `ValueError` for anything else."""
+    latitude, longitude = map(float, text.split(","))
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180):
+        raise ValueError
+    return latitude, longitude
+
+
+def _kilometres(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """The distance of two points on a sphere, by the haversine formula."""
+    (a, east), (b, west) = (map(math.radians, point) for point in (one, other))
+    half = math.sin((a - b) / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin((east - west) / 2) ** 2
+    return 2 * _RADIUS * math.asin(min(1.0, math.sqrt(half)))
+
+
+def _parts(name: str, option: str, form: str, most: int) -> list[str]:
+    parts = option.split(":")
+    if not parts[0] or len(parts) > most:
+        raise UsageError(f"{name}@{option} cannot be read." if option else f"{name} names no field.", f"Write {name}@{form}.")
+    return [*parts, *[""] * (most - len(parts))]
+
+
+def _share(name: str, text: str) -> float:
+    share = _float(name, text) if text else _SHARE
+    if not 0 <= share <= 1:
+        raise UsageError(f"The share of {name} is a number from 0 to 1, not {text}.", "Write 0.2, for example.")
+    return share
+
+
+def _above_zero(name: str, text: str) -> float:
+    value = _float(name, text)
+    if value <= 0:
+        raise UsageError(f"{name} needs a number above 0, not {text}.", "Write 10, for example.")
+    return value
+
+
+def _float(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{text!r} in {name} is not a number.", "Write a plain number, such as 0.2.")
+    return value

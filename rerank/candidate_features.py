@@ -1,0 +1,285 @@
+"""The features of a candidate: what a search knows of it besides its text, as numbers that a model can rank by.
+
+==================  =======================================================================================================
+``score``           the score so far, of the fusion or of the reranker before
+``rank``            its place by that score, from 1
+``terms``           number of the query's terms
+``NAME.score``      score of the signal NAME, such as ``dense.score``; missing where the signal did not return the document
+``NAME.rank``       its place in the signal's list, from 1; missing likewise
+``NAME.value``      its score, scaled to [0, 1] by min-max as fusion does; 0 where the signal did not return it
+``NAME.best``       the best score of the list
+``NAME.spread``     how far its scores lie apart, reduced where not even the best document holds all words (`Signal.spread`)
+``cosine``          of the document's vector with the query's
+``jaccard``         rNN's J among the candidates
+``neighbours``      mean cosine with the three candidates that are best so far, itself left out
+``clicks``          clicks of all queries over those that its positions make likely (`corpora.behaviour.document_rates`)
+``conversions``     purchases, downloads and the like, likewise
+``metadata.F``      number or truth value of the metadata entry F; the largest of several
+``metadata.F.age``  days since the date F; negative for a date to come
+``metadata.F=V``    1 where V is among the texts of F, else 0
+==================  =======================================================================================================
+
+Those of a signal look at its window alone, so that a deeper page does not change them. Clicks and conversions are those of the log that the model
+was trained with; a document that it did not show has 1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import islice
+from math import nan
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.rerank.anchor import neighbourhood_features
+from termweave.rerank.rerankers import METADATA, SIGNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.rerank.rerankers import RerankRequest
+    from termweave.signals.fusion import Ranked
+
+    Column = NDArray[np.float64]
+    _Values = Column | Sequence[float] | float
+
+_AGE = ".age"
+#: Features that are read from vectors.
+_OF_VECTORS = ("cosine", "jaccard", "neighbours")
+#: Features of each signal.
+_OF_SIGNALS = ("score", "rank", "value", "best", "spread")
+#: Features that are read from a log of user behaviour.
+OF_BEHAVIOUR = ("clicks", "conversions")
+#: Their value for a document that the log did not show.
+UNSEEN = 1.0
+#: The best candidates that `neighbours` looks at.
+_NEIGHBOURS = 3
+#: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
+_MOST_ENTRIES = 95
+#: Types of metadata that are numbers.
+NUMBERS = ("long", "double", "boolean")
+#: A year after 9999 or before 1.
+_FAR_YEAR = re.compile(r"[+-]\d{4,9}", re.ASCII)
+_SECONDS_OF_400_YEARS = 146_097 * 86_400
+
+
+def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> list[str]:
+    """All features of the candidates of an index.
+
+    Args:
+        signals: Names of the signals that are searched.
+        types: Metadata entry -> its type (`signals.typed_fields.TYPES`).
+        values: Metadata entry of type "keyword" -> the texts that become features.
+    """
+    features = ["score", "rank", "terms", *(f"{signal}.{part}" for signal in signals for part in _OF_SIGNALS)]
+    features += _OF_VECTORS if "dense" in signals else ()
+    for name, kind in types.items():
+        if kind in NUMBERS:
+            features.append(METADATA + name)
+        elif kind == "date":
+            features.append(f"{METADATA}{name}{_AGE}")
+        else:
+            features += [f"{METADATA}{name}={value}" for value in values.get(name, ())]
+    return features
+
+
+def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
+    """The metadata entries that become features, entry -> type.
+
+    Raises:
+        UsageError: They are too many for one search; `hint` says what to do.
+    """
+    if len(types) > _MOST_ENTRIES:
+        raise UsageError(
+            f"The index has {len(types)} entries that could be features, and a server gives at most {_MOST_ENTRIES} in a search.",
+            hint,
+        )
+    return types
+
+
+def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:
+    """What must be fetched with the candidates for these features (`rerankers.Need`).
+
+    Args:
+        features: Names.
+        types: Metadata entry -> its type when the model was trained.
+    """
+    needed = set[str]()
+    for name in features:
+        if (entry := _entry(name, types)) is not None:
+            needed.add(METADATA + entry[0])
+        elif name in _OF_VECTORS:
+            needed.add("vectors")
+        elif "." in name:
+            needed.add(SIGNAL + name.rpartition(".")[0])
+    return frozenset(needed)
+
+
+def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The metadata entry of a feature, its type, and the text that it looks for; None for a feature of another kind.
+
+    Raises:
+        UsageError: The feature is not known.
+    """
+    if feature.startswith(METADATA):
+        rest = feature.removeprefix(METADATA)
+        name, _, value = rest.partition("=")
+        for entry, kind in (
+            (rest, types.get(rest)),
+            (rest.removesuffix(_AGE), types.get(rest.removesuffix(_AGE))),
+            (name, types.get(name)),
+        ):
+            if kind in NUMBERS and entry == rest:
+                return entry, kind, ""
+            if kind == "date" and f"{entry}{_AGE}" == rest:
+                return entry, kind, ""
+            if kind == "keyword" and f"{entry}={value}" == rest:
+                return entry, kind, value
+    elif feature in ("score", "rank", "terms", *_OF_VECTORS, *OF_BEHAVIOUR) or feature.rpartition(".")[2] in _OF_SIGNALS:
+        return None
+    raise UsageError(f"There is no feature {feature!r}.", "docs/rankers.md lists the features.")
+
+
+@dataclass(frozen=True)
+class FeatureReader:
+    """Computes features.
+
+    Attributes:
+        features: Their names, in the order of the columns.
+        types: Metadata entry -> its type when the model was trained.
+        read: The features that the model looks at; the columns of the others are left empty. None: all.
+        now: The time from which ages count; None: that of the search.
+        rates: Document -> its rates of clicks and conversions.
+    """
+
+    features: tuple[str, ...]
+    types: Mapping[str, str]
+    read: frozenset[str] | None = None
+    now: datetime | None = None
+    rates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """See `needs`."""
+        return needs(self.features if self.read is None else sorted(self.read), self.types)
+
+    def matrix(self, request: RerankRequest) -> Column:
+        """The features of the candidates, float64 ``(len(request.ids), len(features))``; NaN where a value is missing.
+
+        Raises:
+            UsageError: A feature is not known, needs vectors and there are none, or an entry has another type than in training.
+        """
+        import numpy as np  # noqa: PLC0415 - `--help` does not rank
+
+        weights = request.query.weights
+        kept: dict[str, _Values] = {
+            "score": request.scores,
+            "rank": np.arange(1.0, len(request.ids) + 1),
+            "terms": float(len(request.query.text.split()) if weights is None else len(weights.terms)),
+        }
+        columns = np.full((len(self.features), len(request.ids)), np.nan)
+        for row, feature in enumerate(self.features):
+            if self.read is None or feature in self.read:
+                if feature not in kept:
+                    kept |= self._columns(feature, request)
+                columns[row] = kept[feature]
+        return columns.T
+
+    def _columns(self, feature: str, request: RerankRequest) -> Mapping[str, _Values]:
+        """The column of a feature, and those of others that come with it."""
+        if feature in OF_BEHAVIOUR:
+            which = OF_BEHAVIOUR.index(feature)
+            return {feature: [self.rates[document][which] if document in self.rates else UNSEEN for document in request.ids]}
+        if feature in _OF_VECTORS:
+            return self._of_vectors(feature, request)
+        if (entry := _entry(feature, self.types)) is not None:
+            return {feature: self._of_metadata(entry, request)}
+        signal = feature.rpartition(".")[0]
+        if signal not in request.lists:
+            raise UsageError(
+                f"The ranker was trained with the signal {signal!r}, and this search does not use it.",
+                "Search in the mode that the ranker was trained with, or train again.",
+            )
+        return {f"{signal}.{part}": values for part, values in _of_signal(request.lists[signal], request.ids).items()}
+
+    @staticmethod
+    def _of_vectors(feature: str, request: RerankRequest) -> dict[str, Column]:
+        import numpy as np  # noqa: PLC0415
+
+        if request.query.vector is None or request.vectors is None:
+            raise UsageError(
+                "The ranker was trained with vectors, and this index has no dense model.",
+                "Index with a dense model, or train again.",
+            )
+        if feature == "neighbours":
+            best = request.vectors @ request.vectors[: _NEIGHBOURS + 1].T
+            counted = np.ones_like(best)
+            counted[:, _NEIGHBOURS:] = 0.0
+            for row in range(min(_NEIGHBOURS, len(best))):  # the fourth takes the place of the document itself
+                counted[row, row], counted[row, _NEIGHBOURS:] = 0.0, 1.0
+            return {feature: (best * counted).sum(axis=1) / np.maximum(1.0, counted.sum(axis=1))}
+        cosine, jaccard = neighbourhood_features(request.query.vector, request.vectors)
+        return {"cosine": cosine.astype(np.float64), "jaccard": jaccard.astype(np.float64)}
+
+    def _of_metadata(self, entry: tuple[str, str, str], request: RerankRequest) -> list[float]:
+        name, kind, value = entry
+        assert request.metadata is not None
+        values = [metadata.get(name, ()) for metadata in request.metadata]
+        now = self.now or datetime.now(UTC)
+        read: Callable[[object], float] = number if kind != "date" else lambda value: seconds_since(value, now) / 86_400
+        try:
+            if kind == "keyword":
+                return [float(value in map(_text, each)) for each in values]
+            return [max(map(read, each), default=nan) for each in values]
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",
+                "Train again on the index as it is now.",
+            ) from error
+
+
+def _text(value: object) -> str:
+    """A text of the metadata; raise `TypeError` for anything else."""
+    if isinstance(value, str):
+        return value
+    raise TypeError
+
+
+def number(value: object) -> float:
+    """A number or truth value of the metadata; raise `TypeError` for anything else."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    raise TypeError
+
+
+def seconds_since(value: object, now: datetime) -> float:
+    """Seconds from a date of the metadata to `now`, negative for one to come; raise `ValueError` for what is no date.
+
+    Servers have years that Python has not, and write them with a sign. The calendar repeats after 400 years, so the date is moved by these.
+    """
+    text, moved = str(value), 0
+    if year := _FAR_YEAR.match(text):
+        moved = (int(year[0]) - 2000) // 400
+        text = f"{int(year[0]) - 400 * moved}{text[year.end() :]}"
+    then = datetime.fromisoformat(text)
+    return (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds() - moved * _SECONDS_OF_400_YEARS
+
+
+def _of_signal(ranked: Ranked, ids: Sequence[str]) -> dict[str, _Values]:
+    """The columns of a signal, by the last part of their names."""
+    window = list(islice(ranked.scores, ranked.within))
+    places = dict(zip(window, range(1, len(window) + 1), strict=True))
+    scaled = dict(zip(window, ranked.normalised(), strict=False))
+    return {
+        "score": [ranked.scores[document] if document in places else nan for document in ids],
+        "rank": [places.get(document, nan) for document in ids],
+        "value": [scaled.get(document, 0.0) for document in ids],
+        "best": ranked.high,
+        "spread": ranked.spread,
+    }

@@ -1,0 +1,171 @@
+"""The reranker `ltr`: boosted decision trees over what the search knows of each candidate (`ranking.features`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import ModelError, UsageError
+from termweave.rerank import candidate_features
+from termweave.rerank.rerankers import RerankResult
+from termweave.signals import fusion
+from termweave.signals.modes import Mode
+from termweave.support.messages import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.records import ModelInfo
+    from termweave.rerank.candidate_features import FeatureReader
+    from termweave.rerank.rerankers import Need, RerankRequest
+    from termweave.rerank.trees.decision_trees import DecisionTrees
+
+#: Kind of the model folders, and their files: trees that LightGBM or XGBoost saved, and document -> its rates of clicks and conversions.
+KIND, TREES, RATES = "ltr", "trees.txt", "rates.json"
+
+
+@dataclass(frozen=True)
+class FeatureRanker:
+    """An opened model.
+
+    Attributes:
+        info: Its name, hash and folder.
+        trees: The trees.
+        reader: Computes their features.
+        mode: The signals, weights and fusion of the first stage that it was trained behind.
+        clicks_until: Time of the latest record of the log that its clicks come from, in seconds since 1970; None: it has no clicks.
+    """
+
+    info: ModelInfo
+    trees: DecisionTrees
+    reader: FeatureReader
+    mode: Mode
+    clicks_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureReranker:
+    """Rerank by decision trees. The score of a document is the sum of its leaves, a number without a unit; it replaces the score so far.
+
+    Attributes:
+        model: A folder that `termweave train ltr` wrote.
+        candidates: How many of the best documents are reranked; the others keep their order below.
+        hash: Content hash of the model, if the profile of an index names it: only a model that this host has is opened, and only with
+            this hash.
+    """
+
+    model: str
+    candidates: int = 100
+    hash: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value outside its range."""
+        if self.candidates < 1:
+            raise UsageError(f"ltr needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
+
+    @property
+    def name(self) -> str:
+        """The name that `--rerank` takes."""
+        return f"{KIND}@{self.model}"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the model's features are computed of."""
+        return open_feature_ranker(self.model, self.hash).reader.needs
+
+    def with_option(self, option: str) -> FeatureReranker:
+        """This reranker, if the option names its model; otherwise one of the named model with default settings."""
+        return self if option == self.model else create(option)
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Score the candidates.
+
+        Raises:
+            ModelError: The model cannot be opened.
+            UsageError: A feature cannot be computed.
+        """
+        opened = open_feature_ranker(self.model, self.hash)
+        rows = opened.reader.matrix(request)
+
+        def details(row: int) -> Mapping[str, Any]:
+            base, added = opened.trees.contributions(rows[row])
+            read = dict(zip(opened.trees.features, rows[row].tolist(), strict=True))
+            parts = sorted(added.items(), key=lambda part: -abs(part[1]))
+            return {
+                "base": base,
+                "features": [
+                    {"feature": name, "value": None if read[name] != read[name] else read[name], "share": share}
+                    for name, share in parts
+                ],
+            }
+
+        return RerankResult(opened.trees.scores(rows).tolist() if request.ids else [], details=details)
+
+
+@cache
+def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
+    """Open a model, once in a process.
+
+    Args:
+        model: A folder or a name.
+        expected: The hash that a profile was made with; "": any.
+
+    Raises:
+        ModelError: The folder holds no such model, or one with another hash.
+    """
+    import orjson  # noqa: PLC0415 - `--help` opens no model
+
+    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
+    from termweave.encoders.recorded_models import ranker_folder  # noqa: PLC0415 - it builds on this package
+    from termweave.records import ModelInfo  # noqa: PLC0415
+    from termweave.rerank.trees import tree_files  # noqa: PLC0415
+
+    folder = ModelFolder.read(ranker_folder(model, expected))
+    manifest = folder.manifest
+    if manifest.kind != KIND:
+        raise ModelError(
+            f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.",
+            "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder.",
+        )
+    try:
+        trees = tree_files.read(tree_files.content_of(folder.path / TREES))
+        names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
+        trees = trees.named(names)
+        stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
+        rates = {document: (float(clicks), float(conversions)) for document, (clicks, conversions) in stored.items()}
+        reader = candidate_features.FeatureReader(names, types, trees.used, rates=rates)
+        _ = reader.needs  # refuses a feature that is not known
+        mode = _checked(Mode(KIND, **manifest.settings["mode"]))
+        until = float(manifest.settings["clicks_until"]) if rates else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", "Train it again."
+        ) from error
+    return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
+
+
+def _checked(mode: Mode) -> Mode:
+    """The mode, if its method and its weights are known; ValueError, TypeError, AttributeError or `UsageError` if not."""
+    fusion.method(mode.fusion)
+    if min(mode.weights.values()) < 0 or not 0 < sum(mode.weights.values()) < inf:
+        raise ValueError("the weights of its mode are no weights")
+    return mode
+
+
+def create(option: str = "") -> FeatureReranker:
+    """The reranker with a model, for the entry point; the option names the model.
+
+    Raises:
+        UsageError: No model is named, or there is none of this name.
+    """
+    from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
+
+    if not option:
+        raise UsageError(
+            "The reranker 'ltr' needs a model, and no profile in use names one.",
+            "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER.",
+        )
+    model_lookup.resolve(option)
+    return FeatureReranker(option)

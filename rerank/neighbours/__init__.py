@@ -1,0 +1,1 @@
+"""Reciprocal nearest neighbours (rNN) and evidence, as functions of arrays."""

@@ -1,0 +1,217 @@
+"""Reciprocal nearest neighbours (rNN): rerank candidates by the near neighbours that they share with the query.
+
+Paper 002: evidence-based label smoothing and reranking by reciprocal nearest neighbours. Equation numbers are the paper's. Where
+the paper leaves a choice open, the text says "Reading" (method notes, section 3.3).
+
+The context of one query has m = N + 1 elements: 0 is the query, 1..N are its candidates. They are compared by inner product.
+
+1. Every element lists its k + 1 most similar elements, itself competing like any other (ties: lower index first). Reading: in Eq. 3 the
+   element is one of the k; the authors' program, which their k belongs to, lists k besides it.
+2. R(i): the elements on i's list that have i on theirs (Eq. 4).
+3. With tau > 0, R(i) grows by the smaller set R(c, tau k) of each member c that lies mostly inside R(i) (Eq. 5).
+4. v_i: the similarities to the members of R*(i) (Eq. 7), averaged over i's k_exp nearest (Eq. 8). Reading: each row is
+   scaled to sum 1 before, as in the authors' program; the paper does not print it.
+5. J(c) = sum_j min(v_0j, v_cj) / sum_j max(v_0j, v_cj) (Eq. 11); score(c) = weight * s(0, c) + (1 - weight) * J(c) (Eq. 1).
+
+Example:
+    Two of three candidates have the same direction, which is near the query's. The third has another direction.
+
+    >>> import numpy as np
+    >>> query = np.array([1.0, 0.0], np.float32)
+    >>> candidates = np.array([[0.8, 0.6], [0.8, 0.6], [0.0, 1.0]], np.float32)
+    >>> scores = reciprocal(query, candidates, rules=Rules(k=1, k_exp=1))
+    >>> scores.shape, bool(scores[0] > scores[2])
+    ((3,), True)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave.errors import UsageError
+from termweave.rerank.neighbours.exact_sets import exact_sets, normalised
+from termweave.rerank.neighbours.fast_sets import fast_sets
+from termweave.rerank.neighbours.rules import Rules, Sets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_DEFAULT = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """Similarities and neighbour overlaps of the candidates of one query.
+
+    Attributes:
+        similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised if `Rules.normalize` is set.
+        jaccard: J(c), float32 ``(N,)``; 0 if both sets are empty (hubs) or one has no weight (zero vectors).
+        shared: float32 ``(N, m)``: the part of J(c) that each element of the context adds (the query, the N candidates, relevant
+            documents); rows sum to `jaccard`.
+    """
+
+    similarity: NDArray[np.float32]
+    jaccard: NDArray[np.float32]
+    shared: NDArray[np.float32]
+
+    def neighbours(self, candidate: int) -> list[int]:
+        """The other candidates in the averaged sets of both the query and this candidate, ordered by what they add to J."""
+        shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
+        ordered = np.argsort(-shares, kind="stable")[: np.count_nonzero(shares)].tolist()
+        return [other for other in ordered if other != candidate]
+
+
+def reciprocal(
+    query: NDArray[np.float32], vectors: NDArray[np.float32], *, weight: float = 0.9, rules: Rules = _DEFAULT
+) -> NDArray[np.float32]:
+    """Score candidates by the mixed distance, Eq. 1 with similarities.
+
+    Args:
+        query: float32 ``(d,)``.
+        vectors: float32 ``(N, d)``, the candidates in first-stage order.
+        weight: lambda, the share of the plain similarity, in [0, 1].
+        rules: The other parameters.
+
+    Returns:
+        float32 ``(N,)``: final scores in the order of the candidates.
+
+    Raises:
+        UsageError: `weight` is outside its range, the shapes do not fit, or a vector is not finite.
+    """
+    similarity, sets = compare(query, vectors, rules, with_shares=False)
+    return mix(similarity[0, 1:], sets.jaccard[0, 1:], weight)
+
+
+def reciprocal_batch(
+    queries: Sequence[NDArray[np.float32]] | NDArray[np.float32],
+    candidates: Sequence[NDArray[np.float32]] | NDArray[np.float32],
+    *,
+    weight: float = 0.9,
+    rules: Rules = _DEFAULT,
+) -> list[NDArray[np.float32]]:
+    """Score the candidates of several queries, as `reciprocal` does for one.
+
+    Contexts are computed one by one, so that each stays in the processor's cache. The scores equal those of `reciprocal` to the
+    last bit.
+
+    Args:
+        queries: Q vectors ``(d,)``, or one array ``(Q, d)``.
+        candidates: Q arrays ``(N, d)``; N may differ, and may be 0.
+        weight: lambda, the share of the plain similarity, in [0, 1].
+        rules: The other parameters.
+
+    Returns:
+        Q arrays float32 ``(N,)``.
+
+    Raises:
+        UsageError: The arguments are refused by `reciprocal`, or the numbers of queries and lists differ.
+    """
+    if len(queries) != len(candidates):
+        raise UsageError(
+            f"rNN needs one list of candidates per query, and got {len(candidates)} lists for {len(queries)} queries."
+        )
+    return [reciprocal(query, vectors, weight=weight, rules=rules) for query, vectors in zip(queries, candidates, strict=True)]
+
+
+def neighbourhood(
+    query: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    rules: Rules = _DEFAULT,
+    relevant: NDArray[np.float32] | None = None,
+) -> Neighbourhood:
+    """The two parts of `reciprocal` before they are mixed, and the neighbours that J comes from.
+
+    Args:
+        query: float32 ``(d,)``.
+        vectors: float32 ``(N, d)``, the candidates in first-stage order.
+        rules: The parameters.
+        relevant: float32 ``(L, d)``, relevant documents that are not candidates. They join the context after the candidates. Each
+            replaces the query as the probe once, and the result is the mean over them (Algorithm 1, line 5).
+
+    Raises:
+        UsageError: The shapes do not fit, or a vector is not finite.
+    """
+    count = len(vectors)
+    context, probes = vectors, [0]
+    if relevant is not None and len(relevant):
+        context = np.concatenate([vectors, relevant])
+        probes = list(range(count + 1, count + 1 + len(relevant)))
+    similarity, sets = compare(query, context, rules, probes)
+    shared = np.zeros((1, 1, 1), np.float32) if sets.shared is None else sets.shared
+    candidates = slice(1, count + 1)
+    parts = similarity[probes, candidates], sets.jaccard[:, candidates], shared[:, candidates]
+    return Neighbourhood(*(part[0] if len(probes) == 1 else part.mean(axis=0) for part in parts))
+
+
+def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
+    """Eq. 1: ``weight * similarity + (1 - weight) * jaccard``.
+
+    Raises:
+        UsageError: The weight does not lie in [0, 1].
+    """
+    if not 0 <= weight <= 1:
+        raise UsageError(f"The weight of rNN is a number from 0 to 1, not {weight}.")
+    return np.float32(weight) * similarity + np.float32(1 - weight) * jaccard
+
+
+def compare(
+    query: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    rules: Rules,
+    probes: Sequence[int] = (0,),
+    *,
+    with_shares: bool = True,
+) -> tuple[NDArray[np.float32], Sets]:
+    """Similarities ``(m, m)`` of a context, row-normalised if `Rules.normalize` is set, and the overlaps of its neighbour sets.
+
+    Args:
+        query: float32 ``(d,)``, element 0.
+        vectors: float32 ``(N, d)``, elements 1..N.
+        rules: The parameters.
+        probes: The elements that all others are compared with.
+        with_shares: Compute the part of J that each element adds, too.
+
+    Raises:
+        UsageError: The shapes do not fit, or a vector is not finite.
+    """
+    query, vectors = np.asarray(query, np.float32), np.asarray(vectors, np.float32)
+    if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
+        raise UsageError(f"rNN needs a query (d,) and vectors (N, d), not {query.shape} and {vectors.shape}.")
+    elements = np.concatenate([query[None, :], vectors])
+    with np.errstate(over="ignore", invalid="ignore"):
+        similarity = _products(elements)
+        finite = math.isfinite(
+            similarity.trace()
+        )  # the sum of squared lengths is not finite if a number is NaN, infinite or too large
+    if not finite:
+        raise UsageError(
+            "rNN got a vector with NaN, infinity, or numbers too large for float32.",
+            "Find the text whose encoding is not finite; the model may be damaged.",
+        )
+    if len(vectors) == 0:
+        return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
+    sets = fast_sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
+    if sets is None:  # ties, weights below 0, or rows that are not symmetric: compute element by element
+        similarity = normalised(similarity, rules.normalize)
+        sets = exact_sets(similarity, rules, probes)
+    return similarity, sets
+
+
+def _products(elements: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The inner products ``(m, m)`` of vectors, equal to the last bit where vectors are, so that copies tie: each copy is multiplied once.
+
+    In one product with copies, sums run in other orders where BLAS gives the last rows to another thread.
+    """
+    if len(set(elements[:, :1].ravel().tolist())) == len(elements):  # no two begin alike
+        return elements @ elements.T
+    places: dict[bytes, int] = {}
+    copies = [places.setdefault(element.tobytes(), len(places)) for element in elements]
+    distinct = elements[np.unique(copies, return_index=True)[1]]
+    products: NDArray[np.float32] = (distinct @ distinct.T)[np.ix_(copies, copies)]
+    return products

@@ -1,0 +1,217 @@
+"""The reranker `ranker`: a cross-encoder reads the query with each candidate (`termweave.encoders.Ranker` runs it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import takewhile
+from math import inf
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.rerank import anchor, occlusion
+from termweave.rerank.rerankers import RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders import Ranker
+    from termweave.rerank.rerankers import Need, RerankRequest
+
+_OPENING = Lock()
+
+
+#: Most windows of a document that is too long for the model.
+WINDOWS = 4
+
+
+@dataclass(slots=True)
+class _Answered:
+    """What a ranker has computed for one query.
+
+    Attributes:
+        logits: Text -> logit.
+        seconds: The time that scoring took.
+    """
+
+    logits: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEncoderReranker:
+    """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
+
+    r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
+    the same documents. A document without text gets the lowest r. An anchored model adds the first stage's features to the logit (`anchor`).
+    The text of a document in passages is that of its best passage. A text that is too long for the model is read in up to four windows,
+    and its logit is that of the best one.
+
+    With a budget the documents are scored in the order so far until the time is up. Those that were not scored keep their score and
+    their order, below those that were.
+
+    Attributes:
+        model: A folder, the name of a model, or ``hf:OWNER/NAME``.
+        candidates: How many of the best documents are reranked; the others keep score and order below.
+        weight: The share of the cross-encoder, from 0 to 1.
+        budget: Milliseconds for scoring the candidates of one query; None: no limit. Opening the model is not part of it.
+        hash: Content hash of the model, if the profile of an index names it: only a model that this host has is opened, and only with
+            this hash.
+        scorer: The opened model, if it was opened already; None: it is opened at the first query, once in a process.
+        answered: Set by `for_one_query`: logits and time so far.
+    """
+
+    model: str
+    candidates: int = 30
+    weight: float = 0.5
+    budget: float | None = None
+    hash: str = ""
+    scorer: Ranker | None = field(default=None, repr=False, compare=False)
+    answered: _Answered | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value outside its range."""
+        if self.candidates < 1:
+            raise UsageError(f"A ranker needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"The weight of a ranker is a number from 0 to 1, not {self.weight}.")
+        if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
+            raise UsageError(
+                f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.",
+                "Write budget=80, or None for no limit.",
+            )
+
+    @property
+    def name(self) -> str:
+        """The name that `--rerank` takes."""
+        return f"ranker@{self.model}"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The documents' texts, and their vectors if the model's anchor reads them."""
+        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model, self.hash) else {"texts"})
+
+    def with_option(self, option: str) -> CrossEncoderReranker:
+        """This ranker, if the option names its model; otherwise a ranker of the named model with default settings."""
+        return self if option == self.model else create(option)
+
+    def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
+        """The same ranker with a time limit for each query; infinity: without one."""
+        return replace(self, budget=None if milliseconds == inf else milliseconds)
+
+    def for_one_query(self) -> CrossEncoderReranker:
+        """The same ranker for one query: it scores no text twice, and all calls share the budget.
+
+        A page that reaches beyond the candidates searches deeper and ranks again, mostly the same documents.
+        """
+        return replace(self, answered=_Answered())
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Score the texts and mix the scores.
+
+        Raises:
+            ModelError: The model cannot be opened, is not a ranker, or gives something that is not a number.
+        """
+        texts = request.texts or [""] * len(request.ids)
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        logits = self._logits(request.query.text, [texts[row] for row in rows])
+        complete = len(logits) == len(rows)
+        # The documents in the order so far, up to the last one that was scored.
+        end = len(texts) if complete else rows[len(logits) - 1] + 1 if logits else 0
+        by_row = self._anchored(dict(zip(rows, logits, strict=False)), request)
+        values = self._scaled(by_row, request.scores[:end])
+        shares = [self.weight * value for value in (*values, *request.scores[end:])]
+
+        def details(row: int) -> Mapping[str, Any]:
+            return {"logit": by_row[row], "weight": self.weight} if row in by_row else {"scored": False}
+
+        def effects(row: int) -> list[dict[str, Any]]:
+            return self._effects(request.query.text, texts[row]) if row in by_row else []
+
+        return RerankResult(shares, 1 - self.weight, 1.0, details, scored=None if complete else len(logits), word_effects=effects)
+
+    def _logits(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The logits of the texts; with a budget those of the first texts."""
+        if self.budget is not None and self.budget <= 0:  # the model is not even opened
+            return []
+        known = self.answered or _Answered()
+        new = [text for text in dict.fromkeys(texts) if text not in known.logits]
+        if new:
+            scorer = self.scorer or _opened(self.model, self.hash)
+            began = perf_counter()
+            if self.budget is None:
+                logits = scorer.score(query, new, windows=WINDOWS)
+            else:
+                logits = scorer.score_within(query, new, self.budget / 1000 - known.seconds, windows=WINDOWS)
+            known.seconds += perf_counter() - began
+            known.logits.update(zip(new, logits.tolist(), strict=False))
+        return [known.logits[text] for text in takewhile(known.logits.__contains__, texts)]
+
+    def _effects(self, query: str, text: str) -> list[dict[str, Any]]:
+        """The words of the text's best window that the logit depends on most."""
+        scorer = self.scorer or _opened(self.model, self.hash)
+        window = scorer.best_window(query, text, WINDOWS)
+        return occlusion.effects(window, lambda texts: scorer.score(query, texts).tolist())
+
+    def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
+        """The logits, row -> logit, with what the model's anchor adds to them."""
+        weights = (self.scorer or _opened(self.model, self.hash)).anchor if logits else {}
+        added = anchor.shares(weights, request)
+        return {row: logit + added[row] for row, logit in logits.items()}
+
+    @staticmethod
+    def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:
+        """The logits in the range of the scores, one for each score; the lowest for a row without a logit."""
+        if not logits:
+            return list(scores)
+        lowest, highest = min(logits.values()), max(logits.values())
+        bottom, extent = min(scores), (max(scores) - min(scores)) or 1.0  # equal scores: the logits alone decide
+        spread = (highest - lowest) or 1.0
+        return [bottom + extent * (logits.get(row, lowest) - lowest) / spread for row in range(len(scores))]
+
+
+def _opened(model: str, expected: str = "") -> Ranker:
+    """The model, opened once in a process, also if several threads ask for it at once."""
+    with _OPENING:
+        return open_ranker(model, expected)
+
+
+@cache
+def open_ranker(model: str, expected: str) -> Ranker:
+    """Open a ranker.
+
+    Args:
+        model: A folder, a package or a name.
+        expected: The hash that a profile was tuned with; "": any.
+
+    Raises:
+        ModelError: The model on this host has another hash.
+    """
+    from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
+    from termweave.encoders.recorded_models import ranker_folder  # noqa: PLC0415 - it builds on this package
+
+    scorer = Ranker.load(ranker_folder(model, expected) if expected else model)
+    scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
+    return scorer
+
+
+def create(option: str = "") -> CrossEncoderReranker:
+    """The ranker with a model, for the entry point; the option names the model.
+
+    Raises:
+        UsageError: No model is named, or there is none of this name.
+    """
+    from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
+
+    if not option:
+        raise UsageError(
+            "termweave ships no ranker, and no profile in use names one.",
+            "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME.",
+        )
+    if not hub.named(option):
+        model_lookup.resolve(option)
+    elif not hub.well_formed(option):
+        raise UsageError(f"{option!r} is not the name of a model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")
+    return CrossEncoderReranker(option)

@@ -1,0 +1,332 @@
+"""The contract of rerankers, and how `--rerank` names them.
+
+A reranker says what it needs besides the query and the scores (`Need`). Search brings exactly that, in the same request as the
+candidates. The reranker returns one number for each candidate and how much of the earlier score it keeps::
+
+    final score = keep * earlier score + share
+
+So the shares of the signals and of all rerankers sum to the final score, and explanations show each of them. Rerankers compose:
+``rnn>mine`` gives the order of ``rnn`` to ``mine``. A package adds a reranker with an entry point in the group
+``termweave.rerankers``; docs/python.md has an example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
+
+from termweave import plugins
+from termweave.errors import UsageError
+from termweave.support import paths
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.records import Encoding
+    from termweave.signals.fusion import Ranked
+
+#: "vectors", "texts", "metadata.NAME" for a typed metadata entry, "words.NAME" for the text of a field, or "signal.NAME" for the list of a
+#: signal that the mode need not have.
+Need = str
+NEEDS = ("vectors", "texts")
+METADATA, WORDS, SIGNAL = "metadata.", "words.", "signal."
+#: Between the names of a chain: the order of the left one goes to the right one.
+CHAIN = ">"
+#: Rerankers that a process keeps, so that their models stay loaded; pages may name any number of rules.
+_KEPT = 64
+#: Rerankers whose option names fields and numbers, and no place.
+RULES = ("boost", "decay", "match", "diverse")
+#: What stands for the rerankers of the profile at the beginning of a chain.
+PROFILE = "profile"
+#: Rerankers in a chain: each scores all candidates again.
+MOST_STAGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTerms:
+    """The terms of an index.
+
+    Attributes:
+        cut: Texts -> the terms of each, repetitions included, as the signal weights cuts them.
+        idf: A term -> its idf in the index.
+    """
+
+    cut: Callable[[Sequence[str]], list[list[str]]]
+    idf: Callable[[str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class RerankRequest:
+    """One query and the candidates to be reranked.
+
+    Attributes:
+        query: The encoded query. With `like` its text is the text of the liked documents.
+        ids: Document ids, best first, ordered by the fusion or by the reranker before.
+        scores: Their scores so far; fused scores lie in [0, 1].
+        vectors: float32 ``(len(ids), d)`` if the reranker needs vectors; a row of zeros for a document without one.
+        texts: Title and text of each document (of its best passage) if the reranker needs texts; "" for a document without text.
+        liked: float32 ``(n, d)``: vectors of documents known to be relevant, if the search was made with `like`.
+        lists: Signal name -> its ranking, of the signals that the mode or the reranker searches.
+        metadata: Typed entry -> its values, of each document, if the reranker needs entries; "words.NAME" -> the text of a field likewise.
+        index_terms: Cuts such texts into terms; None without the signal weights.
+    """
+
+    query: Encoding
+    ids: Sequence[str]
+    scores: Sequence[float]
+    vectors: NDArray[np.float32] | None = None
+    texts: Sequence[str] | None = None
+    liked: NDArray[np.float32] | None = None
+    lists: Mapping[str, Ranked] = field(default_factory=dict)
+    metadata: Sequence[Mapping[str, Sequence[Any]]] | None = None
+    index_terms: IndexTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RerankResult:
+    """What a reranker makes of a request. The score of candidate i is ``keep * request.scores[i] + shares[i]``.
+
+    Attributes:
+        shares: One finite number for each candidate, in the order of the request.
+        keep: Factor of the earlier scores, at least 0. 0, the default: the shares replace them.
+        keep_below: Factor of the earlier scores of documents beyond the reranker's candidates. They stay below all candidates,
+            whatever their scores. None: `keep`, or 1 where that is 0.
+        details: Row of a candidate -> JSON values that explanations show, without "name", "share", "rank" and "terms". Called only for
+            documents that are explained.
+        details_below: The earlier score of a document beyond the candidates -> likewise.
+        scored: How many of the candidates were scored before a time budget ended; None: all of them.
+        word_effects: Row of a candidate -> its words with the largest effect on the reranker's score, ``{"word", "effect"}``. Called
+            only where somebody asks for them, because it is slow.
+    """
+
+    shares: Sequence[float]
+    keep: float = 0.0
+    keep_below: float | None = None
+    details: Callable[[int], Mapping[str, Any]] = field(default=lambda _: {}, repr=False, compare=False)
+    details_below: Callable[[float], Mapping[str, Any]] = field(default=lambda _: {}, repr=False, compare=False)
+    scored: int | None = None
+    word_effects: Callable[[int], list[dict[str, Any]]] = field(default=lambda _: [], repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CutShort:
+    """A reranker that ran out of time.
+
+    Attributes:
+        name: Name of the reranker.
+        scored: How many documents it scored.
+        candidates: How many it would have scored.
+    """
+
+    name: str
+    scored: int
+    candidates: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} scored {self.scored:,} of {self.candidates:,} documents in its time budget; "
+            "the others follow in the order that they had before"
+        )
+
+
+def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
+    """Say in a sentence how often time budgets ended early, and how many documents were scored then; `of` names whose budgets."""
+    share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
+    return (
+        f"The time budget{of and f' of {of}'} ended early {counted(len(cut_short), 'time')}: {share:.0%} of those documents were scored; "
+        "the others follow in the order that they had before."
+    )
+
+
+class Reranker(Protocol):
+    """A reranker. Creating one must be cheap: load models in the first call of `rerank`. Several threads may call it at once.
+
+    A reranker that can stop early also has ``with_budget(milliseconds)``, which returns the same reranker with a time limit. One that
+    ranks a query several times at little cost has ``for_one_query()``, which returns a reranker that keeps what it computed. One that reads
+    entries of a type has ``check(layout)``, which raises `UsageError` where the layout of an index has them as another type.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name as `--rerank` takes it, with its option: "rnn", "rnn@dense"."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What must be fetched with the candidates: see `Need`."""
+
+    @property
+    def candidates(self) -> int:
+        """How many of the best documents are reranked."""
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Score the candidates of one query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """The rerankers of a search, first to last.
+
+    Attributes:
+        stages: At least one, at most `MOST_STAGES`. Each gets the order that the one before it made.
+    """
+
+    stages: tuple[Reranker, ...]
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` if there are too many stages, wherever they come from."""
+        _check_length(len(self.stages))
+
+    @property
+    def name(self) -> str:
+        """As `--rerank` takes it: "rnn", "rnn>mine"."""
+        return CHAIN.join(stage.name for stage in self.stages)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What any of the stages needs."""
+        return frozenset[Need]().union(*(stage.needs for stage in self.stages))
+
+    def for_page(self, start: int) -> Reranking:
+        """The same rerankers for the page of one query. They may rank several times, each time from a deeper search.
+
+        Args:
+            start: How many hits the pages before it have.
+
+        Raises:
+            UsageError: It is not the first page, and a time budget could cut each page at another document.
+        """
+        if start and any(getattr(stage, "budget", None) is not None for stage in self.stages):
+            raise UsageError(
+                "With a time budget there is one page: the next one could repeat or leave out documents.",
+                "Ask for more hits at once (-k), or leave the budget out (--rerank-budget none).",
+            )
+        return Reranking(tuple(stage.for_one_query() if hasattr(stage, "for_one_query") else stage for stage in self.stages))
+
+    def within(self, milliseconds: float) -> Reranking:
+        """The same rerankers with a time budget, which those that can stop early share equally.
+
+        Raises:
+            UsageError: None of them can stop early.
+        """
+        limited = [stage for stage in self.stages if hasattr(stage, "with_budget")]
+        if not limited and milliseconds == inf:
+            return self
+        if not limited:
+            raise UsageError(
+                f"The reranker {self.name!r} has no time budget.",
+                "--rerank-budget goes with --rerank ranker@FOLDER, alone or in a chain.",
+            )
+        share = milliseconds / len(limited)
+        return Reranking(tuple(stage.with_budget(share) if hasattr(stage, "with_budget") else stage for stage in self.stages))
+
+
+def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None = None) -> Reranking | None:
+    """The rerankers that somebody asked for.
+
+    Args:
+        asked: Names, as `--rerank` takes them ("none", "rnn", "rnn@dense", "rnn>mine"), or a reranker; None: those of the profile.
+            A folder or ``hf:OWNER/NAME`` is short for ``ranker@FOLDER``, ``ranker@hf:OWNER/NAME``. "profile" stands for those of the
+            profile, so that "profile>boost@votes" goes on behind them.
+        profile: The rerankers of the profile in use. A stage with the same name takes its parameters from there.
+
+    Raises:
+        UsageError: There is no such reranker, or the argument is none.
+    """
+    if asked is None:
+        return profile
+    if isinstance(asked, Reranking):
+        return asked
+    if not isinstance(asked, str):
+        if not callable(getattr(asked, "rerank", None)):
+            raise UsageError(
+                f"rerank is the name of a reranker, not {asked!r}.",
+                'Write rerank="rnn", or give a reranker: rerank=ReciprocalNeighbours(k=5), from termweave.search.',
+            )
+        return Reranking((asked,))
+    if asked.strip() == "none":
+        return None
+    stages = [_stage(name, profile) for name in split_chain(asked) if name != PROFILE]
+    own = profile.stages if profile and PROFILE in split_chain(asked) else ()
+    return Reranking((*own, *stages)) if own or stages else None
+
+
+def split_chain(asked: str) -> list[str]:
+    """The names in a chain of rerankers.
+
+    Raises:
+        UsageError: There are too many.
+    """
+    names = [name.strip() for name in asked.split(CHAIN)]
+    _check_length(len(names))
+    if PROFILE in names[1:]:
+        raise UsageError("The rerankers of the profile come first in a chain.", f"Write {PROFILE}{CHAIN}{names[0]}.")
+    return names
+
+
+def _check_length(stages: int) -> None:
+    if stages > MOST_STAGES:
+        raise UsageError(
+            f"A chain has at most {MOST_STAGES} rerankers, not {stages:,}.",
+            "Each of them scores all candidates again: leave some out.",
+        )
+
+
+def _stage(text: str, profile: Reranking | None) -> Reranker:
+    """One reranker of a chain: NAME or NAME@OPTION."""
+    name, _, option = text.partition("@")
+    known = plugins.names("rerankers")
+    if name not in known and _is_model(text):
+        name, option = "ranker", text
+    if name not in known:
+        raise UsageError(
+            f"There is no reranker {text!r}.",
+            f"Known: none, {', '.join(known)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME).",
+        )
+    for stage in profile.stages if profile else ():
+        if stage.name.partition("@")[0] == name and name not in RULES:
+            tuned = getattr(stage, "with_option", None)  # parameters of the profile, the option as asked
+            return stage if not option or tuned is None else tuned(option)
+    return _create(name, option)
+
+
+def rule(text: str) -> Reranker:
+    """The rule that a profile stores: it reads fields of documents, and opens nothing.
+
+    Raises:
+        UsageError: The text names another reranker.
+    """
+    if text.partition("@")[0] not in RULES:
+        raise UsageError(
+            f"A profile does not keep the reranker {text!r} here.",
+            f"It keeps rnn if it comes first, then rules ({', '.join(RULES)}); 'termweave tune' adopts a model.",
+        )
+    return _stage(text, None)
+
+
+def _is_model(text: str) -> bool:
+    """Whether a text is a folder or a model on the hub, and not the name of a reranker."""
+    return text.startswith("hf:") or paths.written_as_path(text)
+
+
+@lru_cache(_KEPT)
+def _create(name: str, option: str) -> Reranker:
+    """Make a reranker, once in a process: models stay loaded from search to search."""
+    factory = plugins.load("rerankers", name)
+    with plugins.answerable("rerankers", name):
+        made: Reranker = factory(option) if option else factory()
+        lacking = [part for part in ("name", "needs", "candidates", "rerank") if not hasattr(made, part)]
+        known = (METADATA, WORDS, SIGNAL)
+        wrong = [] if lacking else [need for need in made.needs if need not in NEEDS and not need.startswith(known)]
+    if lacking or wrong:
+        what = f"lacks {', '.join(lacking)}" if lacking else f"needs {', '.join(map(repr, wrong))}"
+        raise UsageError(
+            f"The reranker {name!r} {what}.",
+            f"A reranker has name, needs (of {', '.join(NEEDS)}), candidates and rerank(request).",
+        )
+    return made

@@ -1,0 +1,115 @@
+"""The reranker `rnn`: reciprocal nearest neighbours among the candidates (`termweave.rerank` computes them)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from termweave.errors import UsageError
+from termweave.rerank.rerankers import RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.rerank import Rules
+    from termweave.rerank.rerankers import Need, RerankRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReciprocalNeighbours:
+    """Rerank by the close neighbours that a candidate shares with the query: ``weight * s + (1 - weight) * J``.
+
+    Negative weights of neighbours (Eq. 7) count as 0, so that J lies in [0, 1]. The defaults suit unit vectors. Visible data sets chose the
+    weight (docs/fusion.md); the others were not fitted to an encoder: use `tune` for that.
+
+    Attributes:
+        candidates: N, how many of the best documents are reranked; the others keep their order below.
+        k: Neighbours of an element besides itself.
+        k_exp: Entries of the neighbour list that are averaged.
+        tau: Size of the sets that expand the neighbour sets, as a share of k.
+        weight: lambda, the share of the similarity s.
+        similarity: "fused": s is the score so far, in [0, 1]; "dense": the inner product with the query, as in the paper.
+    """
+
+    candidates: int = 60
+    k: int = 10
+    k_exp: int = 3
+    tau: float = 0.0
+    weight: float = 0.9
+    similarity: Literal["fused", "dense"] = "fused"
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value outside its range; `Rules` checks k, k_exp and tau."""
+        if self.candidates < 1:
+            raise UsageError(f"rNN needs at least 1 candidate; N is {self.candidates}.", "Use --rerank none to leave it out.")
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"The weight of rNN is a number from 0 to 1, not {self.weight}.")
+
+    @property
+    def name(self) -> str:
+        """The name that `--rerank` takes."""
+        return "rnn" if self.similarity == "fused" else "rnn@dense"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The documents' vectors."""
+        return frozenset({"vectors"})
+
+    @property
+    def rules(self) -> Rules:
+        """The parameters of the neighbour sets."""
+        from termweave.rerank import Rules  # noqa: PLC0415 - loads numpy
+
+        return Rules(self.k, self.k_exp, self.tau, clamp=True)
+
+    def with_option(self, option: str) -> ReciprocalNeighbours:
+        """The same parameters with another similarity: "fused" or "dense".
+
+        Raises:
+            UsageError: There is no such similarity.
+        """
+        if option not in {"fused", "dense"}:
+            raise UsageError(
+                f"There is no reranker 'rnn@{option}'.",
+                "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product).",
+            )
+        return replace(self, similarity="dense" if option == "dense" else "fused")
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Mix the similarity of each candidate with J, the Jaccard similarity of its neighbours and the query's.
+
+        Raises:
+            UsageError: The query has no vector.
+        """
+        from termweave.rerank import neighbourhood  # noqa: PLC0415 - loads numpy
+
+        if request.query.vector is None or request.vectors is None:
+            raise UsageError(
+                "The reranker 'rnn' needs the query's vector, and this index has no dense model.",
+                "Use --rerank none, or index with a dense model.",
+            )
+        context = neighbourhood(request.query.vector, request.vectors, self.rules, request.liked)
+        jaccard, inner = context.jaccard.tolist(), context.similarity.tolist()
+        by_dense = self.similarity == "dense"
+        shares = [(1 - self.weight) * value for value in jaccard]
+        if by_dense:
+            shares = [self.weight * first + share for first, share in zip(inner, shares, strict=True)]
+        similarity = inner if by_dense else request.scores
+
+        def details(row: int) -> Mapping[str, Any]:
+            return {
+                "jaccard": jaccard[row],
+                "weight": self.weight,
+                "similarity": similarity[row],
+                "neighbours": [request.ids[other] for other in context.neighbours(row)],
+            }
+
+        def details_below(score: float) -> Mapping[str, Any]:
+            return {"jaccard": 0.0, "weight": self.weight, "similarity": score, "neighbours": []}
+
+        return RerankResult(shares, 0.0 if by_dense else self.weight, self.weight, details, details_below)
+
+
+def create(option: str = "fused") -> ReciprocalNeighbours:
+    """The reranker with default parameters, for the entry point; the option is the similarity."""
+    return ReciprocalNeighbours().with_option(option)

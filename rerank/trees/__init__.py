@@ -1,0 +1,1 @@
+"""Boosted decision trees: the files that LightGBM and XGBoost write, and their scores."""

@@ -1,1 +1,0 @@
-"""The stored description of an index: lineage, collection statistics, models and profiles."""

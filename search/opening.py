@@ -1,0 +1,65 @@
+"""Open a generation: read its lineage once, and load its statistics and models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.catalog import application_fields, lineage, statistics_store
+from termweave.encoders.recorded_models import encoder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.catalog.lineage import Lineage
+    from termweave.contracts.signal import Signal
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.engine.client.resolved_name import ResolvedName
+    from termweave.statistics import CorpusStatistics
+
+
+@dataclass(frozen=True)
+class OpenGeneration:
+    """One generation, ready to be searched. A search uses the same one from the encoding of the query to the hits.
+
+    Attributes:
+        index: Name of the concrete index.
+        lineage: Its lineage.
+        layout: Its signals and fields.
+        statistics: The counts of its corpus, which query weights depend on; None without a weights model.
+        encoder: Its models.
+        name: The name that it was opened by, resolved.
+        engine: The server. Its requests read only the documents that the name shows.
+    """
+
+    index: str
+    lineage: Lineage
+    layout: DocumentLayout
+    statistics: CorpusStatistics | None
+    encoder: TextEncoder
+    name: ResolvedName
+    engine: Engine
+
+    def signals(self, names: Collection[str]) -> list[Signal]:
+        """The signals with these names, in the order of the layout."""
+        return [signal for signal in self.layout.signals if signal.name in names]
+
+
+def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> OpenGeneration:
+    """Open the generation that a name stands for now.
+
+    Args:
+        engine: The server.
+        name: An alias, or the name of a generation.
+        models: Models that are given, as `encoder_of` takes them.
+    """
+    resolved = lineage.resolved(engine, name)
+    index = resolved.index
+    made = lineage.read(engine, index)
+    encoder = encoder_of(made, name, models)
+    layout = application_fields.with_fields(engine, index, made)
+    statistics = statistics_store.load(engine, index, made)
+    return OpenGeneration(index, made, layout, statistics, encoder, resolved, engine.narrowed(resolved))

@@ -1,0 +1,288 @@
+"""Connect an index with a model server, and remove the connection.
+
+The search pipeline is written last and in one request: until then searches do what they did before. What an earlier command left when it
+was killed is found by name and marker; it is used or removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.catalog import audit, lineage
+from termweave.catalog.application_fields import fields_read
+from termweave.engine import EngineResponseError
+from termweave.engine.client import search_pipelines
+from termweave.errors import EngineError, UsageError
+from termweave.search import profiles
+from termweave.search.single_query import choose
+from termweave.serving.connector import inference, ml_commons
+from termweave.serving.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names, with_additions
+from termweave.serving.connector.references import references
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType
+
+    from termweave.catalog.lineage import Lineage
+    from termweave.engine import Engine
+    from termweave.rerank.rerankers import Reranking
+    from termweave.search.rewriting.configuration import Rewriting
+    from termweave.signals.modes import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """The options of `termweave connect`.
+
+    Attributes:
+        address: Address of the model server.
+        token: What the model server asks for; None: nothing.
+        mode: The mode as in `termweave search`; None: the adopted profile, else hybrid.
+        candidates: How many documents each signal returns.
+        fallback: Whether a search whose query cannot be rewritten runs as it was sent.
+        documents: Whether an ingest pipeline encodes the documents that the application writes. One of an earlier command stays in any case.
+    """
+
+    address: str
+    token: str | None = None
+    mode: str | None = None
+    candidates: int = 100
+    fallback: bool = False
+    documents: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectPlan:
+    """What `connect` would do.
+
+    Attributes:
+        connection: The connection.
+        notes: What searches through the pipeline do not have, and what stays of an earlier command.
+        kept: Name of each remote model that is registered as it should be -> its id.
+        outdated: Ids of remote models of earlier commands.
+    """
+
+    connection: IndexConnection
+    notes: Sequence[str]
+    kept: Mapping[str, str]
+    outdated: Sequence[str]
+
+
+def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
+    """Check that an index can be connected. Nothing is written.
+
+    Raises:
+        UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
+    """
+    registry = _registry(engine)
+    registry.check(engine, options, name)
+    index = lineage.resolve(engine, name)
+    made = lineage.read(engine, index)
+    if made.passages:
+        raise UsageError(
+            f"{name!r} holds passages, and the server cannot group them by document.",
+            "Index without --passage-size, or search with termweave.",
+        )
+    mode, reranking = choose(made, options.mode, None)
+    notes = _left_out(mode, reranking, profiles.rewriting(made, options.mode))
+    registered = [kind for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)]
+    documents = None
+    if options.documents or ml_commons.INGEST in registered:
+        documents = _documents(made, name, asked=options.documents)
+    if documents is not None and not options.documents:
+        notes.append(f"The ingest pipeline {name}-documents of an earlier command stays (--remove removes it).")
+    outputs = [output for output in ("weights", "dense", "dense_query") if output in made.models]
+    needed = {signal.needs for signal in made.layout.signals if signal.name in mode.weights}
+    connection: IndexConnection = registry.CONNECTION(
+        name=name,
+        address=options.address.rstrip("/"),
+        models={output: made.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
+        weights=mode.weights,
+        depth=options.candidates,
+        text_fields=[*filter(None, [fields.title]), *fields.text]
+        if (fields := fields_read(made))
+        else ["content" if "lexical" in made.signals else "*"],
+        documents=documents,
+        fallback=options.fallback,
+        filters=search_pipelines.of_index(engine, index).filters,
+        token=options.token,
+    )
+    kept, outdated = {}, []
+    bodies = connection.model_bodies()
+    for model in model_names(name):
+        # A token cannot be read back, so that a model with one is always registered anew.
+        wanted = None if options.token or model not in bodies else bodies[model]["description"]
+        for each in registry.models(engine, model):
+            if each.description == wanted and model not in kept:
+                kept[model] = each.id
+            elif each.description.startswith(marker(name)):
+                outdated.append(each.id)
+    for user in references(engine, {connection.pipeline, connection.ingest_pipeline, *outdated}) if outdated else ():
+        if user.part in outdated:
+            outdated.remove(user.part)
+            notes.append(f"A remote model of an earlier command stays, because {user} names it.")
+    return ConnectPlan(connection, notes, kept, outdated)
+
+
+def _left_out(mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> list[str]:
+    """What searches of termweave do and the pipeline does not, a sentence each."""
+    notes = []
+    if not mode.single and mode.fusion != "min-max":
+        notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
+    if reranking is not None:
+        notes.append(f"The server does not rerank by {reranking.name}.")
+    if rewriting is not None:
+        notes.append(f"The server does not rewrite queries ({rewriting}).")
+    return notes
+
+
+def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = lambda _: None) -> None:
+    """Register what is missing, try it, and write the search pipeline.
+
+    Raises:
+        EngineError: The cluster does not reach the model server, or it refuses. What was registered here is removed again, but for models
+            that a pipeline names or may name once the server is done: the next command uses or removes them.
+    """
+    connection, registry = planned.connection, _registry(engine)
+    models, switching = dict(planned.kept), False
+    try:
+        _register(engine, connection, models)
+        say(f"The cluster reaches the model server at {connection.address}.")
+        switching = True
+        for path, body in connection.bodies(models).items():
+            registered = _read(engine, path) if "/pipeline/" in path else None
+            if registered is not None:
+                body = with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
+            engine.request("PUT", path, body=body)
+    except BaseException as error:
+        # Only a refusal says that the server will not write a part after this, as it may after a time-out or Ctrl-C.
+        if not switching or (isinstance(error, EngineResponseError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR):
+            written = orjson.dumps([_read(engine, path) for path in registry.parts(connection.name)]).decode()
+            for model in models.keys() - planned.kept.keys():
+                if models[model] not in written:
+                    registry.delete(engine, models[model])
+        raise
+    for outdated in planned.outdated:
+        registry.delete(engine, outdated)
+    audit.write(engine, "connect", connection.name, after=connection.pipeline)
+
+
+def remove(engine: Engine, name: str) -> list[str]:
+    """Remove what `connect` registered for a name; return what was removed. The index need not exist any more.
+
+    Raises:
+        UsageError: Another program has a pipeline or a template of that name, or an index, a template or another pipeline names what
+            would be removed. Nothing is removed then.
+    """
+    registry = _registry(engine)
+    registry.check(engine)
+    lineage.check_one(name)
+    removed = []
+    registered = {path: kind for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)}
+    models = {
+        each.id: model
+        for model in model_names(name)
+        for each in registry.models(engine, model)
+        if each.description.startswith(marker(name))
+    }
+    if (registered or models) and (users := references(engine, {f"{name}-learned", f"{name}-documents", *models})):
+        raise UsageError(
+            f"{', '.join(map(str, users))} would fail without what 'termweave connect {name}' made.",
+            'First change that; for an index: PUT INDEX/_settings with {"index.search.default_pipeline": null}.',
+        )
+    for path, kind in registered.items():
+        engine.request("DELETE", path)
+        removed.append(f"{kind} {path.rpartition('/')[2]}")
+    for key, model in models.items():
+        registry.delete(engine, key)
+        removed.append(f"remote model {model}")
+    for model in model_names(name):
+        registry.delete_group(engine, model, name)
+    if removed:
+        audit.write(engine, "disconnect", name, before=f"{name}-learned")
+    return removed
+
+
+def _registry(engine: Engine) -> ModuleType:
+    """The module that registers models: with OpenSearch's ml-commons, or with Elasticsearch's inference API. Both have the same functions."""
+    return inference if engine.capabilities.distribution == "elasticsearch" else ml_commons
+
+
+def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
+    """How an ingest pipeline encodes the documents of an index.
+
+    Args:
+        made: The lineage of the index.
+        name: Its name.
+        asked: Whether the user asked for it; else an earlier command made the pipeline.
+
+    Raises:
+        UsageError: termweave writes the documents itself, a field lies inside another one, or no signal can be written so.
+    """
+    without = "Leave --documents out" if asked else f"Remove the ingest pipeline by 'termweave connect {name} --remove'"
+    fields = fields_read(made)
+    if fields is None:
+        raise UsageError(
+            f"termweave writes the documents of {name!r} itself.", f"{without}, and update it by 'termweave index --update'."
+        )
+    enriching = f"{without}, and run 'termweave enrich' after changes."
+    if inside := [field for field in (fields.title, *fields.text) if "." in field]:
+        raise UsageError(f"{inside[0]} lies inside another field.", enriching)
+    models = {
+        signal.name: made.models[signal.needs].hash for signal in made.layout.signals if signal.needs and signal.name in ENCODED
+    }
+    if not models:
+        raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
+    return DocumentEncoding(fields, models, made.source["enriched"].split())
+
+
+def _read(engine: Engine, path: str) -> Mapping[str, Any] | None:
+    """A part as the server has it; None if it is not registered."""
+    try:
+        part: Mapping[str, Any] = engine.request("GET", path)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    return part
+
+
+def _made_by_connect(engine: Engine, path: str, name: str, kind: str) -> bool:
+    """Whether a part is registered, by `connect`.
+
+    Raises:
+        UsageError: Another program registered it.
+    """
+    part = _read(engine, path)
+    if part is not None and marker(name) not in orjson.dumps(part).decode():
+        raise UsageError(
+            f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
+            "Rename it: termweave does not replace the parts of others.",
+        )
+    return part is not None
+
+
+def _register(engine: Engine, connection: IndexConnection, models: dict[str, str]) -> None:
+    """Register the models that are missing, enter them into `models`, and have the cluster ask the model server.
+
+    Raises:
+        EngineError: It cannot, or the model server answers with something else.
+    """
+    registry = _registry(engine)
+    try:
+        for model, body in connection.model_bodies().items():
+            if model not in models:
+                models[model] = registry.register(engine, body)
+        registry.check_answer(engine, connection.name, models)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.FORBIDDEN:
+            raise
+        raise EngineError(
+            f"The cluster cannot use the model server at {connection.address}: {error.reason}.",
+            error.hint
+            or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach.",
+        ) from error

@@ -1,0 +1,214 @@
+"""Requests to Elasticsearch's inference API, and what a connection registers there.
+
+The service `custom` (8.19, 9.1 and newer) sends a query's text to the model server, and a stored search template asks it for vectors and term
+weights and fuses their lists in a retriever `linear`. The archives that the tests run lack the API, so that the shapes are those of
+Elastic's documentation. In its source the normalizer `minmax` gives a list of equal scores 1 or, in later versions, leaves them as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from dataclasses import dataclass
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine import EngineResponseError
+from termweave.engine.client.connection import quote
+from termweave.errors import UsageError
+from termweave.serving.connector.parts import IndexConnection, RemoteModel, marker, stored_template
+from termweave.signals.dense import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.engine import Engine
+    from termweave.serving.connector.connection import ConnectOptions
+
+_LICENCES = frozenset({"enterprise", "trial"})
+#: Signal -> its task, the model server's endpoint, the form of the numbers, and the places of the numbers in an answer.
+_TASKS: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
+    "weights": (
+        "sparse_embedding",
+        "sparse",
+        "pairs",
+        {"token_path": "$.data[*].embedding[*].token", "weight_path": "$.data[*].embedding[*].weight"},
+    ),
+    "dense": ("text_embedding", "embeddings", "float", {"text_embeddings": "$.data[*].embedding[*]"}),
+}
+#: The placeholder of the user's words in a template; the server writes them as JSON.
+_WORDS = "{{query}}"
+
+
+def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+    """Refuse a server that cannot ask a model server.
+
+    Args:
+        engine: The server.
+        options: The options of a connection; None if one is removed, which needs no licence.
+        name: Name of the index; every name is possible here.
+
+    Raises:
+        UsageError: Its licence does not cover the inference API, or it lacks the API, or there is nothing for an option.
+    """
+    del name
+    if options is None:
+        return
+    without = "Search through 'termweave serve', or send the numbers of 'termweave serve --models' as query_vector."
+    try:
+        licence = engine.request("GET", "/_license")["license"]["type"]
+    except EngineResponseError:  # this role may not ask: the server will refuse the endpoints
+        licence = "trial"
+    if licence not in _LICENCES:
+        raise UsageError(
+            f"The cluster has the licence {licence!r}, and Elasticsearch asks a model server only with 'enterprise' or 'trial'.",
+            without,
+        )
+    if _endpoints(engine) is None:
+        raise UsageError(f"The server at {engine.url} lacks the inference API.", without)
+    if options.fallback:
+        raise UsageError(
+            "Elasticsearch runs no other search when the model server fails.",
+            "Leave --fallback out, and let the application send its own query then.",
+        )
+    if options.documents:
+        raise UsageError(
+            "termweave makes no ingest pipeline on Elasticsearch.",
+            "Leave --documents out, and run 'termweave enrich' after changes.",
+        )
+
+
+def parts(name: str) -> dict[str, str]:
+    """Path -> kind of the parts that are no models."""
+    return {f"/_scripts/{quote(f'{name}-learned')}": "stored template"}
+
+
+def models(engine: Engine, name: str) -> list[RemoteModel]:
+    """The endpoints with this name."""
+    endpoints = []
+    for endpoint in _endpoints(engine) or ():
+        parameters = (endpoint.get("task_settings") or {}).get("parameters") or {}
+        if parameters.get("name") == name:
+            endpoints.append(RemoteModel(endpoint["inference_id"], str(parameters.get("termweave", ""))))
+    return endpoints
+
+
+def _endpoints(engine: Engine) -> list[dict[str, Any]] | None:
+    """All inference endpoints; None if the server lacks the API."""
+    try:
+        endpoints: list[dict[str, Any]] = engine.request("GET", "/_inference/_all")["endpoints"]
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.METHOD_NOT_ALLOWED or "no handler found" in str(error.body):  # 8.19, 9.2
+            return None
+        raise
+    return endpoints
+
+
+def register(engine: Engine, body: Mapping[str, Any]) -> str:
+    """Register an endpoint; return its id. The server asks the model server for one text first.
+
+    Raises:
+        EngineResponseError: The cluster does not reach the model server, or it refuses.
+    """
+    made: str = body["id"]
+    engine.request("PUT", f"/_inference/{body['task']}/{quote(made)}", body=body["endpoint"])
+    return made
+
+
+def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
+    """Have the cluster ask the model server for the numbers of one word.
+
+    Raises:
+        EngineResponseError: The model server cannot be reached, or refuses.
+    """
+    del name
+    for model in models.values():
+        engine.request("POST", f"/_inference/{quote(model)}", body={"input": ["the"]}, retry=False)
+
+
+def delete(engine: Engine, model: str) -> None:
+    """Delete an endpoint. One that is gone already is not an error."""
+    try:
+        engine.request("DELETE", f"/_inference/{quote(model)}")
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+
+
+def delete_group(engine: Engine, model: str, name: str) -> None:
+    """Do nothing: endpoints have no groups."""
+    del engine, model, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceConnection(IndexConnection):
+    """What an index on Elasticsearch is connected with: an endpoint for each signal of a model, and the template that names them."""
+
+    def model_bodies(self) -> dict[str, dict[str, Any]]:
+        """The registration of each endpoint, by its name. Its id changes with it, so that the template decides which one is asked."""
+        bodies = {}
+        for signal in self.weights:
+            if signal not in _TASKS:
+                continue
+            task, endpoint, form, places = _TASKS[signal]
+            model = self.models.get(f"{signal}_query", self.models[signal])
+            request = {"model": f"{model}@{self.name}", "input_type": "query", "encoding_format": form}
+            settings: dict[str, Any] = {
+                "url": f"{self.address}/v1/{endpoint}",
+                "headers": {"Content-Type": "application/json"},
+                "request": f'{json.dumps(request)[:-1]}, "input": ${{input}}}}',
+                "response": {"json_parser": dict(places)},
+            }
+            fingerprint = blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=8).hexdigest()
+            if self.token:
+                settings["headers"]["Authorization"] = "Bearer ${token}"
+                settings["secret_parameters"] = {"token": self.token}
+                fingerprint = secrets.token_hex(8)  # a token cannot be read back and compared
+            name = f"{self.name}-{signal}"
+            description = f"{marker(self.name)} model {model}, fingerprint {fingerprint}"
+            body = {
+                "service": "custom",
+                "service_settings": settings,
+                "task_settings": {"parameters": {"name": name, "termweave": description}},
+            }
+            slug = re.sub(r"[^a-z0-9]+", "-", self.name).strip("-")[:20]
+            bodies[name] = {
+                "id": f"termweave-{slug}-{signal}-{fingerprint}",
+                "task": task,
+                "endpoint": body,
+                "description": description,
+            }
+        return bodies
+
+    def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Path -> the stored search template, which names the endpoints."""
+        retrievers = [self._retriever(signal, models.get(f"{self.name}-{signal}", "")) for signal in self.weights]
+        retriever = retrievers[0]
+        if len(retrievers) > 1:
+            weighted = [
+                {"retriever": each, "weight": weight, "normalizer": "minmax"}
+                for each, weight in zip(retrievers, self.weights.values(), strict=True)
+            ]
+            retriever = {"linear": {"retrievers": weighted, "rank_window_size": self.depth}}
+        (path,) = parts(self.name)
+        return {path: stored_template(self.name, f'"retriever": {json.dumps(retriever)}')}
+
+    def _retriever(self, signal: str, endpoint: str) -> dict[str, Any]:
+        """The list of one signal, by the endpoint that encodes the user's words."""
+        if signal == "dense":
+            builder = {"text_embedding": {"model_id": endpoint, "model_text": _WORDS}}
+            count = reach(self.depth)
+            return {"knn": {"field": "vector", "query_vector_builder": builder, "k": count, "num_candidates": count}}
+        if signal == "weights":
+            query: dict[str, Any] = {
+                "sparse_vector": {"field": "weights", "inference_id": endpoint, "query": _WORDS, "prune": False}
+            }
+        else:
+            query = {"match": {"content": {"query": _WORDS}}}
+        return {"standard": {"query": query}}
+
+
+#: What an index is connected with.
+CONNECTION = InferenceConnection

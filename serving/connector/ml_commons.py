@@ -1,0 +1,164 @@
+"""Requests to OpenSearch's plugin ml-commons, as far as a connection needs them (tried on 3.6.0).
+
+`ui.connector.inference` has the same functions for Elasticsearch.
+"""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.engine import EngineResponseError
+from termweave.engine.client.connection import quote
+from termweave.errors import EngineError, UsageError
+from termweave.serving.connector.parts import IndexConnection, RemoteModel, marker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.engine import Engine
+    from termweave.serving.connector.connection import ConnectOptions
+
+#: What an index is connected with.
+CONNECTION = IndexConnection
+INGEST = "ingest pipeline"
+_MODELS, _GROUPS = "/_plugins/_ml/models", "/_plugins/_ml/model_groups"
+#: The query with which a connection is tried. The model server encodes its word.
+_TRIAL = {"match": {"text": "the"}}
+#: Seconds in which a remote model is deployed: nothing is loaded, but each node notes it.
+_PATIENCE = 60.0
+#: Characters that indices may have in their names and models may not (3.6.0).
+_REFUSED = frozenset("+=&~%;$^{}[]`")
+#: A part of a message of ml-commons, and what to do about it.
+_HINTS = {
+    "trusted connector endpoint": "Let the cluster call this address: PUT _cluster/settings with "
+    '{"persistent": {"plugins.ml_commons.trusted_connector_endpoints_regex": ["^http://HOST:PORT/.*$"]}}.',
+    "private ip": 'Let the cluster call private addresses: PUT _cluster/settings with {"persistent": '
+    '{"plugins.ml_commons.connector.private_ip_enabled": true}}.',
+    "No eligible node": 'The cluster has no node of the role ml: PUT _cluster/settings with {"persistent": '
+    '{"plugins.ml_commons.only_run_on_ml_node": false}}.',
+}
+
+
+def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+    """Refuse a server that cannot ask a model server, and the name of an index that models cannot have.
+
+    Raises:
+        UsageError: It lacks a plugin, or ml-commons does not take the name.
+    """
+    del options  # all of them are possible here
+    capabilities = engine.capabilities
+    if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
+        raise UsageError(
+            f"The server at {engine.url} lacks the plugin ml-commons or neural-search.",
+            "Install both, or start the embedded node with: termweave node start --ml.",
+        )
+    if refused := sorted(_REFUSED & set(name)):
+        raise UsageError(
+            f"ml-commons takes no {' '.join(refused)} in the name of a model, which {name!r} would be part of.",
+            "Build the index under another name, for example with a hyphen instead.",
+        )
+
+
+def parts(name: str) -> dict[str, str]:
+    """Path -> kind of the parts that are no models."""
+    learned = quote(f"{name}-learned")
+    return {
+        f"/_search/pipeline/{learned}": "search pipeline",
+        f"/_scripts/{learned}": "stored template",
+        f"/_ingest/pipeline/{quote(f'{name}-documents')}": INGEST,
+    }
+
+
+def models(engine: Engine, name: str) -> list[RemoteModel]:
+    """The models with this name."""
+    return [RemoteModel(key, description) for key, description in _named(engine, _MODELS, name)]
+
+
+def _named(engine: Engine, path: str, name: str) -> list[tuple[str, str]]:
+    """Ids and descriptions of what has this name."""
+    body = {"query": {"term": {"name.keyword": name}}, "size": 1000, "_source": ["description"]}
+    try:
+        answer = engine.request("POST", f"{path}/_search", body=body)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:  # the plugin makes its index with the first model
+            return []
+        raise
+    return [(hit["_id"], str(hit["_source"].get("description", ""))) for hit in answer["hits"]["hits"]]
+
+
+def register(engine: Engine, body: Mapping[str, Any]) -> str:
+    """Register a remote model and deploy it; return its id.
+
+    Raises:
+        EngineError: The cluster may not call its address, or does not deploy it.
+    """
+    try:
+        model: str = engine.request("POST", f"{_MODELS}/_register", body=body)["model_id"]
+    except EngineResponseError as error:
+        raise explained(error) from error
+    try:
+        # With ?deploy=true it is a matter of time whether the user or ml-commons itself needs the permission to deploy (3.6.0).
+        engine.request("POST", f"{_MODELS}/{quote(model)}/_deploy")
+    except EngineResponseError as error:
+        delete(engine, model)
+        raise explained(error) from error
+    until = time.monotonic() + _PATIENCE
+    while (state := engine.request("GET", f"{_MODELS}/{quote(model)}").get("model_state")) != "DEPLOYED":
+        if state == "DEPLOY_FAILED" or time.monotonic() > until:
+            delete(engine, model)
+            raise EngineError(
+                f"The cluster does not deploy the remote model {body['name']!r}: it is {state}.",
+                "Look at the log of the cluster.",
+            )
+        time.sleep(0.2)
+    return model
+
+
+def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
+    """Have the cluster ask the model server for one query.
+
+    Args:
+        engine: The server.
+        name: Name of the index.
+        models: Name of a remote model -> its id.
+
+    Raises:
+        EngineResponseError: The model server cannot be reached, or refuses.
+        EngineError: It answers with something else.
+    """
+    body = {"parameters": {"query": orjson.dumps(_TRIAL).decode()}}
+    answer = engine.request("POST", f"{_MODELS}/{quote(models[f'{name}-query'])}/_predict", body=body, retry=False)
+    output = answer["inference_results"][0]["output"][0].get("dataAsMap") or {}
+    if not isinstance(output.get("query"), dict):
+        raise EngineError(
+            f"--model-server is not a model server of termweave: it answered /v1/query with {sorted(output)}.",
+            "Name the address of 'termweave serve --models'.",
+        )
+
+
+def delete(engine: Engine, model: str) -> None:
+    """Delete a model, deployed or not. One that is gone already is not an error."""
+    for method, path in (("POST", "/_undeploy"), ("DELETE", "")):
+        try:
+            engine.request(method, f"{_MODELS}/{quote(model)}{path}")
+        except EngineResponseError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+
+def delete_group(engine: Engine, model: str, name: str) -> None:
+    """Delete the group that ml-commons made for models of this name, if it belongs to the connection of an index."""
+    for group, description in _named(engine, _GROUPS, model):
+        if description.startswith(marker(name)):
+            engine.request("DELETE", f"{_GROUPS}/{quote(group)}")
+
+
+def explained(error: EngineResponseError) -> EngineResponseError:
+    """The error with a hint about the setting that it comes from."""
+    text = str(error.body)
+    error.hint = next((hint for part, hint in _HINTS.items() if part.lower() in text.lower()), error.hint)
+    return error

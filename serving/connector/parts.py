@@ -1,0 +1,305 @@
+"""The parts that `termweave connect NAME` registers: their names, their bodies, and the marker by which they are known as ours.
+
+===============================  ==========================================================================
+part                             what it does
+===============================  ==========================================================================
+model ``NAME-query``             a remote model with its connector: has the model server rewrite a query
+search pipeline ``NAME-learned``  has each search rewritten by that model, and fuses the lists of the signals
+template ``NAME-learned``        a stored search that takes the user's words only
+models ``NAME-weights``, ``-dense``  for documents: have the model server encode a text
+ingest pipeline ``NAME-documents``  has each document encoded that an application writes itself
+===============================  ==========================================================================
+
+Elasticsearch has neither search pipelines nor these models: `ui.connector.inference`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.client.connection import quote
+from termweave.engine.client.search_pipelines import OURS
+from termweave.search.retrieval.server_fusion import normalisation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.catalog.layout import ApplicationFields
+
+#: Stored numbers, which an application does not read.
+_NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
+#: Seconds that the server waits for a connection to the model server, and for its answer (3.6.0 counts seconds).
+_CONNECT, _READ = 1, 10
+#: Connections that a node keeps to the model server: ml-commons refuses searches beyond them.
+CONNECTIONS = 100
+#: The tag of each processor of ours: the others of a pipeline are those that somebody added.
+_TAG = {"tag": OURS}
+#: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
+ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
+#: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
+_TEXT, _BATCH = "termweave_text", 16
+#: Takes out what a document holds of an earlier encoding, gives it the id that searches order by, and makes the text of
+#: `Document.content` of what `engine.index_source.entries` and `corpora.formats.fields.Mapper` read. (A fraction below .001 or from ten
+#: million on is written otherwise than there.) A document with an object in the place of a text gets no numbers: `enrich` cannot read it.
+_PREPARE = f"""\
+String textOf(def value, String line) {{
+  if (value == null) {{ return ''; }}
+  if (value instanceof Map) {{ throw new IllegalArgumentException('an object'); }}
+  if (!(value instanceof List)) {{ return value.toString(); }}
+  StringJoiner lines = new StringJoiner(line);
+  for (each in value) {{
+    String text = textOf(each, line);
+    if (!text.isEmpty()) {{ lines.add(text); }}
+  }}
+  return lines.toString();
+}}
+boolean isBlank(String text) {{
+  return text.chars().allMatch(each -> Character.isWhitespace(each) || Character.isSpaceChar(each) || each == 0x85);
+}}
+for (field in params.written) {{ ctx.remove(field); }}
+if (ctx.id == null) {{
+  if (ctx._id == null) {{ ctx._id = UUID.randomUUID().toString(); }}
+  ctx.id = ctx._id;
+}}
+try {{
+  String title = textOf(ctx[params.title], params.line);
+  List texts = new ArrayList();
+  for (field in params.text) {{
+    if (ctx.containsKey(field)) {{
+      texts.add(ctx[field]);
+      if (!params.joined) {{ break; }}
+    }}
+  }}
+  String text = textOf(texts, params.line);
+  StringJoiner whole = new StringJoiner('. ');
+  if (!isBlank(title)) {{ whole.add(title); }}
+  if (!isBlank(text)) {{ whole.add(text); }}
+  if (whole.length() > 0) {{ ctx.{_TEXT} = whole.toString(); }}
+}} catch (IllegalArgumentException unreadable) {{ }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A model of the cluster that asks the model server.
+
+    Attributes:
+        id: Its id.
+        description: Its description.
+    """
+
+    id: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentEncoding:
+    """How an ingest pipeline encodes documents.
+
+    Attributes:
+        fields: The application's fields of title and text.
+        models: Name of a signal whose numbers documents get -> hash of its model.
+        written: The fields that `enrich` writes.
+    """
+
+    fields: ApplicationFields
+    models: Mapping[str, str]
+    written: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConnection:
+    """What an index is connected with.
+
+    Attributes:
+        name: Name of the index.
+        address: Address of the model server, as the cluster reaches it.
+        models: Output of the encoder that queries need -> hash of the model that the index was built with. The model server refuses others.
+        weights: Name of a signal -> its weight.
+        depth: How many documents each signal returns.
+        text_fields: Fields that the template names, for a search that falls back to BM25.
+        documents: How documents are encoded; None: not at all.
+        fallback: Whether a search whose query cannot be rewritten runs as it was sent.
+        filters: Queries of the index's default search pipeline, which does not run where a search names another one.
+        token: What the model server asks for; None: nothing.
+    """
+
+    name: str
+    address: str
+    models: Mapping[str, str]
+    weights: Mapping[str, float]
+    depth: int
+    text_fields: Sequence[str]
+    documents: DocumentEncoding | None = None
+    fallback: bool = False
+    filters: Sequence[Mapping[str, Any]] = ()
+    token: str | None = None
+
+    @property
+    def pipeline(self) -> str:
+        """Name of the search pipeline and of the template."""
+        return f"{self.name}-learned"
+
+    @property
+    def ingest_pipeline(self) -> str:
+        """Name of the ingest pipeline."""
+        return f"{self.name}-documents"
+
+    def model_bodies(self) -> dict[str, dict[str, Any]]:
+        """The registration of each remote model, by its name, with its connector. A token is encrypted by the server."""
+        query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.depth}
+        bodies = {f"{self.name}-query": self._remote("query", query, "query")}
+        for signal, model in self.documents.models.items() if self.documents else ():
+            request = {"model": f"{model}@{self.name}", "input_type": "document"}
+            endpoint = {"weights": "sparse", "dense": "embeddings"}[signal]
+            bodies[f"{self.name}-{signal}"] = self._remote(endpoint, request, "input")
+        return {name: self._described(name, body) for name, body in bodies.items()}
+
+    def _remote(self, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
+        """A remote model that sends a request to an endpoint. The server fills in its last part."""
+        action = {
+            "action_type": "predict",
+            "method": "POST",
+            "url": f"{self.address}/v1/{endpoint}",
+            "headers": {
+                "Content-Type": "application/json",
+                **({"Authorization": "Bearer ${credential.token}"} if self.token else {}),
+            },
+            "request_body": f'{json.dumps(request)[:-1]}, "{last}": ${{parameters.{last}}}}}',
+        }
+        parameters = {}
+        if endpoint != "query":
+            action["pre_process_function"] = "connector.pre_process.openai.embedding"
+        if endpoint == "embeddings":
+            action["post_process_function"] = "connector.post_process.openai.embedding"
+        if endpoint == "sparse":
+            parameters = {"response_filter": "$.data[*].embedding"}
+        connector = {
+            "version": 1,
+            "protocol": "http",
+            "parameters": parameters,
+            "client_config": {"max_connection": CONNECTIONS, "connection_timeout": _CONNECT, "read_timeout": _READ},
+            "actions": [action],
+        }
+        return {"function_name": "remote", "connector": connector}
+
+    def _described(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The registration with its name, and a description that changes with it."""
+        models = ", ".join(f"{output} {model}" for output, model in self.models.items())
+        fingerprint = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
+        description = f"{marker(self.name)} models {models}, fingerprint {fingerprint}"
+        credential = {"token": self.token} if self.token else {"none": "none"}  # ml-commons insists on one
+        connector = {**body["connector"], "name": name, "description": marker(self.name), "credential": credential}
+        return {**body, "name": name, "description": description, "connector": connector}
+
+    def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Path -> body of the parts that are no models, in the order in which they are written: the search pipeline last.
+
+        Args:
+            models: Name of a remote model -> its id.
+        """
+        bodies = {f"/_scripts/{quote(self.pipeline)}": self.template_body()}
+        if self.documents is not None:
+            bodies[f"/_ingest/pipeline/{quote(self.ingest_pipeline)}"] = self.ingest_body(models)
+        return {**bodies, f"/_search/pipeline/{quote(self.pipeline)}": self.pipeline_body(models[f"{self.name}-query"])}
+
+    def ingest_body(self, models: Mapping[str, str]) -> dict[str, Any]:
+        """The ingest pipeline: the id and the text that `enrich` would encode, its numbers, and the text away again.
+
+        Args:
+            models: Name of a remote model -> its id.
+        """
+        assert self.documents is not None
+        fields = self.documents.fields
+        params = {
+            "title": fields.title,
+            "text": list(fields.text),
+            "joined": fields.joined,
+            "written": list(self.documents.written),
+        }
+        source = {"lang": "painless", "source": _PREPARE, "params": {"line": "\n", **params}}
+        processors: list[dict[str, Any]] = [{"script": source | _TAG}]
+        for signal in self.documents.models:
+            kind, field = ENCODED[signal]
+            encoding = {"model_id": models[f"{self.name}-{signal}"], "field_map": {_TEXT: field}, "batch_size": _BATCH}
+            processors.append({kind: {**encoding, "ignore_failure": self.fallback, **_TAG}})
+        processors.append({"remove": {"field": _TEXT, "ignore_missing": True, **_TAG}})
+        return {"description": marker(self.name), "processors": processors}
+
+    def pipeline_body(self, model: str) -> dict[str, Any]:
+        """The search pipeline.
+
+        Args:
+            model: Id of the remote model.
+        """
+        rewriting = {
+            "model_id": model,
+            "function_name": "remote",
+            "full_response_path": True,
+            "input_map": [{"query": "$.query"}],
+            "output_map": [{"query": "$.inference_results[0].output[0].dataAsMap.query"}],
+            "ignore_failure": self.fallback,
+            **_TAG,
+        }
+        body: dict[str, Any] = {
+            "description": marker(self.name),
+            "request_processors": [
+                *({"filter_query": {"query": each, **_TAG}} for each in self.filters),
+                {"ml_inference": rewriting},
+            ],
+        }
+        if len(self.weights) > 1:
+            ((kind, fusion),) = normalisation(list(self.weights.values())).items()
+            body["phase_results_processors"] = [{kind: fusion | _TAG}]
+            body["response_processors"] = [{"hybrid_score_explanation": dict(_TAG)}]  # otherwise `explain` adds the scores up
+        return body
+
+    def template_body(self) -> dict[str, Any]:
+        """The stored search template. Its parameters are query, and if they are given size and from.
+
+        It cannot name the pipeline: the server ignores that in a template (3.6.0), so that the request has to.
+        """
+        query = (
+            f'{{"multi_match": {{"query": "{{{{query}}}}", "fields": {json.dumps(list(self.text_fields))}, "lenient": true}}}}'
+        )
+        return stored_template(self.name, f'"query": {query}')
+
+
+def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a pipeline, and what somebody added to the registered one: processors before ours stay before, others come after.
+
+    Args:
+        body: What `connect` makes.
+        registered: The pipeline as the server has it.
+    """
+    lists = {section: processors for section, processors in registered.items() if isinstance(processors, list)}
+    ours = {section: [_TAG.items() <= next(iter(each.values())).items() for each in lists[section]] for section in lists}
+    if not any(map(any, ours.values())):  # made before processors had tags
+        return body
+    whole = {**registered, **body}
+    for section, processors in lists.items():
+        first = ours[section].index(True) if any(ours[section]) else 0
+        after = [each for each, own in zip(processors[first:], ours[section][first:], strict=True) if not own]
+        whole[section] = [*processors[:first], *body.get(section, []), *after]
+    return {key: value for key, value in whole.items() if value}
+
+
+def stored_template(name: str, search: str) -> dict[str, Any]:
+    """A stored search template with pages, and without the stored numbers; `search` is its part that searches."""
+    pages = '"size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}'
+    source = f'"_source": {{"excludes": {json.dumps(_NUMBERS)}}}'
+    text = f"{{{{! {marker(name)} }}}}{{{source}, {search}, {pages}}}"
+    return {"script": {"lang": "mustache", "source": text}}
+
+
+def marker(name: str) -> str:
+    """The text by which a part is known as one that `termweave connect` registered for this index."""
+    return f"termweave connect {name}:"
+
+
+def model_names(name: str) -> list[str]:
+    """Names of all remote models that an index may have."""
+    return [f"{name}-{part}" for part in ("query", "weights", "dense")]

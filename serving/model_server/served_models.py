@@ -1,0 +1,287 @@
+"""The models that requests can name: those that are served alone, and those of the indices, opened when they are asked."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
+from termweave.serving.model_server.model_outputs import KINDS, ModelListing, ServedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from termweave.catalog.lineage import Lineage
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.search.opening import OpenGeneration
+    from termweave.ui.serve_options import ServeOptions
+
+#: Seconds after which the server is asked again which generation an index has, and which indices there are.
+FRESH, _LISTED = 1.0, 5.0
+#: Generations that stay open: each holds the statistics of its corpus.
+_OPEN = 16
+
+
+class UnknownModel(UsageError):
+    """No served model has the name or hash that a request gives."""
+
+
+class ServedModels:
+    """All models that requests can name. Threads share it.
+
+    Args:
+        engine: The server whose indices are served; None: none.
+        options: Which indices and models.
+    """
+
+    def __init__(self, engine: Engine | None, options: ServeOptions) -> None:
+        self._engine, self._options = engine, options
+        self._lock = Lock()
+        # It forgets the models that no open generation uses.
+        self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
+        self._opening: dict[str, Lock] = {}
+        self._generations: OrderedDict[str, tuple[float, OpenGeneration]] = OrderedDict()
+        self._alone: dict[str, ServedModel] = {}
+        for model in map(self._named, options.served):  # one model may be named in several ways
+            known = self._alone.setdefault(model.hash, model)
+            self._alone[model.hash] = replace(known, names=tuple(dict.fromkeys((*known.names, *model.names))))
+        self._live: tuple[float, Mapping[str, Lineage]] = (float("-inf"), {})
+        self.ready = False
+        self.reason = "Models are being opened."
+        self.left_out: dict[str, str] = {}
+
+    def warm(self) -> None:
+        """Open every model that is served and run it once, so that no request waits for that. Wait for a server that does not answer."""
+        while not self.ready:
+            try:
+                self._open()
+            except TermweaveError as error:
+                reason = f"{error.message} {error.hint}".strip()
+                if reason != self.reason:
+                    logging.getLogger(__name__).warning("Not ready: %s", reason)
+                self.reason = reason
+                time.sleep(_LISTED)
+
+    def _open(self) -> None:
+        """Open the models of `warm`, and note the indices that cannot be served.
+
+        Raises:
+            TermweaveError: A model that the user named cannot be run, or the server does not answer, or INDEX cannot be served.
+        """
+        for model in self._alone.values():
+            model.run_once()
+        for name in list(self._lineages())[:_OPEN]:
+            try:
+                self.generation(name)
+            except (UsageError, ModelError) as error:
+                if self._options.index is not None:
+                    raise
+                self.left_out[name] = f"{error.message} {error.hint}".strip()
+        self.ready = True
+
+    def all(self) -> list[ModelListing]:
+        """Every model alone, then those of each index. Indices whose models this host did not have at the start are left out."""
+        of_indices = [
+            each for name, made in self._lineages().items() if name not in self.left_out for each in _listings(name, made)
+        ]
+        return [*self._alone.values(), *of_indices]
+
+    def recent(self, wanted: str) -> ServedModel | None:
+        """The model that a request names, if no server must be asked for it.
+
+        Raises:
+            UnknownModel: Several models are called that.
+        """
+        if alone := _matching(wanted, self._alone.values()):
+            return alone
+        name, _, index = wanted.rpartition("@")
+        generation = self.known(index)
+        return None if generation is None else _matching(name, self._of_index(index, generation))
+
+    def find(self, wanted: str) -> ServedModel:
+        """The model that a request names: ``HASH`` or ``NAME``, for the numbers of an index ``HASH@INDEX`` or ``NAME@INDEX``.
+
+        Raises:
+            UnknownModel: No served model is called that, or several are.
+            EngineError: The server that has the index does not answer.
+        """
+        if alone := _matching(wanted, self._alone.values()):
+            return alone
+        name, at, index = wanted.rpartition("@")
+        if not at:
+            raise UnknownModel(f"No model {wanted!r} is served.", self._what_is_served())
+        try:
+            generation = self.generation(index)
+        except (UsageError, ModelError) as error:
+            raise UnknownModel(f"No model {wanted!r} is served. {error.message}", error.hint) from None
+        models = self._of_index(index, generation)
+        if named := _matching(name, models):
+            return named
+        others = " and ".join(f"{each.names[0]!r} ({each.hash})" for each in models)
+        raise UnknownModel(
+            f"The index {index!r} does not have the model {name!r} now: it has {others or 'none'}.",
+            "Name the model that it has, or make the generation with the other model live again.",
+        )
+
+    def _what_is_served(self) -> str:
+        """A sentence with the first models that requests can name."""
+        try:
+            models = self.all()
+        except EngineError:  # what the server has is unknown
+            models = list(self._alone.values())
+        served = [f"{each.id} ({each.names[0]})" for each in models]
+        more = f" and {len(served) - 10} more" if served[10:] else ""
+        return f"Served: {', '.join(served[:10])}{more}." if served else "No model is served yet."
+
+    def _named(self, name: str) -> ServedModel:
+        """The model that the user names, opened.
+
+        Raises:
+            UsageError: It does not exist, or gives neither vectors nor term weights.
+            ModelError: Its folder is damaged.
+        """
+        from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
+        from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - likewise
+        from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - likewise
+        from termweave.encoders.model_lookup import resolve  # noqa: PLC0415 - likewise
+
+        folder = read_folder(resolve(name), name=name)
+        manifest = folder.manifest
+        given = {output for output in KINDS if output in manifest.outputs}
+        if "weights" in given and kind_of(manifest).needs_statistics and folder.statistics() is None:
+            given.remove("weights")  # only an index has what the weights depend on
+        outputs = tuple(output for output in KINDS if output in given)
+        if not outputs:
+            raise UsageError(
+                f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights.",
+                "Name an encoder with --model, or serve an index: 'termweave serve --models'.",
+            )
+        weights, dense = (name if output in outputs else "none" for output in ("weights", "dense"))
+        encoder = self._shared(encoders.load(weights, dense))
+        return ServedModel(manifest.hash, (name, manifest.name), outputs, encoder.dimension, encoder=encoder)
+
+    def _lineages(self) -> Mapping[str, Lineage]:
+        """Name -> lineage of the live indices that are served, asked for at most every few seconds.
+
+        Raises:
+            EngineError: The server does not answer.
+        """
+        from termweave.catalog import lineage  # noqa: PLC0415 - imports wait until a request needs them
+
+        if self._engine is None:
+            return {}
+        asked, live = self._live
+        if time.monotonic() - asked > _LISTED:
+            if self._options.index is not None:
+                concrete = lineage.resolve(self._engine, self._options.index)
+                live = {self._options.index: lineage.read(self._engine, concrete)}
+            else:
+                live = lineage.all_live(self._engine)
+            self._live = (time.monotonic(), live)
+        return live
+
+    def generation(self, name: str) -> OpenGeneration:
+        """The generation that an index has now, opened. If the server does not answer, the last one that was open counts.
+
+        Raises:
+            UsageError: There is no such index, or it was not made by termweave, or it is not served.
+            ModelError: This host does not have its models.
+        """
+        from termweave.catalog import lineage  # noqa: PLC0415 - as above
+
+        lineage.check_one(name)
+        if self._engine is None or self._options.index not in {None, name}:
+            raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
+        if (known := self.known(name)) is not None:
+            return known
+        with self._lock:
+            opening = self._opening.setdefault(name, Lock())
+        try:
+            with opening:  # once, even if many requests come at the same time
+                return self.known(name) or self._looked_up(name)
+        finally:
+            with self._lock:
+                self._opening.pop(name, None)  # names come from requests: there is no end to them
+
+    def _looked_up(self, name: str) -> OpenGeneration:
+        """The generation that an index has now: the one that is open, if it is the same, or if the server does not answer."""
+        from termweave.catalog import lineage  # noqa: PLC0415 - as above
+
+        assert self._engine is not None
+        _, last = self._generations.get(name, (0.0, None))
+        try:
+            resolved = lineage.resolved(self._engine, name)
+            made = lineage.read(self._engine, resolved.index)
+        except EngineError:
+            if last is None:
+                raise
+            generation = last
+        else:
+            unchanged = last is not None and (last.name, last.lineage) == (resolved, made)
+            generation = last if last is not None and unchanged else self._opened(name)
+        with self._lock:
+            self._generations[name] = (time.monotonic(), generation)
+            self._generations.move_to_end(name)
+            while len(self._generations) > _OPEN:
+                self._generations.popitem(last=False)
+        return generation
+
+    def known(self, name: str) -> OpenGeneration | None:
+        """The generation of an index that was looked up a moment ago."""
+        looked, generation = self._generations.get(name, (float("-inf"), None))
+        return generation if time.monotonic() - looked < FRESH else None
+
+    def _opened(self, name: str) -> OpenGeneration:
+        """Open a generation with the models that others opened before, and run them once."""
+        from termweave.search.opening import open_generation  # noqa: PLC0415 - as above
+
+        assert self._engine is not None
+        generation = open_generation(self._engine, name, self._options.models or {})
+        generation = replace(generation, encoder=self._shared(generation.encoder))
+        for model in self._of_index(name, generation):
+            model.run_once()
+        return generation
+
+    def _shared(self, encoder: TextEncoder) -> TextEncoder:
+        """The encoder that was opened first for the same models: a model is in memory once."""
+        key = frozenset((output, model.hash) for output, model in encoder.models.items())
+        with self._lock:
+            return self._encoders.setdefault(key, encoder)
+
+    def _of_index(self, name: str, generation: OpenGeneration) -> list[ServedModel]:
+        """The models of an index, opened."""
+        return [
+            ServedModel(**vars(each), encoder=generation.encoder, generation=generation, engine=self._engine)
+            for each in _listings(name, generation.lineage)
+        ]
+
+
+def _listings(name: str, made: Lineage) -> list[ModelListing]:
+    """The models of an index, each with its outputs: one model may be that of vectors and of term weights."""
+    listings = []
+    for model in dict.fromkeys(made.models.values()):
+        given = {output.removesuffix("_query") for output, each in made.models.items() if each.hash == model.hash}
+        outputs = tuple(output for output in KINDS if output in given and output in made.signals)
+        dimension = made.signals["dense"].get("dimension") if "dense" in outputs else None
+        listings.append(ModelListing(model.hash, (model.name,), outputs, dimension, name))
+    return listings
+
+
+def _matching(wanted: str, models: Iterable[ServedModel]) -> ServedModel | None:
+    """The model with a hash or a name; None if there is none.
+
+    Raises:
+        UnknownModel: Several models have the name.
+    """
+    listed = list(models)
+    named = [model for model in listed if wanted == model.hash] or [model for model in listed if wanted in model.names]
+    if len(named) > 1:
+        hashes = " and ".join(model.hash for model in named)
+        raise UnknownModel(f"{len(named)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
+    return named[0] if named else None

@@ -1,0 +1,95 @@
+"""Serve the application: listen on an address, say where, and end in order."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from ipaddress import ip_address
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from termweave.errors import UsageError
+from termweave.ui import application
+from termweave.ui.protection.time_limits import AT_ONCE, ImpatientProtocol, ModelServerProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from termweave.engine import Engine
+    from termweave.ui.protection.request_filter import RequestFilter
+    from termweave.ui.serve_options import ServeOptions
+
+#: Seconds in which requests may end after Ctrl-C or SIGTERM.
+_GRACE = 10
+#: Bytes of the head of a request: an address may hold a query of 10,000 characters, each of which is up to twelve bytes there.
+_LONGEST_HEAD = 160 << 10
+
+
+def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], None]) -> None:
+    """Serve pages or models until the process is told to stop. Requests that have begun are answered first.
+
+    Args:
+        engine: The server that is searched; None: models are served that need none.
+        options: How it is served.
+        announce: Called with the address once it can be opened.
+
+    Raises:
+        UsageError: The address cannot be listened on, or a model that the options name cannot be served.
+    """
+    app = _application(engine, options)
+    config = uvicorn.Config(
+        app,
+        http=ModelServerProtocol if options.serves_models else ImpatientProtocol,
+        h11_max_incomplete_event_size=_LONGEST_HEAD,
+        log_level="warning",
+        access_log=False,
+        # Only a proxy may say for whom it asks. Otherwise a program could take a new address for each try.
+        proxy_headers=bool(options.proxies),
+        forwarded_allow_ips=[str(ip_address(each)) for each in options.proxies],
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        limit_concurrency=AT_ONCE,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    try:
+        with (
+            _listen(options.host, options.port) as listening,
+            suppress(KeyboardInterrupt),
+        ):  # uvicorn raises Ctrl-C again when all is done
+            announce(f"http://{host}:{listening.getsockname()[1]}/")
+            Thread(target=app.state.warm, daemon=True).start()
+            server = uvicorn.Server(config)
+            app.state.ending = lambda: server.should_exit
+            server.run(sockets=[listening])
+    finally:
+        app.state.close()
+
+
+def _application(engine: Engine | None, options: ServeOptions) -> RequestFilter:
+    """The pages, or the model server."""
+    if options.serves_models:
+        from termweave.serving.model_server import model_application  # noqa: PLC0415 - pages need none of it
+
+        return model_application.create(engine, options)
+    assert engine is not None
+    return application.create(engine, options)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(
+            f"The address {host} port {port} cannot be used: {error.strerror or error}.",
+            "Choose another one with --host and --port.",
+        ) from None
+    # Connections inherit it. asyncio does not set it itself on a socket of its caller, and then each answer after the first one of a connection
+    # takes 40 ms more: its body waits until the client has acknowledged the headers.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

@@ -1,0 +1,105 @@
+"""Read modes (`--mode`): signals, their weights, and the fusion method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.signals import fusion
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The signals of a search, their weights, and the fusion method.
+
+    Attributes:
+        name: The text of the mode.
+        weights: Signal name -> weight; they sum to 1.
+        fusion: Name of the fusion method.
+    """
+
+    name: str
+    weights: Mapping[str, float]
+    fusion: str = fusion.DEFAULT
+
+    @property
+    def single(self) -> bool:
+        """Whether the mode has one signal, whose own scores are the result."""
+        return len(self.weights) == 1
+
+
+def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -> Mode:
+    """Read a mode.
+
+    Args:
+        text: "hybrid", the name of a signal, or a list of signals with weights: ``weights:0.6,dense:0.4``. ``@METHOD`` at the end
+            names the fusion method.
+        available: The signals of the index.
+        profiles: Names of the profiles of the index, for messages.
+
+    Raises:
+        UsageError: The index does not have a named signal, a weight is not a number, or the fusion method is unknown.
+
+    Example:
+        >>> parse("weights:3,dense:1", ["lexical", "weights", "dense"]).weights
+        {'weights': 0.75, 'dense': 0.25}
+        >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
+        'rrf'
+    """
+    if not text.strip():
+        raise UsageError("The mode is empty.", _list_of_modes(available, profiles))
+    signals, separator, named = text.partition("@")
+    method = fusion.method(named if separator else fusion.DEFAULT)
+    if signals.strip() == "hybrid":
+        parts = dict.fromkeys(hybrid(available), 1.0)
+    else:
+        parts = {}
+        for part in signals.split(","):
+            name, colon, weight = part.strip().partition(":")
+            if name not in available:
+                raise UsageError(
+                    f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _list_of_modes(available, profiles)
+                )
+            if name in parts:
+                raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
+            parts[name] = _weight(weight, text) if colon else 1.0
+    total = sum(parts.values())
+    if not 0 < total < math.inf:
+        raise UsageError(
+            f"The weights of the mode {text!r} sum to {total:g}.", "Give at least one signal a weight above 0, such as 0.6."
+        )
+    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, method.name)
+
+
+def _list_of_modes(available: Sequence[str], profiles: Collection[str]) -> str:
+    """A sentence with the modes that the index has."""
+    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
+    return f"{known}; profiles of tune: {', '.join(profiles)}." if profiles else f"{known}."
+
+
+def hybrid(available: Sequence[str]) -> list[str]:
+    """The signals of the mode "hybrid": weights and dense. Without weights, lexical or else another signal replaces it."""
+    words = [name for name in ("weights", "lexical", *available) if name in available][:1]
+    return list(dict.fromkeys(name for name in (*words, "dense") if name in available))
+
+
+def _weight(text: str, mode: str) -> float:
+    """Read the weight of a signal.
+
+    Raises:
+        UsageError: The text is not a finite number of at least 0.
+    """
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight) or weight < 0:
+        raise UsageError(
+            f"{text!r} in the mode {mode!r} is not a weight.", "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
+        )
+    return weight

@@ -1,0 +1,248 @@
+"""The base class of signals: the fields, queries and explanations of one way to score documents in a search server.
+
+A signal is a frozen dataclass whose fields are its parameters, as JSON values. The index stores them in its mapping's ``_meta``,
+so that a search uses exactly the parameters that the documents were written with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from termweave.dialect import OPENSEARCH
+from termweave.pruning import Pruning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.dialect import ServerDialect
+    from termweave.records import Capabilities, Document, Encoding
+    from termweave.statistics import CorpusStatistics
+
+#: The outputs that an encoder can have and a signal can need.
+Output = Literal["weights", "dense"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The input of `Signal.fit`: what is known about a corpus before the first document is sent.
+
+    Attributes:
+        capabilities: What the server can do.
+        sample: Encodings of a sample of the documents.
+        dimension: Dimension of the dense vectors; None without a dense model.
+        analyzer: Name of the OpenSearch analyzer for text.
+        pruning: Which impacts are not stored.
+        byte_vectors: Whether vectors are stored as bytes.
+        dense_spread: How far the similarities of the dense model lie apart (`encoders.calibration.dense_spread`); 0 if unknown.
+        weights_spread: How far the scores of a sparse model of others lie apart (`encoders.calibration.weights_spread`); 0: those of
+            an anchored model, to which fusion was fitted.
+        statistics: Counts of the corpus for the analysis of the weights; None without term weights.
+    """
+
+    capabilities: Capabilities
+    sample: Sequence[Encoding] = ()
+    dimension: int | None = None
+    analyzer: str = "english"
+    pruning: Pruning = field(default_factory=Pruning)
+    byte_vectors: bool = False
+    dense_spread: float = 0.0
+    weights_spread: float = 0.0
+    statistics: CorpusStatistics | None = None
+
+    @property
+    def average_length(self) -> float:
+        """Mean number of terms of a document; 0 if unknown."""
+        return self.statistics.average_length if self.statistics else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """The query of one signal, as it is sent to the server.
+
+    Attributes:
+        query: The clause in the server's query DSL.
+        scale: The server's score divided by `scale` is the signal's score (neural_sparse accepts only weights in (0, 64]).
+        terms: Term -> factor as sent, for signals of weighted terms.
+        dropped: Terms left out because the server allows no more clauses, heaviest first.
+        reach: The most documents that the clause can return, however many are requested; None: all that match.
+        full_match_score: `TermWeights.full_match_score` on the scale of the signal's scores; None if unknown.
+        parts: With synonyms, the terms of each part of the query: of its alternatives the one with the highest score counts.
+    """
+
+    query: dict[str, Any]
+    scale: float = 1.0
+    terms: Mapping[str, float] | None = None
+    dropped: tuple[str, ...] = ()
+    reach: int | None = None
+    full_match_score: float | None = None
+    parts: Sequence[Sequence[Mapping[str, float]]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TermShare:
+    """The share of one query term in the score of one hit."""
+
+    term: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Signal(ABC):
+    """One way to score documents for a query."""
+
+    name: ClassVar[str]
+    #: The encoder output that the signal needs; None: it needs only the text.
+    needs: ClassVar[Output | None] = None
+    #: The text field in which the words of the query are searched, and their analyzer ("": that of the field); None: what a model gives
+    #: of the query is searched.
+    text_field: ClassVar[tuple[str, str] | None] = None
+    #: Whether an index has the signal without `--signals`.
+    default: ClassVar[bool] = True
+    #: A numeric field, and the name of what it counts in a document. `termweave index` reports its mean.
+    counted: ClassVar[tuple[str, str] | None] = None
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """Choose the parameters for a corpus (scale, dimension, analyzer)."""
+
+    @classmethod
+    def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
+        """The reason why this server, or a model with this analysis, does not support the signal; None if nothing prevents it."""
+        del capabilities, analysis
+        return None
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters as ``_meta`` stores them."""
+        return asdict(self)
+
+    @abstractmethod
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
+        """The signal's fields in the mapping of the index."""
+
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
+        """The index settings that the signal needs."""
+        del dialect
+        return {}
+
+    @abstractmethod
+    def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
+        """The signal's fields of one document. `statistics` are those that its weights were made with."""
+
+    def canonical(self, stored: Mapping[str, Any]) -> bytes:
+        """The model's output for a document as bytes, the same before sending and after reading back; digests are computed from it.
+
+        Empty for a signal that stores only the source's text, which has its own digest.
+        """
+        del stored
+        return b""
+
+    @abstractmethod
+    def clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
+        """The clause for the `size` best documents that pass the filters `where`; None if the signal has nothing to search for."""
+
+    def query_clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
+        """The clause of a query that may have synonyms: the parts add up, and of the alternatives of a part the best counts."""
+        whole = self.clause(query, size=size, where=where, capabilities=capabilities)
+        if query.rewritten is None or not query.rewritten.parts or self.needs == "dense" or whole is None:
+            return whole
+        parts: list[list[Clause]] = []
+        for alternatives in query.rewritten.parts:
+            # Stored impacts do not tell where a word stands, so that an explanation could not repeat a phrase.
+            phrases = [each.rewritten.where if each.rewritten and self.text_field else () for each in alternatives]
+            made = [
+                self.clause(each, size=size, where=phrase, capabilities=capabilities)
+                for each, phrase in zip(alternatives, phrases, strict=True)
+            ]
+            if scored := [clause for clause in made if clause is not None]:
+                parts.append(scored)
+        if not parts:  # synonyms without words stand in place of the whole query
+            return None
+        queries = [_best_of([_scaled(clause) for clause in scored]) for scored in parts]
+        together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
+        terms = [[clause.terms or {} for clause in scored] for scored in parts]
+        joined = {term: factor for part in terms for each in part for term, factor in each.items()}
+        return Clause(
+            filtered(together, where),
+            1.0,
+            joined or None,
+            whole.dropped,
+            full_match_score=whole.full_match_score,
+            parts=terms if joined else (),
+        )
+
+    def restricted(
+        self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
+    ) -> dict[str, Any]:
+        """The query of a clause for the documents that pass the filters `where`, at least `size` of them where as many match."""
+        del query, size, capabilities
+        return filtered(clause.query, where)
+
+    def score(self, engine_score: float, clause: Clause) -> float:
+        """Convert the server's score to the signal's score."""
+        return engine_score / clause.scale
+
+    #: The score of a document that does not match the query; None if every document matches (dense), so that it is unknown.
+    floor: ClassVar[float | None] = 0.0
+
+    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
+        """How far the scores `low` and `high` lie apart, in a unit that all signals share. Fusion weighs signals by its square.
+
+        For a signal of words it is the difference as a share of the best score. `full_match_score` is that of the clause.
+        """
+        del full_match_score
+        return (high - low) / high if high > 0 else 0.0
+
+    #: The stored fields that `explain` reads.
+    explains_from: ClassVar[tuple[str, ...]] = ()
+    #: Whether the server's explanation of the clause is more detailed than the score.
+    engine_explains: ClassVar[bool] = True
+
+    def explain(
+        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
+    ) -> list[TermShare]:
+        """The share of each term in the signal's score; they sum to it. Empty for signals without terms."""
+        del query, clause, stored, engine_explanation
+        return []
+
+
+def _scaled(clause: Clause) -> dict[str, Any]:
+    """The query of a clause, with the signal's own score."""
+    return clause.query if clause.scale == 1 else {"bool": {"must": [clause.query], "boost": 1 / clause.scale}}
+
+
+def _best_of(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A query whose score is the best of several."""
+    return queries[0] if len(queries) == 1 else {"dis_max": {"queries": list(queries)}}
+
+
+#: Clauses around the signal's own clause: the bool of filters, the ids of an explanation.
+_WRAPPING = 16
+
+
+def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]) -> int:
+    """The number of clauses that a signal may send. The server counts the whole query, including the filters."""
+    return max(1, capabilities.max_clause_count - _WRAPPING - sum(_leaves(each) for each in where))
+
+
+def _leaves(clause: Any) -> int:
+    """About the number of clauses that the server counts for a clause: its values, but at most two for a list of values or a range (3.6.0).
+
+    Of a field of dates the server counts the values of a list.
+    """
+    if isinstance(clause, dict):
+        if len(clause) == 1 and clause.keys() <= {"terms", "range", "ids"}:
+            return 2
+        return max(1, sum(_leaves(value) for value in clause.values()))
+    return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1
+
+
+def filtered(query: dict[str, Any], where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Restrict a query to the documents that pass all filters. The scores do not change."""
+    return {"bool": {"must": [query], "filter": list(where)}} if where else query

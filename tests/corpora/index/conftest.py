@@ -1,0 +1,55 @@
+"""An index of another application, to be read: `products`; and a server that answers in another order: `slowly`."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+
+from termweave.corpora.index.pages import PageReader
+
+
+@pytest.fixture
+def products(opensearch_engine, name):
+    """A function that makes the index NAME-products (or another) with a mapping and documents; returns its name."""
+
+    def make(documents, *, properties=None, shards=2, suffix="products", **mapping):
+        index = f"{name}-{suffix}"
+        body = {
+            "settings": {"number_of_shards": shards, "number_of_replicas": 0, "index.knn": True},
+            "mappings": {**mapping, **({"properties": properties} if properties else {})},
+        }
+        opensearch_engine.request("PUT", f"/{index}", body=body)
+        write(opensearch_engine, index, documents)
+        return index
+
+    return make
+
+
+@pytest.fixture
+def slowly(monkeypatch):
+    """A function after which pages of the slice with this number come late."""
+    read = PageReader._read
+
+    def late(slow):
+        def waits(self, number, start):
+            if number == slow:
+                time.sleep(0.5)
+            return read(self, number, start)
+
+        monkeypatch.setattr(PageReader, "_read", waits)
+
+    return late
+
+
+def write(engine, index, documents):
+    """Write documents by id, as an application does."""
+    lines = b"".join(
+        orjson.dumps({"index": {"_id": identity}}) + b"\n" + orjson.dumps(source) + b"\n"
+        for identity, source in documents.items()
+    )
+    if not documents:
+        return
+    answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=lines)
+    assert not answer["errors"], answer

@@ -1,0 +1,210 @@
+"""The reranker `ranker`: mixing, budget, names. Its scores are numbers of words here; tests/cli runs real models."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from termweave.errors import UsageError
+from termweave.records import Encoding
+from termweave.rerank import rerankers
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.rerankers import Reranking, RerankRequest
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search.ranking.order import order
+from termweave.search.retrieval.candidates import Candidates
+from termweave.signals.fusion import Ranked, fuse
+from termweave.signals.modes import Mode
+
+DENSE = Mode("dense", {"dense": 1.0})
+TEXTS = {"a": "one", "b": "", "c": "one two three", "d": "one two", "e": "one two three four five"}
+SCORES = {"a": 0.9, "b": 0.8, "c": 0.6, "d": 0.6, "e": 0.1}
+
+
+class WordCount:
+    """Scores a text by its number of words; within a budget of n milliseconds the first n texts."""
+
+    anchor: ClassVar[dict[str, float]] = {}
+
+    def score(self, query, texts, windows=1):
+        self.windows = windows
+        assert query == "q"
+        assert all(text.strip() for text in texts)
+        return np.array([float(len(text.split())) for text in texts])
+
+    def score_within(self, query, texts, seconds, windows=1):
+        return self.score(query, texts[: round(seconds * 1000)], windows)
+
+
+def counting(**options):
+    return CrossEncoderReranker("m", scorer=WordCount(), **options)
+
+
+def candidates(scores=SCORES):
+    lists = {"dense": Ranked.from_scores(list(scores.items()))}
+    return Candidates(Encoding("q", None, np.array([1.0, 0.0], np.float32)), lists, {}, {}, texts=TEXTS)
+
+
+def rerank(scores=(0.9, 0.8, 0.6, 0.6), texts=("one", "", "one two three", "one two"), **options):
+    ids = [str(row) for row in range(len(scores))]
+    return counting(**options).rerank(RerankRequest(Encoding("q", None, None), ids, scores, texts=list(texts)))
+
+
+def test_logits_are_scaled_to_the_scores_so_far_and_mixed_half_and_half():
+    result = rerank()
+    # Logits 1, none, 3, 2 -> 0, 0, 1, 1/2 in the range from .6 to .9; a document without text gets the lowest.
+    assert result.keep == 0.5
+    assert result.shares == pytest.approx([0.3, 0.3, 0.45, 0.375])
+    assert result.scored is None
+    assert result.details(2) == {"logit": 3.0, "weight": 0.5}
+    assert result.details(1) == {"scored": False}
+
+
+def test_alone_the_logits_decide():
+    places = order(candidates(), DENSE, Reranking((counting(weight=1.0),)))
+    assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
+
+
+def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
+    places = order(candidates(), DENSE, Reranking((counting(candidates=4),)))
+    before = {place.id: place.score for place in order(candidates(), DENSE, Reranking((counting(weight=0.0),)))}
+    for place in places:
+        total = sum(each.share for each in place.signals.values()) + sum(each.share for each in place.reranked)
+        assert total == pytest.approx(place.score)
+        assert 0 <= place.score <= 1
+    assert places[-1].id == "e"  # beyond the four: it keeps its score
+    assert places[-1].score == pytest.approx(before["e"])
+
+
+def test_where_all_scores_are_equal_the_logits_decide():
+    places = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
+    assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
+
+
+def test_where_all_logits_are_equal_the_order_stays():
+    result = rerank(texts=["one"] * 4)
+    totals = [0.5 * score + share for score, share in zip((0.9, 0.8, 0.6, 0.6), result.shares, strict=True)]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_a_budget_of_0_is_the_order_of_the_first_stage_and_opens_no_model():
+    scores = {"d": 0.9, "c": 0.5, "b": 0.5, "a": 0.1}
+    first = candidates(scores)
+    request = Reranking((CrossEncoderReranker("m"),)).within(0)  # there is no model m
+    reports = []
+    places = order(first, DENSE, request, report=reports.append)
+    assert [place.id for place in places] == [document for document, _ in fuse(first.lists, DENSE.weights).ranking]
+    assert [(each.name, each.scored, each.candidates) for each in reports] == [("ranker@m", 0, 4)]
+
+
+def test_when_the_time_is_up_scored_documents_come_first_and_the_others_keep_their_order():
+    reports = []
+    reranking = Reranking((counting(),)).within(2)  # a and c
+    places = order(candidates(), DENSE, reranking, report=reports.append)
+    assert [place.id for place in places[3:]] == ["d", "e"]
+    assert {place.id for place in places[:3]} == {"a", "b", "c"}
+    assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
+    assert str(reports[0]).startswith("ranker@m scored 2 of 5 documents in its time budget")
+
+
+def test_a_budget_is_shared_by_the_rankers_of_a_chain():
+    chain = Reranking((CrossEncoderReranker("one"), ReciprocalNeighbours(), CrossEncoderReranker("two"))).within(80)
+    assert [getattr(stage, "budget", None) for stage in chain.stages] == [40, None, 40]
+    with pytest.raises(UsageError, match="'rnn' has no time budget"):
+        rerankers.choose("rnn").within(80)
+
+
+def test_names(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for text in (f"ranker@{folder}", str(folder)):
+        (stage,) = rerankers.choose(text).stages
+        assert stage == CrossEncoderReranker(str(folder))
+    monkeypatch.chdir(tmp_path)
+    assert rerankers.choose("./model").stages == (CrossEncoderReranker("./model"),)
+    with pytest.raises(
+        UsageError, match="There is no reranker 'model'"
+    ):  # a folder of the working folder, which may be a download
+        rerankers.choose("model")
+    with pytest.raises(UsageError, match="no model named 'model'"):
+        rerankers.choose("ranker@model")
+    assert rerankers.choose("hf:team/model@v1").stages == (CrossEncoderReranker("hf:team/model@v1"),)
+    chain = rerankers.choose(f"rnn>{folder}")
+    assert [stage.name for stage in chain.stages] == ["rnn", f"ranker@{folder}"]
+    assert chain.needs == {"vectors", "texts"}
+    assert [stage.name for stage in rerankers.choose(f"ranker@{folder}>rnn").stages] == [f"ranker@{folder}", "rnn"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
+        ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
+        ("./nowhere", r"no model folder './nowhere'"),
+        ("hf:team", r"is not the name of a model on the hub"),
+        ("rankr", r"no reranker 'rankr'. Known: none, .*ranker, rnn, or the folder of a cross-encoder"),
+    ],
+)
+def test_wrong_names_are_one_sentence(name, message):
+    with pytest.raises(UsageError, match=message):
+        rerankers.choose(name)
+
+
+@pytest.mark.parametrize(
+    "options", [{"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}, {"budget": "80ms"}, {"budget": -1.0}], ids=str
+)
+def test_parameters_out_of_range_are_refused(options):
+    with pytest.raises(UsageError):
+        CrossEncoderReranker("m", **options)
+
+
+def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
+    class Counting(WordCount):
+        calls = 0
+
+        def score_within(self, query, texts, seconds, windows=1):
+            self.calls += 1
+            return self.score(query, texts[: max(0, round(seconds * 1000))], windows)
+
+        def score(self, query, texts, windows=1):
+            self.scored = [*getattr(self, "scored", []), *texts]
+            return super().score(query, texts, windows)
+
+    scorer = Counting()
+    stage = CrossEncoderReranker("m", weight=1.0, scorer=scorer).for_one_query()
+    first = order(candidates(), DENSE, Reranking((stage,)))
+    deeper = order(candidates({**SCORES, "f": 0.05}), DENSE, Reranking((stage,)))
+    assert len(scorer.scored) == len(set(scorer.scored)) == 4
+    assert [place.id for place in deeper if place.id != "f"] == [place.id for place in first]
+    limited = CrossEncoderReranker("m", scorer=Counting(), budget=1.4).for_one_query()
+    for _ in range(3):
+        reports = []
+        order(candidates(), DENSE, Reranking((limited,)), report=reports.append)
+        assert 1 <= reports[0].scored <= 4
+    assert CrossEncoderReranker("m", scorer=WordCount()).for_one_query() == CrossEncoderReranker("m")
+
+
+def test_with_a_budget_there_is_one_page():
+    limited = Reranking((counting(budget=5.0),))
+    assert limited.for_page(0).stages == limited.stages
+    with pytest.raises(UsageError, match="With a time budget there is one page"):
+        limited.for_page(10)
+    assert limited.within(float("inf")).for_page(10).stages == (counting(),)
+    assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
+
+
+def test_long_documents_are_read_in_four_windows():
+    scorer = WordCount()
+    rerank_with = CrossEncoderReranker("m", scorer=scorer)
+    order(candidates(), DENSE, Reranking((rerank_with,)))
+    assert scorer.windows == 4
+
+
+def test_equal_scores_keep_the_order_of_the_first_stage():
+    lists = {"z": Ranked.from_scores([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
+    texts = dict.fromkeys("qzac", "one word")
+    found = Candidates(Encoding("q", None, None), lists, {}, {}, texts=texts)
+    mode = Mode("z", {"z": 1.0})
+    first = [place.id for place in order(found, mode)]
+    for budget in (None, 0.0, 1.0, 2.0, 3.0):
+        assert [place.id for place in order(found, mode, Reranking((counting(budget=budget),)))] == first

@@ -1,0 +1,331 @@
+"""Rerankers: the contract, chains, and rerankers of other packages, found by entry point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, EntryPoints
+
+import numpy as np
+import pytest
+
+from termweave import plugins
+from termweave.errors import TermweaveError, UsageError
+from termweave.evaluation import systems
+from termweave.records import Encoding, TermWeights
+from termweave.rerank import rerankers
+from termweave.rerank.rerankers import Reranking, RerankResult
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search.ranking.order import below_all, order
+from termweave.search.results.explanation import as_text
+from termweave.search.retrieval.candidates import Candidates
+from termweave.signals.fusion import Ranked
+from termweave.signals.modes import Mode
+from termweave.ui.pages import score_bars
+
+VECTORS = {"a": (1.0, 0.0), "b": (0.6, 0.8), "c": (0.0, 1.0)}
+TEXTS = {"a": "one", "b": "one two three", "c": "one two"}
+DENSE = Mode("dense", {"dense": 1.0})
+
+
+@dataclass(frozen=True)
+class SecondAxis:
+    """Likes what points along the second axis; keeps a quarter of the score."""
+
+    option: str = ""
+    candidates: int = 60
+    needs = frozenset({"vectors"})
+
+    @property
+    def name(self):
+        return f"axis@{self.option}" if self.option else "axis"
+
+    def rerank(self, request):
+        return RerankResult((0.75 * request.vectors[:, 1]).tolist(), 0.25)
+
+
+@dataclass(frozen=True)
+class Longest:
+    """Replaces scores by the number of words, as a cross-encoder does by its logits."""
+
+    candidates: int = 2
+    name = "longest"
+    needs = frozenset({"texts"})
+
+    def rerank(self, request):
+        assert request.vectors is None
+        words = [float(len(text.split())) for text in request.texts]
+        return RerankResult(words, details=lambda row: {"words": words[row]})
+
+
+class Broken(Longest):
+    name = "broken"
+
+    def rerank(self, request):
+        return RerankResult([float("nan")] * len(request.ids))
+
+
+class Short(Longest):
+    name = "short"
+
+    def rerank(self, request):
+        return RerankResult([0.5] * (len(request.ids) - 1))
+
+
+class Raising(Longest):
+    name = "raising"
+
+    def rerank(self, request):
+        raise KeyError(f"no such axis among {len(request.ids)}")
+
+
+class Listing(Longest):
+    name = "listing"
+
+    def rerank(self, request):
+        return [0.5] * len(request.ids)
+
+
+class Greedy(Longest):
+    needs = frozenset({"clicks"})
+
+
+class Unfinished:
+    name = "unfinished"
+
+
+@pytest.fixture(autouse=True)
+def another_package(monkeypatch):
+    ours = plugins.installed()
+    known = [
+        point for part in ("signals", "readers", "encoders", "rerankers") for point in ours.select(group=f"termweave.{part}")
+    ]
+    group = "termweave.rerankers"
+    parts = {
+        "axis": SecondAxis,
+        "broken": Broken,
+        "greedy": Greedy,
+        "listing": Listing,
+        "longest": Longest,
+        "raising": Raising,
+        "short": Short,
+        "unfinished": Unfinished,
+    }
+    theirs = [EntryPoint(name, f"{__name__}:{part.__name__}", group) for name, part in parts.items()]
+    theirs.append(EntryPoint("misspelt", f"{__name__}:SecndAxis", group))
+
+    def forget():
+        plugins.names.cache_clear()
+        plugins.load.cache_clear()
+        rerankers._create.cache_clear()
+
+    forget()
+    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints([*known, *theirs]))
+    yield
+    forget()
+
+
+def candidates():
+    query = Encoding("q", TermWeights(("q",), np.ones(1, np.float32)), np.array([1.0, 0.0], np.float32))
+    lists = {"dense": Ranked.from_scores([("a", 0.9), ("b", 0.5), ("c", 0.1)])}
+    vectors = {each: np.array(vector, np.float32) for each, vector in VECTORS.items()}
+    return Candidates(query, lists, {}, vectors, texts=TEXTS)
+
+
+def sums(place):
+    return sum(each.share for each in place.signals.values()) + sum(each.share for each in place.reranked)
+
+
+def test_a_reranker_of_another_package_decides_its_own_mixture():
+    places = order(candidates(), DENSE, rerankers.choose("axis"))
+    assert [place.id for place in places] == ["c", "b", "a"]
+    assert [place.score for place in places] == pytest.approx([0.75, 0.725, 0.25])
+    for place in places:
+        assert [each.name for each in place.reranked] == ["axis"]
+        assert sums(place) == pytest.approx(place.score)
+
+
+def test_a_reranker_by_texts_gets_texts_and_puts_its_candidates_above_all_others():
+    chosen = rerankers.choose("longest")
+    assert chosen.needs == {"texts"}
+    places = order(candidates(), DENSE, chosen)  # two of three are reranked
+    assert [(place.id, place.score) for place in places[:2]] == [("b", 3.0), ("a", 1.0)]
+    assert places[2].id == "c"
+    assert places[2].score <= places[1].score
+    assert [dict(place.reranked[0].details()) for place in places] == [{"words": 3.0}, {"words": 1.0}, {}]
+    for place in places:
+        assert sums(place) == pytest.approx(place.score)
+
+
+def test_a_chain_gives_the_order_of_one_to_the_next_and_shares_still_sum():
+    chosen = rerankers.choose("longest > axis")
+    assert (chosen.name, chosen.needs) == ("longest>axis", {"texts", "vectors"})
+    places = order(candidates(), DENSE, chosen)
+    # longest: b 3, a 1, c (not reranked) 0; axis: a quarter of that, and .75 times the second axis.
+    assert [place.id for place in places] == ["b", "c", "a"]
+    assert [place.score for place in places] == pytest.approx([0.25 * 3 + 0.75 * 0.8, 0.75, 0.25])
+    for place in places:
+        assert [each.name for each in place.reranked] == ["longest", "axis"]
+        assert sums(place) == pytest.approx(place.score)
+    other = order(candidates(), DENSE, rerankers.choose("axis>longest"))
+    assert [place.id for place in other] == ["b", "c", "a"]  # axis: c, b first; those two are reordered by their words
+    assert [place.score for place in other[:2]] == [3.0, 2.0]
+
+
+def test_one_stage_alone_ranks_as_before_the_contract():
+    """By hand: lambda times the fused score, and 1 - lambda times J."""
+    from termweave.rerank import Rules, neighbourhood
+
+    found = candidates()
+    near = neighbourhood(found.query.vector, np.array(list(VECTORS.values()), np.float32), Rules(10, 3, 0.0, clamp=True))
+    expected = {
+        document: 0.9 * fused + 0.1 * jaccard
+        for document, fused, jaccard in zip("abc", (1.0, 0.5, 0.0), near.jaccard.tolist(), strict=True)
+    }
+    places = order(found, DENSE, rerankers.choose("rnn"))
+    assert {place.id: place.score for place in places} == pytest.approx(expected, abs=1e-12)
+    assert places[0].reranked[0].details().keys() == {"jaccard", "weight", "similarity", "neighbours"}
+
+
+def test_a_document_that_no_signal_returned_goes_below_the_last():
+    chosen = rerankers.choose(ReciprocalNeighbours(similarity="dense", weight=1.0))
+    last = order(candidates(), DENSE, chosen)[-1]
+    assert below_all([], "z", chosen).score == 0.0
+    assert below_all([last], "z", chosen).score == min(0.0, last.score)
+
+
+def test_a_profile_gives_parameters_to_the_stage_of_its_name():
+    tuned = Reranking((ReciprocalNeighbours(k=5),))
+    assert rerankers.choose(None, tuned) == tuned
+    assert rerankers.choose("rnn", tuned) == tuned
+    assert rerankers.choose("rnn@dense", tuned).stages == (ReciprocalNeighbours(k=5, similarity="dense"),)
+    assert rerankers.choose("rnn>longest", tuned).stages == (ReciprocalNeighbours(k=5), Longest())
+    assert rerankers.choose("none", tuned) is None
+    assert rerankers.choose("axis", tuned).stages == (SecondAxis(),)
+
+
+def test_a_reranker_is_made_once_so_that_its_model_stays_loaded():
+    assert rerankers.choose("axis@x").stages[0] is rerankers.choose("axis@x").stages[0]
+
+
+def test_tables_name_it():
+    assert systems.System("x", "hybrid", rerankers.choose("axis@dense")).reranker == "axis@dense"
+    assert systems.named("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
+    assert systems.named("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
+    assert systems.named("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
+
+
+@pytest.mark.parametrize("asked", ["cross", "rnn>cross", "cross>rnn"])
+def test_an_unknown_name_gives_the_known_ones(asked):
+    with pytest.raises(UsageError, match="no reranker 'cross'") as caught:
+        rerankers.choose(asked)
+    assert caught.value.hint is not None
+    named = caught.value.hint.removeprefix("Known: none, ").partition(
+        ", or the folder of a cross-encoder; join several with > (rnn>NAME)."
+    )
+    assert named[1]
+    assert {"axis", "boost", "longest", "ltr", "ranker", "rnn"} <= set(named[0].split(", "))
+
+
+def test_an_unknown_option_gives_the_known_ones():
+    with pytest.raises(UsageError, match="no reranker 'rnn@other'") as caught:
+        rerankers.choose("rnn@other")
+    assert "rnn@dense" in caught.value.hint
+
+
+def test_a_chain_has_at_most_four_rerankers():
+    four = rerankers.choose(">".join(["rnn"] * 4))
+    assert len(four.stages) == 4
+    for make in (lambda: rerankers.choose(">".join(["rnn"] * 5)), lambda: rerankers.Reranking((*four.stages, *four.stages))):
+        with pytest.raises(UsageError, match=r"at most 4 rerankers, not [58]"):
+            make()
+
+
+@pytest.mark.parametrize("asked", ["", ">", "rnn>", "rnn>none"])
+def test_a_chain_with_an_empty_part_is_refused(asked):
+    with pytest.raises(UsageError, match="There is no reranker"):
+        rerankers.choose(asked)
+
+
+@pytest.mark.parametrize("name", ["broken", "short"])
+def test_a_result_without_a_number_for_each_candidate_is_refused(name):
+    with pytest.raises(UsageError, match=f"'{name}' did not give a finite number for each of 2 candidates"):
+        order(candidates(), DENSE, rerankers.choose(name))
+
+
+@pytest.mark.parametrize(("name", "said"), [("greedy", "needs 'clicks'"), ("unfinished", "lacks needs, candidates, rerank")])
+def test_a_part_that_does_not_keep_the_contract_is_refused(name, said):
+    with pytest.raises(UsageError, match=f"The reranker '{name}' {said}"):
+        rerankers.choose(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "raising",
+            f"'raising' of another package, {__name__}:Raising, ended with KeyError: 'no such axis among 2'. Report the error",
+        ),
+        ("listing", f"'listing' of another package, {__name__}:Listing, ended with AttributeError: 'list' object has no"),
+        ("misspelt", "'misspelt' cannot be loaded: module .* has no attribute 'SecndAxis'"),
+    ],
+)
+def test_what_goes_wrong_in_another_package_is_not_a_fault_in_termweave(name, said):
+    with pytest.raises(TermweaveError, match=said):
+        order(candidates(), DENSE, rerankers.choose(name))
+
+
+def test_a_fault_in_our_own_reranker_stays_one():
+    with pytest.raises(ZeroDivisionError), plugins.answerable("rerankers", "rnn"):
+        raise ZeroDivisionError
+
+
+def test_a_fault_in_a_reranker_that_is_not_registered_stays_one():
+    class Mine(Longest):
+        name = "mine"
+
+        def rerank(self, _):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        order(candidates(), DENSE, rerankers.choose(Mine()))
+
+
+@pytest.mark.engine
+def test_details_may_have_any_names(index):
+    class Named(Longest):
+        name = "boost"
+
+        def rerank(self, request):
+            details = {"name": "x", "share": "y", "rank": 1, "terms": 2, "logit": 3, "jaccard": 4, "color": "red"}
+            return RerankResult(np.arange(len(request.ids), dtype=np.float32), details=lambda _: details)
+
+    hit = index.search("json functions", rerank=Named(candidates=5), k=1, explain=True)[0]
+    part = next(part for part in hit.explanation["parts"] if part["name"] == "boost")
+    assert part["share"] == pytest.approx(hit.score) == 4.0
+    assert type(part["share"]) is float
+    assert "color red" in as_text(hit.explanation)
+    assert score_bars.of_hit(hit, 5.0)
+
+
+@pytest.mark.engine
+def test_texts_come_with_the_candidates(index, monkeypatch):
+    seen = []
+    requests = []
+
+    class Spy(Longest):
+        def rerank(self, request):
+            seen.append(dict(zip(request.ids, request.texts, strict=True)))
+            return super().rerank(request)
+
+    asked = index.engine.request
+    monkeypatch.setattr(index.engine, "request", lambda *args, **kwargs: requests.append(args[1]) or asked(*args, **kwargs))
+    hits = index.search("json functions", rerank=Spy(candidates=20), k=20)
+    assert len([path for path in requests if path.endswith("_msearch")]) == 1
+    assert not [path for path in requests if path.endswith("_search") and "probe" not in path]
+    texts = {hit.id: hit.fields["text"] for hit in hits}
+    assert seen[0].items() <= texts.items()
+    assert len(seen[0]) == 20
+    chained = index.search("json functions", rerank="rnn>longest", k=5)
+    explained = chained[0].explain()
+    assert {"rnn", "longest"} <= {part["name"] for part in explained["parts"]}
+    assert sum(part["share"] for part in explained["parts"]) == pytest.approx(chained[0].score)

@@ -1,0 +1,448 @@
+"""The model server: numbers that are exactly those of an index, OpenAI's form, and a sentence for every mistake."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import shutil
+import threading
+import time
+import uuid
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from termweave import corpora, encoders
+from termweave.catalog import lineage
+from termweave.encoders.model_lookup import resolve
+from termweave.errors import EngineError, ModelError, UsageError
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations import publication
+from termweave.records import Document
+from termweave.search import Index
+from termweave.serving.model_server import encoding_queue, encoding_request, served_models
+from termweave.ui.protection import request_filter
+from termweave.ui.serve_options import ServeOptions
+from tests.ui.conftest import DOCUMENTS, URL, models_of, requests_of_every_kind
+
+TOKEN = "a-token-of-more-than-16-characters"
+SHIPPED = "508e65cdb08deb3f"
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """A program at a server of the shipped model, without a cluster."""
+    client = models_of(None, served=("shipped",))
+    client.app.state.warm()
+    return client
+
+
+@pytest.fixture(scope="module")
+def beside(opensearch_engine, attacked):
+    """A program at a server of the models of an index."""
+    return models_of(opensearch_engine, index=attacked, served=("shipped",))
+
+
+def given(client, path, model, texts, **fields):
+    answer = client.post(f"/v1/{path}", json={"model": model, "input": texts, **fields})
+    assert answer.status_code == 200, answer.text
+    return [row["embedding"] for row in answer.json()["data"]]
+
+
+@pytest.mark.engine
+def test_documents_get_the_numbers_that_the_index_stores(beside, opensearch_engine, attacked):
+    ids = list(DOCUMENTS)
+    answer = opensearch_engine.request("POST", f"/{attacked}/_mget", body={"ids": ids})
+    stored = [each["_source"] for each in answer["docs"]]
+    texts = [Document(each["id"], each["text"], each["title"]).content for each in stored]
+    model = f"{SHIPPED}@{attacked}"
+    assert given(beside, "sparse", model, texts, input_type="document") == [each.get("weights", {}) for each in stored]
+    vectors = given(beside, "embeddings", model, texts, input_type="document")
+    np.testing.assert_array_equal(np.float32(vectors), np.float32([each["vector"] for each in stored]))
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("query", ["parse json", "run a function after 3.5 s, later, later", "os.path.join handles separators"])
+def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(beside, opensearch_engine, attacked, query):
+    index = Index.open(opensearch_engine, attacked)
+    model = f"minilm-l6-anchored@{attacked}"
+    (features,) = given(beside, "sparse", model, query)
+    clauses = [{"rank_feature": {"field": f"weights.{name}", "boost": w, "linear": {}}} for name, w in features.items()]
+    (vector,) = given(beside, "embeddings", model, query, input_type="query")
+    bodies = {
+        "weights": {"bool": {"should": clauses}},
+        "dense": {"knn": {"vector": {"vector": vector, "k": 100}}},
+    }
+    for mode, body in bodies.items():
+        hits = opensearch_engine.request("POST", f"/{attacked}/_search", body={"size": 10, "query": body})["hits"]["hits"]
+        searched = index.search(query, mode=mode, k=10)
+        scores = [hit["_score"] for hit in hits]
+        assert [hit["_source"]["id"] for hit in hits] == [hit.id for hit in searched]
+        products = scores if mode == "weights" else [score - 1 if score >= 1 else 1 - 1 / score for score in scores]
+        assert products == pytest.approx([hit.score for hit in searched], rel=1e-5)
+
+
+@pytest.fixture
+def own_index(opensearch_engine, tmp_path):
+    """Build generations of an index of three texts with some options; its name."""
+    path, name = tmp_path / "corpus.jsonl", f"test-models-{uuid.uuid4().hex[:10]}"
+    path.write_text(
+        "\n".join(json.dumps({"_id": str(n), "text": text}) for n, (_, text) in enumerate(DOCUMENTS.values()))[:2000].rpartition(
+            "\n"
+        )[0]
+    )
+
+    def made(**options):
+        return build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**options))
+
+    yield name, made
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.mark.engine
+def test_vectors_of_bytes_are_whole_numbers(own_index, opensearch_engine):
+    name, made = own_index
+    made(vectors="byte")
+    client = models_of(opensearch_engine, index=name)
+    stored = opensearch_engine.request("GET", f"/{name}/_search")["hits"]["hits"][0]["_source"]
+    (vector,) = given(client, "embeddings", f"{SHIPPED}@{name}", stored["text"], input_type="document")
+    assert vector == stored["vector"]
+    (query,) = given(client, "embeddings", f"{SHIPPED}@{name}", stored["text"])
+    assert max(map(abs, query)) == 127
+
+
+@pytest.mark.engine
+def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch_engine):
+    name, made = own_index
+    made()
+    client = models_of(opensearch_engine)
+    model = f"{SHIPPED}@{name}"
+    assert given(client, "sparse", model, "function")[0]
+    made(weights="bm25-german", dense="none", signals=["lexical", "weights"])
+    time.sleep(served_models.FRESH)
+    answer = client.post("/v1/sparse", json={"model": model, "input": "function"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "model_not_found"
+    assert "bm25-german" in answer.json()["error"]["message"]
+    gc.collect()
+    assert len(client.app.state.models._encoders) == 1
+    publication.promote(opensearch_engine, name, publication.previous(opensearch_engine, name), "rollback")
+    time.sleep(served_models.FRESH)
+    assert given(client, "sparse", model, "function")[0]
+
+
+@pytest.mark.engine
+def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engine):
+    """As `index --update --dense-query` does: the index keeps its name and gets another model."""
+    name, made = own_index
+    generation = made().index
+    client = models_of(opensearch_engine)
+    assert given(client, "embeddings", f"{SHIPPED}@{name}", "function")[0]
+    stored = lineage.read(opensearch_engine, generation)
+    other = replace(stored, models={**stored.models, "dense": lineage.ModelLineage("elsewhere", "0" * 16)})
+    lineage.write(opensearch_engine, generation, other)
+    time.sleep(served_models.FRESH)
+    answer = client.post("/v1/embeddings", json={"model": f"{SHIPPED}@{name}", "input": "function"})
+    assert answer.status_code == 404
+    assert "'elsewhere'" in answer.json()["error"]["message"]
+    assert client.get("/v1/models").json()["data"]
+
+
+@pytest.mark.engine
+def test_all_live_indices_are_served(opensearch_engine, attacked):
+    client = models_of(opensearch_engine, served=("shipped",))
+    listed = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
+    assert listed[SHIPPED]["kinds"] == ["embeddings", "sparse"]
+    assert listed[f"{SHIPPED}@{attacked}"] == {**listed[SHIPPED], "id": f"{SHIPPED}@{attacked}", "index": attacked}
+    client.app.state.warm()
+    assert client.get("/ready").json()["status"] == "ready"
+    assert client.post("/v1/sparse", json={"model": f"{SHIPPED}@no-such-index", "input": "a"}).status_code == 404
+
+
+def test_a_model_alone_gives_what_the_library_gives(alone):
+    encoder = encoders.load("shipped", "shipped")
+    texts = ["parse json", "Run a function after a delay", "自然语言处理", "3.5 %"]
+    for kind in ("query", "document"):
+        made = encoder.encode(texts, kind=kind)
+        vectors = given(alone, "embeddings", SHIPPED, texts, input_type=kind)
+        np.testing.assert_array_equal(np.float32(vectors), [each.vector for each in made])
+        coded = given(alone, "embeddings", "shipped", texts, input_type=kind, encoding_format="base64")
+        np.testing.assert_array_equal(
+            [np.frombuffer(base64.b64decode(each), "<f4") for each in coded], [each.vector for each in made]
+        )
+        weights = [each.weights.as_dict() for each in made]
+        assert given(alone, "sparse", SHIPPED, texts, input_type=kind) == weights
+        pairs = given(alone, "sparse", SHIPPED, texts, input_type=kind, encoding_format="pairs")
+        assert [{pair["token"]: pair["weight"] for pair in row} for row in pairs] == weights
+    answer = alone.post("/v1/embeddings", json={"model": SHIPPED, "input": texts[:2]}).json()
+    assert answer["usage"] == {"prompt_tokens": sum(encoder.lengths(texts[:2])), "total_tokens": sum(encoder.lengths(texts[:2]))}
+    long = alone.post("/v1/embeddings", json={"model": SHIPPED, "input": "tea " * 50_000}).json()
+    assert long["usage"]["total_tokens"] == encoder.models["dense"].max_length  # what the model cannot read is not counted
+    assert (answer["object"], answer["model"], [row["index"] for row in answer["data"]]) == ("list", SHIPPED, [0, 1])
+
+
+def test_results_belong_to_their_texts_whoever_asks_at_the_same_time(alone):
+    texts = [f"function number {number} parses json" for number in range(60)]
+    expected = given(alone, "sparse", SHIPPED, texts)
+    answers = {}
+
+    def ask(number):
+        part = texts[number : number + 1 + number % 20]
+        answers[number] = given(alone, "sparse", SHIPPED, part) == expected[number : number + len(part)]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == dict.fromkeys(range(24), True)
+
+
+MISTAKES = [
+    (b"", 400, "not JSON"),
+    (b"{", 400, "not JSON"),
+    (b"\xff\xfe", 400, "not JSON"),
+    (b'{"model": "shipped", "input": "\xff"}', 400, "not JSON"),
+    (b'{"model": "shipped", "input": "\\ud800"}', 400, "not JSON"),
+    (b'{"model": "shipped", "input": NaN}', 400, "not JSON"),
+    (b"[]", 400, "a list, not an object"),
+    (b"7", 400, "a number, not an object"),
+    (b'{"input": "a"}', 400, "'model' is not a name"),
+    (b'{"model": 7, "input": "a"}', 400, "'model' is not a name"),
+    (b'{"model": "shipped"}', 400, "'input' is missing"),
+    (b'{"model": "shipped", "input": null}', 400, "'input' is null"),
+    (b'{"model": "shipped", "input": 7}', 400, "'input' is a number"),
+    (b'{"model": "shipped", "input": true}', 400, "true or false"),
+    (b'{"model": "shipped", "input": {}}', 400, "'input' is an object"),
+    (b'{"model": "shipped", "input": []}', 400, "an empty list"),
+    (b'{"model": "shipped", "input": [[1, 2]]}', 400, "'input[0]' is a list"),
+    (b'{"model": "shipped", "input": ["a", 2]}', 400, "'input[1]' is a number"),
+    (b'{"model": "shipped", "input": ["a", ["b"]]}', 400, "'input[1]' is a list"),
+    (b'{"model": "shipped", "input": ""}', 400, "'input' is an empty text"),
+    (b'{"model": "shipped", "input": ["a", " \\n"]}', 400, "'input[1]' is an empty text"),
+    (b'{"model": "shipped", "input": "a", "input_typ": "query"}', 400, "no field 'input_typ'"),
+    (b'{"model": "shipped", "input": "a", "input_type": "passage"}', 400, "neither 'query' nor 'document'"),
+    (b'{"model": "shipped", "input": "a", "input_type": [1]}', 400, "neither 'query' nor 'document'"),
+    (b'{"model": "shipped", "input": "a", "encoding_format": "hex"}', 400, "neither 'float' nor"),
+    (b'{"model": "shipped", "input": "a", "dimensions": 7.5}', 400, "not a whole number"),
+    (b'{"model": "shipped", "input": "a", "dimensions": 99}', 400, "have 384 numbers"),
+    (b'{"model": "no-such-model", "input": "a"}', 404, "Served: 508e65cdb08deb3f (shipped)"),
+    (b'{"model": "shipped@docs", "input": "a"}', 404, "'docs' is not served"),
+    (b'{"model": "/etc", "input": "a"}', 404, "No model '/etc'"),
+    (json.dumps({"model": "shipped@" + "x" * 256, "input": "a"}).encode(), 404, "at most 255 bytes, and this one has 256"),
+    (json.dumps({"model": "x" * 6_000, "input": "a"}).encode(), 422, "'model' has 6,000 characters; the most is 5,000"),
+    (json.dumps({"model": "shipped", "input": ["a"] * 2049}).encode(), 422, "2,049 texts"),
+    (json.dumps({"model": "shipped", "input": "word " * 2_000_000}).encode(), 422, "10,000,000 characters"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "reason"), MISTAKES)
+def test_a_mistake_is_a_sentence_in_the_form_of_openai(alone, body, status, reason):
+    for path in ("embeddings", "sparse"):
+        if path == "sparse" and b'"dimensions": 99' in body:
+            continue
+        answer = alone.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == status
+        assert reason in answer.json()["error"]["message"]
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_query_that_is_nested_too_deep_is_a_sentence(alone):
+    query = {"match": {"text": "parse json"}}
+    for _ in range(450):
+        query = {"bool": {"must": query}}
+    body = {"index": "docs", "models": {}, "signals": ["weights"], "depth": 20, "query": query}
+    answer = alone.post("/v1/query", json=body)
+    assert answer.status_code == 422
+    assert "more than 200 objects and lists inside one another" in answer.json()["error"]["message"]
+
+
+def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
+    monkeypatch.setattr(request_filter, "LARGEST", 100)
+    pieces = (b" " * 60 for _ in range(3))
+    for body in (b" " * 101, pieces):
+        answer = alone.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "request_too_large"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 404), ("GET", "/v1/embeddings", 405), ("POST", "/v1/models", 405), ("GET", "/api/search", 404)],
+)
+def test_other_addresses_are_a_sentence(alone, method, path, status):
+    answer = alone.request(method, path, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "application/json"}, 200),
+        ({"content-type": "Application/JSON; charset=utf-8"}, 200),
+        ({"content-type": "application/json", "origin": URL}, 200),
+        ({"content-type": "application/json", "origin": "http://evil.example"}, 403),
+        ({"content-type": "application/json", "sec-fetch-site": "cross-site"}, 403),
+        ({"content-type": "text/plain"}, 403),
+        ({"content-type": "application/x-www-form-urlencoded"}, 403),
+        ({"content-type": "application/json", "host": "evil.example"}, 400),
+    ],
+)
+def test_pages_of_other_sites_and_other_hosts_are_refused(alone, headers, status):
+    answer = alone.post("/v1/embeddings", content=b'{"model": "shipped", "input": "a"}', headers=headers)
+    assert answer.status_code == status
+    assert status == 200 or answer.json()["error"]["message"]
+
+
+def test_a_token_is_asked_for():
+    client = models_of(None, served=("shipped",), token=TOKEN)
+    for path in ("/v1/models", "/metrics", "/openapi.json", "/"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert client.get("/health").status_code == 200
+    assert client.get("/ready").json() == {"status": "opening"}
+    assert "reason" in client.get("/ready", headers={"authorization": f"Bearer {TOKEN}"}).json()
+    body = {"model": "shipped", "input": "a"}
+    for token, status in (("wrong", 401), ("ünsound", 401), (TOKEN, 200)):
+        headers = {"authorization": f"Bearer {token}".encode()}
+        assert client.post("/v1/sparse", json=body, headers=headers).status_code == status
+    answers = [client.get("/v1/models", headers={"authorization": "Bearer wrong"}).status_code for _ in range(12)]
+    assert answers[-1] == 429
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "./nowhere", "/etc"])
+def test_a_model_that_does_not_exist_cannot_be_served(name):
+    with pytest.raises((UsageError, ModelError), match=r"model|folder"):
+        models_of(None, served=(name,))
+
+
+def test_a_model_without_statistics_of_its_own_cannot_be_served_alone():
+    with pytest.raises(UsageError, match="without the statistics of an index"):
+        models_of(None, served=("bm25-german",))
+
+
+def test_two_models_of_one_name_are_told_apart(tmp_path):
+    for place, hash_ in (("a", "1" * 16), ("b", "2" * 16)):
+        folder = tmp_path / place / "mine"
+        shutil.copytree(resolve("shipped"), folder)
+        described = json.loads((folder / "termweave.json").read_text())
+        (folder / "termweave.json").write_text(json.dumps({**described, "hash": hash_}))
+    client = models_of(None, served=(str(tmp_path / "a" / "mine"), str(tmp_path / "b" / "mine")))
+    answer = client.post("/v1/sparse", json={"model": "minilm-l6-anchored", "input": "a"})
+    assert answer.status_code == 404
+    assert f"{'1' * 16} and {'2' * 16}" in answer.json()["error"]["message"]
+    assert given(client, "sparse", "2" * 16, "function")[0]
+
+
+def test_a_model_of_several_names_answers_to_each(tmp_path):
+    folder = shutil.copytree(resolve("shipped"), tmp_path / "mine")
+    client = models_of(None, served=(str(folder), "shipped"))
+    models = client.app.state.models
+    assert models.find(str(folder)) is models.find("shipped")
+    assert len(models.all()) == 1
+
+
+def test_a_model_whose_folder_vanishes(tmp_path):
+    """Before it is open the server is not ready, and says why; afterwards nothing is missed."""
+    folder = tmp_path / "mine"
+    shutil.copytree(resolve("shipped"), folder)
+    client = models_of(None, served=(str(folder),))
+    hidden = folder.rename(tmp_path / "hidden")
+    with pytest.raises(ModelError):
+        client.app.state.models._open()
+    answer = client.post("/v1/embeddings", json={"model": str(folder), "input": "a"})
+    assert answer.status_code == 500
+    assert "mine" in answer.json()["error"]["message"]
+    hidden.rename(folder)
+    client.app.state.warm()
+    assert client.get("/ready").status_code == 200
+    shutil.rmtree(folder)
+    assert given(client, "sparse", str(folder), "function")[0]
+
+
+def test_without_a_cluster_models_that_are_named_are_served(unreachable, monkeypatch):
+    client = models_of(unreachable, served=("shipped",))
+    monkeypatch.setattr(served_models, "_LISTED", 0.05)
+    opening = threading.Thread(target=client.app.state.warm)
+    opening.start()
+    assert given(client, "sparse", "shipped", "function")[0]
+    while "being opened" in client.get("/ready").json()["reason"]:
+        time.sleep(0.05)
+    ready = client.get("/ready")
+    assert ready.status_code == 503
+    assert "127.0.0.1:9" in ready.json()["reason"]
+    answer = client.post("/v1/sparse", json={"model": f"{SHIPPED}@docs", "input": "a"})
+    assert answer.status_code == 503
+    assert "127.0.0.1:9" in answer.json()["error"]["message"]
+    client.app.state.models.ready = True
+    opening.join(60)
+    assert not opening.is_alive()
+
+
+def test_what_nobody_uses_is_forgotten(unreachable):
+    """Names that were asked for once, and models whose generations were closed."""
+    models = served_models.ServedModels(unreachable, ServeOptions(serves_models=True))
+    for name in ("no-such-index", "x" * 255):
+        with pytest.raises(EngineError):
+            models.find(f"shipped@{name}")
+    first = models._shared(encoders.load("shipped", "none"))
+    assert models._shared(encoders.load("shipped", "none")) is first
+    assert not models._opening
+    del first
+    gc.collect()
+    assert not models._encoders
+
+
+@pytest.fixture
+def held(alone):
+    """Keep the workers busy until `release` is called."""
+    queue, free = alone.app.state.queue, threading.Event()
+    begun = [
+        queue.submit(("held", number), lambda texts: free.wait(30) and texts, ["x"]) for number in range(len(queue._threads))
+    ]
+    while len(queue):
+        time.sleep(0.01)
+    yield free.set
+    free.set()
+    for answer in begun:
+        answer.result(30)
+
+
+def test_a_full_queue_is_503_with_retry_after(alone, held, monkeypatch):
+    monkeypatch.setattr(encoding_queue, "MOST_WAITING", 3)
+    waiting = threading.Thread(target=given, args=(alone, "sparse", SHIPPED, ["a", "b", "c", "d"]))
+    waiting.start()
+    while len(alone.app.state.queue) < 4:  # larger than the queue, and taken because nothing waited
+        time.sleep(0.01)
+    answer = alone.post("/v1/sparse", json={"model": SHIPPED, "input": "e"})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert "4 texts wait" in answer.json()["error"]["message"]
+    held()
+    waiting.join()
+    assert given(alone, "sparse", SHIPPED, "function")[0]
+
+
+def test_metrics_count_requests_texts_and_batches(alone):
+    given(alone, "sparse", SHIPPED, ["a function"] * 3)
+    alone.post("/v1/sparse", json={"model": "nothing", "input": "a"})
+    text = alone.get("/metrics").text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert int(values['termweave_requests_total{endpoint="sparse",status="200"}']) >= 1
+    assert int(values['termweave_requests_total{endpoint="sparse",status="404"}']) >= 1
+    assert int(values['termweave_texts_total{endpoint="sparse"}']) >= 3
+    assert values["termweave_queue_texts"] == "0"
+    assert values['termweave_batch_texts_bucket{le="+Inf"}'] == values["termweave_batch_texts_count"]
+    assert float(values['termweave_request_seconds_sum{endpoint="sparse"}']) > 0
+
+
+def test_requests_of_every_kind_are_answered_as_described(alone):
+    tried = requests_of_every_kind(alone.app, "/openapi.json")
+    assert tried == {"/v1/embeddings", "/v1/sparse", "/v1/query", "/v1/models", "/health", "/ready", "/metrics"}
+
+
+def test_the_bounds_of_a_request_fit_the_bounds_of_the_queue():
+    assert encoding_request.MOST_TEXTS <= encoding_queue.MOST_WAITING

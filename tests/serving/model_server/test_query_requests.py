@@ -1,0 +1,126 @@
+"""`/v1/query`: the query of an application becomes the query that termweave sends."""
+
+from __future__ import annotations
+
+import pytest
+
+import termweave as tw
+from termweave.indexer.preparation.passages import Window
+from termweave.search import Index
+from termweave.serving.model_server import model_application
+from termweave.ui.serve_options import ServeOptions
+from tests.ui.conftest import URL
+
+SHIPPED = "508e65cdb08deb3f"
+WORDS = {"match": {"text": "run a function later"}}
+
+pytestmark = pytest.mark.engine
+
+
+def nested(times, query=WORDS):
+    for _ in range(times):
+        query = {"bool": {"must": query}}
+    return query
+
+
+@pytest.fixture(scope="module")
+def ask(opensearch_engine, attacked):
+    """Send a query as the search pipeline of the index does; fields replace those that it sends."""
+    from starlette.testclient import TestClient
+
+    app = model_application.create(opensearch_engine, ServeOptions(serves_models=True, index=attacked))
+    client = TestClient(app, base_url=URL)
+    usual = {"index": attacked, "models": {"weights": SHIPPED, "dense": SHIPPED}, "signals": ["weights", "dense"], "depth": 20}
+
+    def call(query, **fields):
+        return client.post("/v1/query", json={**usual, "query": query, **fields})
+
+    call.client = client
+    return call
+
+
+def test_the_query_is_the_one_that_termweave_sends(ask, opensearch_engine, attacked):
+    query = ask(WORDS).json()["query"]
+    index = Index.open(opensearch_engine, attacked)
+    requests = index.requests("run a function later", mode="hybrid@min-max", server_fusion=True, candidates=20)
+    ours = requests[0]["body"][1]["query"]["hybrid"]
+    assert query["hybrid"]["pagination_depth"] == ours["pagination_depth"] == 20
+    sparse, vector = query["hybrid"]["queries"]
+    assert sparse == ours["queries"][0]
+    assert vector["knn"]["vector"]["vector"] == pytest.approx(ours["queries"][1]["knn"]["vector"]["vector"].tolist(), abs=1e-7)
+
+
+def test_filters_are_in_every_clause(ask):
+    only = {"terms": {"id": ["json"]}}
+    sparse, vector = ask({"bool": {"must": [WORDS], "filter": [only]}}).json()["query"]["hybrid"]["queries"]
+    assert sparse["bool"]["filter"] == [only]
+    assert vector["knn"]["vector"]["filter"] == {"bool": {"filter": [only]}}
+
+
+def test_there_is_a_clause_for_each_weight_of_the_pipeline(ask):
+    sparse, vector = ask({"match": {"text": "!!!"}}).json()["query"]["hybrid"]["queries"]
+    assert sparse == {"match_none": {}}
+    assert "knn" in vector
+    assert "neural_sparse" in ask(WORDS, signals=["weights"], models={"weights": SHIPPED}).json()["query"]
+
+
+def test_a_query_without_words_comes_back(ask):
+    for query in ({"match_all": {}}, {"query_string": {"query": "title:json"}}, {"match": {"text": "  "}}):
+        assert ask(query).json() == {"query": query}
+
+
+def test_a_query_as_deep_as_it_may_be(ask):
+    assert ask(nested(98)).json()["query"] == ask(WORDS).json()["query"]
+    filters = {"bool": {"must": WORDS, "filter": nested(97)}}
+    assert ask(filters).status_code == 200
+    without = nested(99, {"match_all": {}})
+    assert ask(without).json()["query"] == without
+
+
+@pytest.mark.parametrize(
+    ("query", "fields", "status", "message"),
+    [
+        (
+            WORDS,
+            {"models": {"dense": "0" * 16}},
+            404,
+            "was built with the dense model 508e65cdb08deb3f, and its search pipeline was made for",
+        ),
+        (WORDS, {"signals": ["learned"]}, 404, "does not have the signal 'learned' any more"),
+        (WORDS, {"index": "another"}, 400, "The index 'another' is not served here"),
+        (WORDS, {"depth": 0}, 400, "'depth' has a value that it cannot have"),
+        (WORDS, {"depth": "20"}, 400, "'depth' is not of the type int"),
+        (WORDS, {"signals": []}, 400, "'signals'"),
+        (WORDS, {"signals": ["dense"] * 20_000}, 400, "'signals' names a signal twice"),
+        (
+            {"bool": {"must": WORDS, "filter": [{"term": {"id": "x" * 5000}}] * 2000}},
+            {},
+            422,
+            "The filters of the query take 20,0",
+        ),
+        (WORDS, {"more": 1}, 400, "exactly the fields index, models, signals, depth, query"),
+        ({"bool": {"must": ["x"]}}, {}, 400, "A clause in the 'must' of a bool is not an object"),
+        (nested(100), {}, 422, "more than 200 objects and lists inside one another"),
+        (nested(450), {}, 422, "more than 200 objects and lists inside one another"),
+        ({"match": {"text": "a " * 600_000}}, {}, 422, "The text of the query has 1,200,000 characters"),
+        (WORDS, {"index": "x" * 300}, 400, "at most 255 bytes"),
+        ({"nested": {"path": "x", "query": WORDS}}, {}, 400, "cannot be taken out of 'nested'"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_sentence(ask, query, fields, status, message):
+    answer = ask(query, **fields)
+    assert answer.status_code == status, answer.text
+    assert message in answer.json()["error"]["message"]
+    assert ask.client.post("/v1/query", content=b"{", headers={"content-type": "application/json"}).status_code == 400
+
+
+def test_an_index_that_has_passages_since_connect_is_refused(opensearch_engine, name):
+    from starlette.testclient import TestClient
+
+    documents = [{"id": "timer", "text": "Run a function later. " * 20}]
+    tw.index(documents, name, connection=tw.connect(opensearch_engine.url), signals=("weights",), passages=Window(20, 10))
+    client = TestClient(model_application.create(opensearch_engine, ServeOptions(serves_models=True, index=name)), base_url=URL)
+    usual = {"index": name, "models": {"weights": SHIPPED}, "signals": ["weights"], "depth": 20}
+    refused = client.post("/v1/query", json={**usual, "query": WORDS})
+    assert refused.status_code == 404
+    assert "holds passages now" in refused.json()["error"]["message"]

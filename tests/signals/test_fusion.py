@@ -1,0 +1,314 @@
+"""Fusion and modes: numbers in, numbers out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from termweave.contracts.signal import Fitting
+from termweave.errors import UsageError
+from termweave.records import Capabilities, Encoding
+from termweave.rerank.rerankers import Reranking
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search.ranking.order import order
+from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval.candidates import Candidates, HalfVectors
+from termweave.signals import modes
+from termweave.signals.dense import Dense, to_half
+from termweave.signals.fusion import METHODS, Ranked, fuse
+from termweave.signals.modes import Mode
+from termweave.signals.weights import Weights
+from termweave.statistics import CorpusStatistics
+
+LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
+
+
+def extents(name, ranked, spread):
+    """How much a list counts, written down once more."""
+    values = list(ranked.scores.values())
+    if not values:
+        return 0.0
+    apart = max(values) - min(values)
+    deviation = np.std(values)
+    return {
+        "adaptive": spread,
+        "min-max": 1.0,
+        "rrf": 1.0,
+        "z-score": apart / deviation if deviation > 0 else 0.0,
+        "sum": apart,
+    }[name]
+
+
+def value(name, ranked, document):
+    if document not in ranked.scores:
+        return 0.0
+    if name == "rrf":
+        return 61 / (61 + list(ranked.scores).index(document))
+    low, high = min(ranked.scores.values()), max(ranked.scores.values())
+    return (ranked.scores[document] - low) / (high - low) if high > low else 1.0
+
+
+@given(LISTS, LISTS, st.floats(0.01, 0.99), st.sampled_from(sorted(METHODS)))
+def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
+    lists = {"x": Ranked.from_scores(list(first.items())), "y": Ranked.from_scores(list(second.items()))}
+    weights = {"x": share, "y": 1 - share}
+    fused = fuse(lists, weights, name)
+    assert {document for document, _ in fused.ranking} == first.keys() | second.keys()
+    counts = {key: weights[key] * extents(name, ranked, float(bool(ranked.scores))) for key, ranked in lists.items()}
+    if sum(counts.values()) == 0:
+        counts = {key: weights[key] * bool(ranked.scores) for key, ranked in lists.items()}
+    said = fused.signal_scores(first.keys() | second.keys())
+    for document, score in fused.ranking:
+        expected = sum(counts[key] * value(name, lists[key], document) for key in lists) / sum(counts.values())
+        assert score == pytest.approx(expected, abs=1e-9)
+        assert sum(each.share for each in said[document].values()) == pytest.approx(score)
+        assert -1e-9 <= score <= 1 + 1e-9
+    assert [score for _, score in fused.ranking] == sorted((score for _, score in fused.ranking), reverse=True)
+
+
+def test_what_the_missing_side_would_have_scored():
+    """A full list says of the others: at most my lowest. A short list of words says: 0, for they hold none."""
+    words = Weights()
+    full = Ranked.from_scores([("a", 9.0), ("b", 6.0)], 2, words)
+    assert (full.low, full.normalised()) == (6.0, [1.0, 0.0])
+    short = Ranked.from_scores([("a", 9.0), ("b", 6.0)], 3, words)
+    assert (short.low, short.normalised()) == (0.0, [1.0, pytest.approx(2 / 3)])
+    vectors = Ranked.from_scores([("a", 0.9), ("b", 0.6)], 3, Dense(dimension=4))
+    assert vectors.low == 0.6  # nobody knows what the others' is
+
+
+def test_what_modes_there_are_is_said_with_the_profiles():
+    with pytest.raises(UsageError, match="no signal or profile 'tunde'") as caught:
+        modes.parse("tunde", ["weights", "dense"], ["tuned"])
+    assert (
+        caught.value.hint
+        == "Known: hybrid, weights, dense, or signals with weights (weights:0.6,dense:0.4); profiles of tune: tuned."
+    )
+
+
+@pytest.mark.parametrize("by", ["adaptive", "min-max", "z-score", "sum"])
+def test_equal_scores_beyond_the_window_count_nothing_however_far_somebody_pages(by):
+    pairs = [(name, 2.0) for name in "abcde"]
+    other = Ranked.from_scores([("e", 3.0), ("b", 1.0)], 3)
+    scores = [
+        dict(fuse({"words": Ranked.from_scores(pairs[:reach], 3), "other": other}, {"words": 1.0, "other": 0.5}, by).ranking)
+        for reach in (3, 5)
+    ]
+    assert scores[0] == {name: score for name, score in scores[1].items() if name != "d"}
+    assert Ranked.from_scores(pairs, 3).normalised() == [1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_document_that_is_listed_twice_counts_by_its_best_score():
+    twice = Ranked.from_scores([("a", 1.0), ("b", 5.0), ("a", 9.0), ("c", 3.0)], 3)
+    assert (list(twice.scores.items()), twice.low, twice.high) == ([("a", 9.0), ("b", 5.0), ("c", 3.0)], 3.0, 9.0)
+
+
+def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
+    dense = Dense(dimension=4, unit=0.4)
+    words = Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights())
+    certain = Ranked.from_scores([("b", 0.9), ("a", 0.3)], 2, dense)
+    unsure = Ranked.from_scores([("b", 0.32), ("a", 0.31)], 2, dense)
+    weights = {"weights": 0.5, "dense": 0.5}
+    assert fuse({"weights": words, "dense": certain}, weights).ranking[0][0] == "b"
+    assert fuse({"weights": words, "dense": unsure}, weights).ranking[0][0] == "a"
+    vectors, apart = (0.6 / 0.4) ** 2, 0.1**2
+    assert fuse({"weights": words, "dense": certain}, weights).ranking[0][1] == pytest.approx(vectors / (vectors + apart))
+
+
+def test_a_model_whose_similarities_lie_close_together_counts_the_same():
+    """The lists of two models that differ in the scale of their similarities alone are fused alike."""
+
+    def fused(scale, spread):
+        dense = Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=spread, statistics=CorpusStatistics("", 1, 50, {})))
+        lists = {
+            "weights": Ranked.from_scores([("a", 10.0), ("b", 4.0), ("c", 3.0)], 3, Weights()),
+            "dense": Ranked.from_scores([("c", 0.7 + scale * 0.4), ("b", 0.7 + scale * 0.3), ("a", 0.7)], 3, dense),
+        }
+        return fuse(lists, {"weights": 0.5, "dense": 0.5}).ranking
+
+    wide, narrow = fused(1.0, 0.44), fused(0.2, 0.088)
+    assert [document for document, _ in wide] == [document for document, _ in narrow]
+    assert [score for _, score in wide] == pytest.approx([score for _, score in narrow])
+
+
+def test_vectors_count_more_in_short_documents():
+    def unit(length):
+        return Dense.fit(
+            Fitting(Capabilities(""), dimension=4, dense_spread=0.4, statistics=CorpusStatistics("", 1, length, {}))
+        ).unit
+
+    assert unit(16) < unit(50) < unit(800)
+    assert unit(800) == pytest.approx(2 * unit(50) * (500 / 800) ** 0.25)
+    assert unit(0) == unit(50) == pytest.approx(0.8 * 0.4)
+    assert unit(1) == unit(10)
+
+
+def test_an_index_of_an_earlier_version_keeps_its_unit():
+    earlier = Dense(dimension=4, background=0.1)
+    assert earlier.spread(0.3, 0.9) == pytest.approx(0.6 / (3.5 * (0.1 * 0.12) ** 0.5))
+    assert "unit" not in earlier.parameters()
+    words = Weights()
+    assert words.spread(9.0, 10.0, 40.0) ** 2 == pytest.approx(words.spread(9.0, 10.0) ** 2 / 2)
+    assert words.spread(9.0, 10.0, 20.0) == words.spread(9.0, 10.0)
+    assert "unit" not in words.parameters()
+
+
+def test_adaptive_trusts_words_less_where_no_document_holds_them_all():
+    def ranked(full_match_score):
+        return Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), full_match_score=full_match_score)
+
+    assert ranked(40.0).spread == pytest.approx(ranked(None).spread / 4)
+    assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
+    dense = Ranked.from_scores([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, unit=0.4))
+    weights = {"weights": 0.5, "dense": 0.5}
+    assert fuse({"weights": ranked(10.0), "dense": dense}, weights).ranking[0][0] == "a"
+    assert fuse({"weights": ranked(100.0), "dense": dense}, weights).ranking[0][0] == "b"
+
+
+def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
+    same = Ranked.from_scores([("b", 1.0), ("a", 1.0)], 2, Weights())
+    fused = fuse({"weights": same, "dense": Ranked.from_scores([], 2, Dense(dimension=4))}, {"weights": 0.5, "dense": 0.5})
+    assert fused.ranking == [("a", 1.0), ("b", 1.0)]
+
+
+def test_an_unknown_method_is_named():
+    with pytest.raises(UsageError, match="'best'"):
+        modes.parse("hybrid@best", ["lexical", "dense"])
+
+
+def test_modes():
+    available = ["lexical", "weights", "dense"]
+    assert modes.parse("hybrid", available).weights == {"weights": 0.5, "dense": 0.5}
+    assert modes.parse("hybrid @rrf", available).weights == {"weights": 0.5, "dense": 0.5}
+    assert modes.parse("hybrid", ["lexical", "dense"]).weights == {"lexical": 0.5, "dense": 0.5}
+    assert modes.parse("hybrid", ["lexical"]).weights == {"lexical": 1.0}
+    assert modes.parse("lexical", available).single
+    assert modes.parse("weights:3, dense:1", available).weights == {"weights": 0.75, "dense": 0.25}
+    assert modes.parse("weights:1,dense:0", available).weights == {"weights": 1.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "weights:x",
+        "weights:,dense:1",
+        "weights:-1",
+        "weights:nan",
+        "weights:0",
+        "weights:1e308,dense:1e308",
+        "weights:inf",
+        "",
+        "weights:1,,dense:1",
+        "weights:1,dense,weights",
+    ],
+)
+def test_modes_that_cannot_be_meant_are_refused(text):
+    with pytest.raises(UsageError):
+        modes.parse(text, ["lexical", "weights", "dense"])
+
+
+def candidates(count=80, seed=0):
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(count + 1, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = [f"d{number:03}" for number in range(count)]
+    words = Ranked.from_scores(
+        [(identity, float(score)) for identity, score in zip(ids, random.uniform(0, 30, count), strict=True)]
+    )
+    dense = Ranked.from_scores([(identity, float(vectors[row + 1] @ vectors[0])) for row, identity in enumerate(ids)])
+    return Candidates(
+        Encoding("q", vector=vectors[0]), {"weights": words, "dense": dense}, {}, dict(zip(ids, vectors[1:], strict=True))
+    )
+
+
+@pytest.mark.parametrize("similarity", ["fused", "dense"])
+@pytest.mark.parametrize("reranking", [None, 5, 60, 500])
+def test_shares_sum_to_the_score_and_the_order_is_total(similarity, reranking):
+    mode = Mode("hybrid", {"weights": 0.6, "dense": 0.4})
+    options = None if reranking is None else Reranking((ReciprocalNeighbours(candidates=reranking, similarity=similarity),))
+    places = order(candidates(), mode, options)
+    assert len(places) == 80
+    assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
+    for place in places:
+        share = sum(said.share for said in place.signals.values()) + sum(each.share for each in place.reranked)
+        assert share == pytest.approx(place.score, abs=1e-5)
+
+
+def test_one_signal_alone_keeps_its_scores():
+    found = candidates()
+    places = order(found, Mode("dense", {"dense": 1.0}))
+    assert {place.id: place.score for place in places} == dict(found.lists["dense"].scores)
+
+
+@pytest.mark.parametrize(
+    "reranking", [None, ReciprocalNeighbours(candidates=5), ReciprocalNeighbours(candidates=20, similarity="dense")]
+)
+@pytest.mark.parametrize("mode", [Mode("dense", {"dense": 1.0}), Mode("hybrid", {"weights": 0.6, "dense": 0.4})])
+def test_a_limit_gives_the_beginning_of_the_whole_order(mode, reranking):
+    chosen = None if reranking is None else Reranking((reranking,))
+    whole = order(candidates(), mode, chosen)
+    for limit in (0, 1, 5, 6, 20, 79, 80, 500):
+        assert order(candidates(), mode, chosen, limit) == whole[:limit]
+
+
+def test_vectors_decoded_together_are_those_decoded_one_by_one():
+    found = candidates()
+    halves = HalfVectors({document: to_half(vector) for document, vector in found.vectors.items() if document != "d003"})
+    ids = ["d001", "d003", "nobody", "d000"]
+    matrix = replace(found, vectors=halves).matrix(ids)
+    np.testing.assert_array_equal(matrix[0], halves["d001"])
+    np.testing.assert_array_equal(matrix[1:3], 0)
+    np.testing.assert_allclose(matrix, replace(found, vectors={key: found.vectors[key] for key in halves}).matrix(ids), atol=1e-3)
+    assert sorted(halves) == sorted(set(found.vectors) - {"d003"})
+    assert len(halves) == 79
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "weights", "said"),
+    [
+        (Capabilities("2.19.1"), {"a": 0.5, "b": 0.5}, "2.19.1\\) cannot fuse"),
+        (Capabilities("3.6.0", neural_sparse=True), {"a": 1.0}, "has 1"),
+        (Capabilities("3.6.0", neural_sparse=True), dict.fromkeys("abcdef", 1 / 6), "has 6"),
+    ],
+)
+def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, said):
+    with pytest.raises(UsageError, match=said):
+        server_fusion.check(capabilities, Mode("asked", weights))
+
+
+def test_only_the_window_is_reranked_however_far_somebody_pages():
+    near = candidates(20)
+    lists = {name: list(ranked.scores.items()) for name, ranked in near.lists.items()}
+    short, far = (
+        replace(near, lists={name: Ranked.from_scores(pairs[:reach], 5) for name, pairs in lists.items()}) for reach in (5, 20)
+    )
+    mode = Mode("hybrid", {"weights": 0.5, "dense": 0.5})
+    places, whole = (
+        [(each.id, each.score) for each in order(found, mode, Reranking((ReciprocalNeighbours(),)))] for found in (short, far)
+    )
+    assert len(places) < 20
+    assert places == whole[: len(places)]
+
+
+@pytest.mark.parametrize("wrong", [{"candidates": 0}, {"weight": 2.0}, {"weight": float("nan")}])
+def test_reranking_that_cannot_be_is_refused(wrong):
+    with pytest.raises(UsageError, match=r"rNN"):
+        ReciprocalNeighbours(**wrong)
+
+
+def test_reranking_without_vectors_says_so():
+    bare = Candidates(Encoding("q"), {"weights": Ranked.from_scores([("a", 1.0)])}, {})
+    with pytest.raises(UsageError, match="no dense model"):
+        order(bare, Mode("weights", {"weights": 1.0}), Reranking((ReciprocalNeighbours(),)))
+
+
+def test_nothing_found_is_an_empty_order():
+    empty = Candidates(
+        Encoding("q", vector=np.ones(4, np.float32)), {"weights": Ranked.from_scores([]), "dense": Ranked.from_scores([])}, {}
+    )
+    assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking((ReciprocalNeighbours(),))) == []
