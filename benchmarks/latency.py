@@ -47,8 +47,7 @@ from termweave.contracts.signal import Fitting
 from termweave.indexer.generations import index_setup, publication
 from termweave.indexer.ledger import build_lock
 from termweave.records import Document, Encoding, TermWeights
-from termweave.rerank import Rules
-from termweave.rerank.neighbours import reciprocal
+from termweave.rerank import Rules, reciprocal
 from termweave.search import Index
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests

@@ -41,7 +41,7 @@ class ModelLineage:
     """The model that computed one output of the encoder.
 
     Attributes:
-        name: The model's name, from its folder. Anyone who can write to the index can change it: see `search.catalog.models`.
+        name: The model's name, from its folder. Anyone who can write to the index can change it: see `encoders.recorded_models`.
         hash: Content hash of model and tokenizer, as hexadecimal digits.
     """
 
@@ -65,7 +65,7 @@ class Lineage:
         documents: Number of documents of the source.
         complete: Whether the build is finished and verified.
         missed: Why its gate refused to publish it, or `ROLLED_BACK`; else "".
-        profiles: Name of a tuned profile -> `search.catalog.profiles.Profile.as_meta`.
+        profiles: Name of a tuned profile -> `search.profiles.Profile.as_meta`.
         profile: Name of the profile that searches use by default; "" for none.
         passages: "size" and "stride" in words, "count" of all passages, and "most" of one document; empty if documents are not cut
             into passages.

@@ -1,4 +1,4 @@
-"""The reranker `ltr`: boosted decision trees over what the search knows of each candidate (`ranking.features`)."""
+"""The reranker `ltr`: boosted decision trees over what the search knows of each candidate (`candidate_features`)."""
 
 from __future__ import annotations
 

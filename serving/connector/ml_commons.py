@@ -1,6 +1,6 @@
 """Requests to OpenSearch's plugin ml-commons, as far as a connection needs them (tried on 3.6.0).
 
-`ui.connector.inference` has the same functions for Elasticsearch.
+`serving.connector.inference` has the same functions for Elasticsearch.
 """
 
 from __future__ import annotations

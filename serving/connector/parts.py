@@ -10,7 +10,7 @@ models ``NAME-weights``, ``-dense``  for documents: have the model server encode
 ingest pipeline ``NAME-documents``  has each document encoded that an application writes itself
 ===============================  ==========================================================================
 
-Elasticsearch has neither search pipelines nor these models: `ui.connector.inference`.
+Elasticsearch has neither search pipelines nor these models: `serving.connector.inference`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding"
 #: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
 _TEXT, _BATCH = "termweave_text", 16
 #: Takes out what a document holds of an earlier encoding, gives it the id that searches order by, and makes the text of
-#: `Document.content` of what `engine.index_source.entries` and `corpora.formats.fields.Mapper` read. (A fraction below .001 or from ten
+#: `Document.content` of what `corpora.index.entries` and `corpora.formats.fields.Mapper` read. (A fraction below .001 or from ten
 #: million on is written otherwise than there.) A document with an object in the place of a text gets no numbers: `enrich` cannot read it.
 _PREPARE = f"""\
 String textOf(def value, String line) {{

@@ -8,7 +8,7 @@ import pytest
 from termweave.catalog.lineage import Lineage, ModelLineage, known_names
 from termweave.errors import UsageError
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = ModelLineage("a-model", "0123456789abcdef")
 
 

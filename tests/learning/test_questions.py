@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.corpora.index import ubi
+from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.learning import questions
@@ -49,7 +49,7 @@ def test_a_folder_without_a_split_to_train_is_learned_from_only_where_its_split_
 
 def test_a_book_is_read_whole_whether_it_is_named_or_not(opensearch_engine, name, monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")  # of the server's log nothing
+    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-queries")  # of the server's log nothing
     asked = [Query(f"q{number}", f"question about thing{number}") for number in range(12)]
     JudgementBook(opensearch_engine, name).import_qrels("file", asked, {query.id: {"d1": 1} for query in asked})
     try:
@@ -94,8 +94,8 @@ def test_a_name_that_is_nothing_is_refused():
 
 def test_a_book_without_a_good_grade_does_not_hide_the_log(opensearch_engine, name, monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")
-    monkeypatch.setattr(ubi, "EVENTS", f"{name}-events")
+    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-queries")
+    monkeypatch.setattr(ubi_indices, "EVENTS", f"{name}-events")
     JudgementBook(opensearch_engine, name).import_qrels("file", [Query("q", "not answered")], {"q": {"d1": 0}})
     try:
         with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name}:test has an answer"):

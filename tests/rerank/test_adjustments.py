@@ -29,7 +29,7 @@ from termweave.rerank.candidate_features import seconds_since
 from termweave.rerank.rerankers import IndexTerms, RerankRequest
 from termweave.search.profiles import Profile
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "explain.1.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "explain.1.json").read_text(encoding="utf-8"))
 SCORES = (1.0, 0.8, 0.5, 0.0)
 
 

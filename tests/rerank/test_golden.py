@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from termweave.rerank import Rules, labels, neighbourhood
-from termweave.rerank.neighbours import evidence, reciprocal
+from termweave.rerank import Rules, evidence, labels, neighbourhood, reciprocal
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "rnn"
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden cases stand beside the project and are not here")

@@ -17,7 +17,7 @@ import orjson
 
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import checked_id
-from termweave.corpora.index import ubi
+from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 from termweave.training.data.pairs import Pairs
@@ -74,8 +74,8 @@ def gather(log: Path | str, place: Mapping[str, int]) -> Clicks:
     """
     clicks = Clicks()
     rows: Iterator[tuple[str, str, float]]
-    if str(log).startswith(ubi.PREFIX):
-        behaviour = ubi.UbiLog(str(log), "corrected")
+    if str(log).startswith(ubi_indices.PREFIX):
+        behaviour = ubi_indices.UbiLog(str(log), "corrected")
         rows = ((query, document, count) for query, of in behaviour.counts().items() for document, count in of.items())
         clicks.notes += behaviour.notes
     else:

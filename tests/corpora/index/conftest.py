@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from termweave.corpora.index.pages import PageReader
+from tests.engine.conftest import scripted  # noqa: F401 - the fixture
 
 
 @pytest.fixture

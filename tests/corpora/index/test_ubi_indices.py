@@ -8,7 +8,7 @@ import json
 import pytest
 
 from termweave.corpora import open_dataset, open_source
-from termweave.corpora.index import ubi
+from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
 from termweave.training.data import click_log
 
@@ -76,8 +76,8 @@ def test_one_file_of_bulk_requests_holds_both_logs(tmp_path):
 
 
 def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products, slowly):
-    monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")
-    monkeypatch.setattr(ubi, "EVENTS", f"{name}-events")
+    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-queries")
+    monkeypatch.setattr(ubi_indices, "EVENTS", f"{name}-events")
     for suffix, records in zip(("queries", "events"), logs(), strict=True):
         write(opensearch_engine, products({}, suffix=suffix), records)
     host = opensearch_engine.url.replace("//", "//me:secret@")
@@ -95,7 +95,7 @@ def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products, s
         "filter": {"terms": {"user_query.keyword": ["query 1", "query 2"]}},
     }
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": alias}]})
-    monkeypatch.setattr(ubi, "QUERIES", f"{name}-two")
+    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-two")
     assert sorted(query.text for query in open_dataset(f"ubi:{host}").queries()) == ["query 1", "query 2"]
 
 

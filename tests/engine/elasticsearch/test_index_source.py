@@ -10,7 +10,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.corpora import IndexReading, open_dataset, open_source
-from termweave.corpora.index import pages, ubi
+from termweave.corpora.index import pages, ubi_indices
 from termweave.errors import InputError
 from termweave.settings import load
 from tests.corpora.index.conftest import write
@@ -219,8 +219,8 @@ def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, 
 
 
 def test_logs_of_user_behaviour_are_judgements(elasticsearch_engine, elastic_name, monkeypatch):
-    monkeypatch.setattr(ubi, "QUERIES", f"{elastic_name}-queries")
-    monkeypatch.setattr(ubi, "EVENTS", f"{elastic_name}-events")
+    monkeypatch.setattr(ubi_indices, "QUERIES", f"{elastic_name}-queries")
+    monkeypatch.setattr(ubi_indices, "EVENTS", f"{elastic_name}-events")
     for suffix, records in zip(("queries", "events"), logs(), strict=True):
         write(elasticsearch_engine, f"{elastic_name}-{suffix}", records)
     dataset = open_dataset(f"ubi:{elasticsearch_engine.url}")

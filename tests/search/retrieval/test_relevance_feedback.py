@@ -13,8 +13,7 @@ from termweave import corpora
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
-from termweave.rerank import Rules
-from termweave.rerank.neighbours import evidence
+from termweave.rerank import Rules, evidence
 from termweave.search.retrieval import relevance_feedback
 
 pytestmark = pytest.mark.engine
