@@ -167,3 +167,14 @@ def _keyword(value: Any) -> str | None:
 
 
 _CONVERSIONS = {"boolean": _boolean, "long": _long, "double": _double, "date": _date, "keyword": _keyword}
+
+
+def quoted(value: str) -> str:
+    r"""A value in quotes, so that it may contain anything.
+
+    Example:
+        >>> quoted('27" AND more')
+        '"27\\" AND more"'
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.corpora.index.ubi_indices import UbiLog
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.report.wording import queries
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
@@ -69,7 +68,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
             "stored_fields": "_none_",
             "track_total_hits": False,
         }
-        present += len(index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"])
+        present += len(index.engine.search(index.generation, body)["hits"]["hits"])
     if judged and not present:
         raise InputError(
             f"Not one judged document of {name} is in the index {index.name!r}.",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from termweave.catalog.layout import engine_id, stored_content
 from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.preparation import created_index
 from termweave.records import Encoding
@@ -39,7 +38,7 @@ def check(engine: Engine, index: str, layout: DocumentLayout, identities: Sequen
     """
     query = {"ids": {"values": [engine_id(identity) for identity in identities[:_DOCUMENTS]]}}
     body = {"size": _DOCUMENTS, "query": query, "_source": dialect_of(engine.capabilities).source()}
-    stored = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+    stored = engine.search(index, body)["hits"]["hits"]
     for signal in layout.signals:
         lost = ""
         for hit in stored:
@@ -49,7 +48,7 @@ def check(engine: Engine, index: str, layout: DocumentLayout, identities: Sequen
                 continue
             search = {"size": 1, "_source": False, "query": clause.query}
             try:
-                hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=search)["hits"]["hits"]
+                hits = engine.search(index, search)["hits"]["hits"]
             except EngineResponseError as error:
                 if signal.text_field is not None:  # the user's analyzer may make more tokens of a text than a query may have
                     continue

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import bucket_of, engine_id, source_digest, stored_document
 from termweave.dialect import dialect_of
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Passage
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def scan(engine: Engine, index: str, query: Mapping[str, Any], parts: Mapping[st
     order: list[Any] = [{"id": {"order": "asc", "missing": ""}}, passage, "_seq_no"]
     body: dict[str, Any] = {"size": page, "query": query, "sort": order, "track_total_hits": False, **parts}
     while True:
-        hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+        hits = engine.search(index, body)["hits"]["hits"]
         yield from hits
         if len(hits) < page:
             return

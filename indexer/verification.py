@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage, statistics_store
 from termweave.catalog.layout import BUCKETS
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer import findability
 from termweave.indexer.ledger.entries import BucketSum
 from termweave.indexer.ledger.ledger import temporary_ledger
@@ -200,7 +199,7 @@ def _bucket_sums(engine: Engine, index: str) -> tuple[int, int, dict[int, Bucket
             "further": {"filter": {"range": {"passage": {"gt": 1}}}},
         },
     }
-    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
+    answer = engine.search(index, body)
     buckets = {
         int(bucket["key"]): BucketSum(bucket["doc_count"], int(bucket["source"]["value"]), int(bucket["encoding"]["value"]))
         for bucket in answer["aggregations"]["buckets"]["buckets"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -11,17 +11,23 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting, check
 from termweave.errors import UsageError
+from termweave.search.features.collapse import CollapseOptions
+from termweave.search.features.facets import FacetOptions
+from termweave.search.features.minimum_score import MinimumScoreOptions
+from termweave.search.features.pin import PinOptions
+from termweave.search.features.sort import SortOptions
+from termweave.search.features.totals import TotalsOptions
+from termweave.search.option_lists import field_names, listed, texts
 from termweave.search.paging import MAX_DEPTH
 
 if TYPE_CHECKING:
     from termweave.rerank.rerankers import Reranker, Reranking
-    from termweave.search.ranking.minimum_score import MinimumScore
     from termweave.search.retrieval.filter_grammar import FilterExpression
     from termweave.search.rewriting.configuration import Rewriting
 
     Milliseconds = float
 else:  # a command reads the annotations to print its help, and must not wait for these modules; no budget is infinity
-    MinimumScore = Reranker = Reranking = FilterExpression = Rewriting = Milliseconds = Any
+    Reranker = Reranking = FilterExpression = Rewriting = Milliseconds = Any
 
 #: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
 Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
@@ -88,22 +94,6 @@ def _rewriting(value: Any) -> Any:
     return parse(value)
 
 
-def _order(value: Any) -> Any:
-    from termweave.search.retrieval.metadata_fields import parse_order  # noqa: PLC0415 - not needed by `--help`
-
-    if isinstance(value, str):
-        parse_order(value)
-    return value
-
-
-def _collapsed(value: Any) -> Any:
-    from termweave.search.retrieval.metadata_fields import parse_collapse  # noqa: PLC0415 - not needed by `--help`
-
-    if isinstance(value, str):
-        parse_collapse(value)
-    return value
-
-
 def _passages(value: Any) -> Any:
     from termweave.search.results.best_passages import parse  # noqa: PLC0415 - not needed by `--help`
 
@@ -118,7 +108,7 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
 
     from termweave.search.retrieval.filter_grammar import FilterExpression, parse  # noqa: PLC0415
 
-    given = [where] if isinstance(where, str | Mapping | FilterExpression) else _listed("where", "filters", where)
+    given = [where] if isinstance(where, str | Mapping | FilterExpression) else listed("where", "filters", where)
     filters: list[Mapping[str, Any] | FilterExpression] = []
     for each in given:
         if isinstance(each, FilterExpression):
@@ -161,49 +151,6 @@ def _clause(clause: Any) -> Mapping[str, Any]:
             f'As an expression it is "{shown}".',
         )
     return clause
-
-
-def _texts(name: str, what: str, entry: str, given: object) -> list[str]:
-    texts = _listed(name, what, given)
-    if wrong := [each for each in texts if not isinstance(each, str)]:
-        raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
-    return texts
-
-
-def _facets(given: object) -> list[str]:
-    """Return facets, each with its number of values or its ranges."""
-    from termweave.search.retrieval.metadata_fields import parse_facet  # noqa: PLC0415 - not needed by `--help`
-
-    names = _field_names("facets")(given)
-    for name in names:
-        parse_facet(name)
-    return names
-
-
-def _minimum_score(value: Any) -> Any:
-    from termweave.search.ranking.minimum_score import parse  # noqa: PLC0415 - not needed by `--help`
-
-    return parse(value)
-
-
-def _field_names(name: str) -> Callable[[object], list[str]]:
-    """Return the check of a list of names of fields, which may be separated by commas, too: in Python and the API as on the command line."""
-
-    def names(given: object) -> list[str]:
-        entries = _texts(name, "names", "The name of a field", given)
-        return [part.strip() for entry in entries for part in entry.split(",") if part.strip()]
-
-    return names
-
-
-def _listed(name: str, what: str, given: object) -> list[Any]:
-    if given is None:
-        raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
-    if isinstance(given, str):
-        raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
-    if not isinstance(given, Iterable):
-        raise UsageError(f"{name} is a list of {what}, not {type(given).__name__}.", f"Write {name}=[...].")
-    return list(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +254,15 @@ class ExplainOptions(RankingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(RankingOptions):
+class SearchOptions(
+    RankingOptions,
+    PinOptions,
+    FacetOptions,
+    SortOptions,
+    CollapseOptions,
+    MinimumScoreOptions,
+    TotalsOptions,
+):
     """What a search returns. `Index.search` and `Index.answer` take these.
 
     Attributes:
@@ -316,20 +271,9 @@ class SearchOptions(RankingOptions):
         explain: Explain each score now, in place of when `Hit.explain` is called.
         explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
-        pin: Ids of documents that come first, in this order, also where the search does not find them. One that a filter leaves out, or
-            that the index does not hold, is not shown.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
         passages: Show the best passages of each document that is cut into passages: 3, or "3+1" with one neighbour on each side.
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
-        facets: Fields whose values are counted among the candidates (`Answer.facets`): "kind", "kind:20" for 20 values, "price:10/50"
-            for ranges.
-        sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first. All candidates are
-            sorted, unless `min_score` leaves some out.
-        collapse: Keep the best document of each value of this field: "brand", or "brand:2" for the best two. Documents without a value stay.
-        min_score: Leave out documents below this final score (0.3), or that no signal gives its score ("dense:0.3"): see
-            `termweave.search.ranking.minimum_score`.
-        totals: Count the documents that pass the filters, and those that contain a word of the query (`Answer.totals`); facets and a
-            sorted page always do.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
         log_features: A file that gets the features of the candidates (`termweave.search.results.feature_log`); it is replaced.
@@ -352,17 +296,7 @@ class SearchOptions(RankingOptions):
             "ID",
             heading="Options",
             repeatable=True,
-            convert=lambda ids: _texts("like", "ids", "The id of a document", ids),
-        ),
-    ] = ()
-    pin: Annotated[
-        Sequence[str],
-        Setting(
-            "Put this document first, also where the search does not find it; repeatable, in this order. One that a filter leaves out, or "
-            "that the index does not hold, is not shown.",
-            "ID",
-            repeatable=True,
-            convert=lambda ids: _texts("pin", "ids", "The id of a document", ids),
+            convert=lambda ids: texts("like", "ids", "The id of a document", ids),
         ),
     ] = ()
     highlight: Annotated[
@@ -387,51 +321,9 @@ class SearchOptions(RankingOptions):
             "Stored fields of each hit, separated by commas; an entry of the metadata is named as in --filter, and '*' in a name stands for "
             "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.",
             "NAMES",
-            convert=_field_names("fields"),
+            convert=field_names("fields"),
         ),
     ] = FIELDS
-    facets: Annotated[
-        Sequence[str],
-        Setting(
-            "Count the values of this metadata field among the candidates; repeatable. FIELD:20 shows 20 values, FIELD:10/50 the ranges "
-            "below 10, from 10 and from 50.",
-            "FIELD",
-            flag="--facet",
-            repeatable=True,
-            convert=_facets,
-        ),
-    ] = ()
-    sort: Annotated[
-        str | None,
-        Setting(
-            "Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
-            "FIELD",
-            convert=_order,
-        ),
-    ] = None
-    collapse: Annotated[
-        str | None,
-        Setting(
-            "Keep the best document of each value of this metadata field; FIELD:2 the best two. Documents without a value stay.",
-            "FIELD",
-            convert=_collapsed,
-        ),
-    ] = None
-    min_score: Annotated[
-        str | float | MinimumScore | None,
-        Setting(
-            "Leave out documents below this final score: 0.3. The final score of several signals is relative to the best candidate; "
-            "dense:0.3 leaves out documents that only dense found, with a score below 0.3. Or both: 0.1,dense:0.3.",
-            "SCORE",
-            convert=_minimum_score,
-        ),
-    ] = None
-    totals: Annotated[
-        bool,
-        Setting(
-            "Count the documents that pass the filters, and those that contain a word of the query. --facet and --sort always do."
-        ),
-    ] = False
     server_fusion: Annotated[
         bool,
         Setting(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -14,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from termweave.dialect import dialect_of
 from termweave.errors import UsageError
 from termweave.rerank import rerankers
+from termweave.rerank.rerankers import CutShort
 from termweave.search import paging, profiles
-from termweave.search.options import FIELDS
-from termweave.search.ranking.minimum_score import MinimumScore
+from termweave.search.composition import features_of
+from termweave.search.feature import Ranking, Report, Search
+from termweave.search.options import FIELDS, SearchOptions
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import best_passages, explanation, feature_log, highlighting, hits, notices
 from termweave.search.results.hit_sequence import Hits
-from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion, totals
+from termweave.search.retrieval import execution, filters, relevance_feedback, server_fusion
 from termweave.search.retrieval.execution import Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.rewriting import rewriter
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
     from termweave.catalog.lineage import Lineage
     from termweave.records import Encoding, Hit
-    from termweave.rerank.rerankers import CutShort, Reranker, Reranking
+    from termweave.rerank.rerankers import Reranker, Reranking
+    from termweave.search.feature import Feature
     from termweave.search.opening import OpenGeneration
-    from termweave.search.options import ExplainOptions, RankingOptions, SearchOptions
-    from termweave.search.ranking.order import Place
+    from termweave.search.options import ExplainOptions, RankingOptions
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
@@ -58,6 +59,7 @@ class PreparedQuery:
         mode: The signals and their weights.
         reranking: The rerankers; None: no reranking.
         retrieval: What each signal is asked for.
+        features: The features that take part.
         liked: float32 ``(n, d)``, vectors of the documents that the query was made of; None for a query of words.
     """
 
@@ -67,6 +69,7 @@ class PreparedQuery:
     mode: Mode
     reranking: Reranking | None
     retrieval: Retrieval
+    features: Sequence[Feature[Any]] = ()
     liked: NDArray[np.float32] | None = None
 
     def candidates(self, depth: int) -> Candidates:
@@ -74,27 +77,6 @@ class PreparedQuery:
         wanted = replace(self.retrieval, depth=depth)
         (candidates,) = execution.retrieve(self.generation.engine, self.target, self.generation, [self.query], wanted)
         return candidates if self.liked is None else replace(candidates, liked=self.liked)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRound:
-    """One search of a query, and the ranked documents that earlier rounds did not find.
-
-    Attributes:
-        candidates: The documents that the signals returned.
-        places: The new documents, best first.
-        before: Number of documents that earlier rounds found.
-        cut_short: The rerankers that ran out of time.
-        ranked: How many documents were ranked, before the minimum score left some out.
-        remarks: Sentences about documents that are left out.
-    """
-
-    candidates: Candidates
-    places: Sequence[Place]
-    before: int
-    cut_short: Sequence[CutShort]
-    ranked: int
-    remarks: Sequence[str]
 
 
 def answer(generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
@@ -115,19 +97,17 @@ def answer(generation: OpenGeneration, target: str, query: str, asked: SearchOpt
         prepared = replace(prepared, retrieval=replace(prepared.retrieval, needs=needs))
     rounds = list(_search(prepared, asked))
     page = [hit for each in rounds for hit in _show(prepared, each, asked, fields)]
-    counted = bool(asked.totals or asked.facets or asked.sort)
-    first, last = rounds[0].candidates, rounds[-1]
+    first, last, report = rounds[0].candidates, rounds[-1], Report(rounds, page)
     if recorder and asked.log_features:
         with feature_log.created(Path(asked.log_features), recorder.reader.features) as log:
             log.add(query if query.strip() else " ".join(asked.like), recorder.features(first, prepared.mode))
-    reached = last.before + len(last.places)
+    remarks = notices.collect(engine, generation, report, asked, fields)
     return hits.Answer(
         Hits(page),
         {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
-        (*notices.collect(engine, generation, last, page, asked, fields, reached), *last.remarks),
+        (*(remark for each in prepared.features for remark in each.remarks(report)), *remarks),
         tuple(last.cut_short),
-        metadata_fields.facets(engine, generation.index, generation.layout, first, asked.facets) if asked.facets else {},
-        totals.totals(engine, generation, first, prepared.retrieval.where, asked.like) if counted else None,
+        **{each.part: each.count(rounds) for each in prepared.features if each.part},
     )
 
 
@@ -164,8 +144,18 @@ def prepare(
         assert words is not None
         encoded = replace(words, rewritten=replace(words.rewritten, where=())) if words.rewritten else words
     needs = reranking.needs if reranking else ()
-    retrieval = Retrieval(list(mode.weights), asked.candidates, asked.candidates, where, needs)
-    return PreparedQuery(generation, target, encoded, mode, reranking, retrieval, vectors)
+    plan = Retrieval(list(mode.weights), asked.candidates, asked.candidates, where, needs)
+    if isinstance(asked, SearchOptions) and asked.server_fusion:
+        plan = replace(plan, server_fusion=mode)
+    features = features_of(asked, Search(generation, target, ranking_mode(mode, plan), reranking, like))
+    for each in features:
+        plan = each.plan(plan)
+    return PreparedQuery(generation, target, encoded, mode, reranking, plan, features, vectors)
+
+
+def ranking_mode(mode: Mode, plan: Retrieval) -> Mode:
+    """The mode that ranks what a plan retrieves: one list if the server fuses."""
+    return mode if plan.server_fusion is None else server_fusion.answer_mode()
 
 
 def encode(generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting | None) -> list[Encoding]:
@@ -175,68 +165,28 @@ def encode(generation: OpenGeneration, texts: Sequence[str], rewriting: Rewritin
     return generation.encoder.encode(texts, kind="query", statistics=generation.statistics)
 
 
-def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[SearchRound]:
+def _search(prepared: PreparedQuery, asked: SearchOptions) -> Iterator[Ranking]:
     """Search and rank, deeper in each round, until the page is reached. Documents of a later round follow those before it."""
-    mode, reranking = prepared.mode, prepared.reranking
-    if reranking is not None:
-        reranking = reranking.for_page(asked.start)
-    if asked.server_fusion:
-        mode, prepared = server_fusion.answer_mode(), replace(prepared, retrieval=replace(prepared.retrieval, server_fusion=mode))
-    floor = asked.min_score if isinstance(asked.min_score, MinimumScore) else MinimumScore()
-    floor.check(mode.weights)
-    generation = prepared.generation
-    prepared = replace(prepared, retrieval=replace(prepared.retrieval, pin=asked.pin))
+    reranking = prepared.reranking.for_page(asked.start) if prepared.reranking else None
+    mode = ranking_mode(prepared.mode, prepared.retrieval)
     seen: set[str] = set()
-    collapsing = _Collapse(prepared, asked.collapse) if asked.collapse else None
+    memory: dict[Any, Any] = {}
     for depth in paging.depths(asked.candidates):
-        candidates = prepared.candidates(depth)
-        pinned = () if asked.sort else candidates.pinned  # sorted documents have an order of their own
-        cut_short: list[CutShort] = []
-        limit = None if asked.sort or asked.collapse or asked.min_score is not None else asked.last + len(seen)
-        ranked = order(replace(candidates, pinned=pinned), mode, reranking, limit, cut_short.append)
-        places = ranked if asked.min_score is None else [place for place in ranked if place.id in pinned or floor.keeps(place)]
-        if asked.sort:
-            places = metadata_fields.ordered(generation.engine, generation.index, generation.layout, places, asked.sort)
-        new = [place for place in places if place.id not in seen]
-        if collapsing:
-            new = collapsing.kept(new)
-        remarks = collapsing.remarks if collapsing and ranked else ()
-        yield SearchRound(candidates, new, len(seen), cut_short, len(ranked), remarks)
-        seen.update(place.id for place in new)
-        if asked.sort or len(seen) >= asked.last or floor.exhausts(ranked, candidates, depth):
+        plan, cut_short = replace(prepared.retrieval, depth=depth), list[CutShort]()
+        ranking = Ranking(plan, prepared.candidates(depth), (), (), len(seen), cut_short, memory)
+        limit = None if plan.whole else asked.last + len(seen)
+        ranked = order(replace(ranking.candidates, pinned=ranking.pinned), mode, reranking, limit, cut_short.append)
+        ranking = replace(ranking, ranked=ranked, places=[place for place in ranked if place.id not in seen])
+        for each in prepared.features:
+            ranking = each.rank(ranking)
+        yield ranking
+        seen.update(place.id for place in ranking.places)
+        exhausted = all(len(each.scores) < depth for each in ranking.candidates.lists.values())
+        if exhausted or len(seen) >= asked.last or any(each.enough(ranking) for each in prepared.features):
             return
 
 
-class _Collapse:
-    """Keeps the best documents of each value of a field, over all rounds of a search."""
-
-    def __init__(self, prepared: PreparedQuery, text: str) -> None:
-        self._prepared = prepared
-        self._field, self._most = metadata_fields.parse_collapse(text)
-        self._counts: Counter[Any] = Counter()
-
-    @property
-    def remarks(self) -> list[str]:
-        """Say that no document has a value."""
-        return [] if self._counts else [f"No document of this answer has a value of {self._field!r}, so that none is left out."]
-
-    def kept(self, places: Sequence[Place]) -> list[Place]:
-        """The documents whose group has fewer than the wanted number above them, and those without a value; the 10,001st and later are left out."""
-        generation = self._prepared.generation
-        first = places[: paging.MAX_DEPTH]
-        values = metadata_fields.groups(
-            generation.engine, generation.index, generation.layout, [place.id for place in first], self._field
-        )
-        kept = []
-        for place in first:
-            if (value := values.get(place.id)) is not None:
-                self._counts[value] += 1
-            if value is None or self._counts[value] <= self._most:
-                kept.append(place)
-        return kept
-
-
-def _show(prepared: PreparedQuery, searched: SearchRound, asked: SearchOptions, fields: Sequence[str]) -> list[Hit]:
+def _show(prepared: PreparedQuery, searched: Ranking, asked: SearchOptions, fields: Sequence[str]) -> list[Hit]:
     """The hits of a round that are on the page: stored fields, explanations and highlights."""
     generation, engine = prepared.generation, prepared.generation.engine
     begin, end = max(0, asked.start - searched.before), asked.last - searched.before

@@ -11,7 +11,6 @@ import orjson
 
 from termweave.catalog.layout import as_written, stored_text
 from termweave.catalog.typed_fields import as_text
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.ui.comparison import DEPTH, ListComparison, compare
 from termweave.ui.workspace import check_query
@@ -137,7 +136,7 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
         "collapse": {"field": "id"},
         "_source": ["id", *layout.text_fields[:1]],
     }
-    hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+    hits = index.engine.search(index.generation, body)["hits"]["hits"]
     return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 
 
@@ -147,7 +146,7 @@ def content_of(index: Index, document: str) -> tuple[str, str, Any]:
     body: dict[str, Any] = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
     if index.lineage.passages:
         body["sort"] = ["passage"]
-    hits = index.engine.request("POST", f"/{index.generation}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+    hits = index.engine.search(index.generation, body)["hits"]["hits"]
     stored = [index.layout.with_text(as_written(hit["_source"], index.layout)) for hit in hits]
     if not stored:
         return "", "", {}

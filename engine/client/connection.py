@@ -20,7 +20,7 @@ from weakref import WeakSet
 from termweave.engine.client import credentials, payloads, retries, server_errors
 from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.capabilities import has_search_pipelines, probe
-from termweave.engine.client.payloads import quote
+from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport, NoAnswer, Request
 from termweave.errors import EngineError, EngineUnreachable
@@ -177,6 +177,15 @@ class Engine:
         if not all(isinstance(index, dict) and kind in index for index in indices.values()):
             raise NotOpenSearch(self.url, f"GET {path}", indices, HTTPStatus.OK)
         return indices
+
+    def search(self, index: str, body: Mapping[str, Any]) -> Any:
+        """Search all shards of an index; a missing shard is an error, because its documents would be left out in silence.
+
+        Args:
+            index: Its name, as it stands in a path.
+            body: The body of the search.
+        """
+        return self.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
 
     def request(
         self,

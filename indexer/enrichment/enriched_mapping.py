@@ -13,7 +13,7 @@ from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
 from termweave.engine import native_vectors
-from termweave.engine.client.payloads import ALL_SHARDS, as_text, quote
+from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
 
@@ -176,7 +176,7 @@ def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], 
     if kind == "rank_features":  # it takes no `exists`
         return True
     body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    answer = engine.request("POST", f"/{quote(index)}/_search", params=ALL_SHARDS, body=body)
+    answer = engine.search(quote(index), body)
     return not answer["hits"]["total"]["value"]
 
 
@@ -232,7 +232,7 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
 def count(engine: Engine, index: str) -> int:
     """Count the documents that have the fields."""
     enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
-    answer = engine.request("POST", f"/{quote(index)}/_search", params=ALL_SHARDS, body=enriched)
+    answer = engine.search(quote(index), enriched)
     return int(answer["hits"]["total"]["value"])
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import dialect_of
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import SignalScore
 from termweave.search.retrieval.requests import grouped
 from termweave.support.messages import counted
@@ -129,7 +128,7 @@ def _request(
         "_source": dialect_of(engine.capabilities).source(signal.explains_from),
         **(grouped(["id"]) if layout.application is None else {"docvalue_fields": ["id"]}),
     }
-    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
+    answer = engine.search(index, body)
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
 
 

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import dialect_of
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Highlight
 from termweave.search.retrieval import clause_limit
 
@@ -131,7 +130,7 @@ def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequen
         },
     }
     by_text: dict[str, Spans] = {}
-    for hit in engine.request("POST", f"/{opened.index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]:
+    for hit in engine.search(opened.index, body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             by_text[text] = spans

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.rerank.rerankers import CutShort
+    from termweave.search.features.facets import FacetValue
+    from termweave.search.features.totals import Totals
     from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.search.retrieval.metadata_fields import FacetValue
-    from termweave.search.retrieval.totals import Totals
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
 _UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
+    from termweave.search.feature import Report
     from termweave.search.opening import OpenGeneration
     from termweave.search.options import SearchOptions
-    from termweave.search.single_query import SearchRound
 
 #: What looks like an operator of another search engine: words in quotes, +word, -word; not the inches of a 5" or 27" screen.
 _OPERATORS = re.compile(r'(?:(?<=\s)|^)(?:[+-]?"[^"\s][^"]*"|[+-][^\W\d]\w*)')
@@ -37,37 +37,25 @@ _LONG = 40
 def collect(
     engine: Engine,
     opened: OpenGeneration,
-    searched: SearchRound,
-    shown: Sequence[Hit],
+    report: Report,
     asked: SearchOptions,
     fields: Sequence[str],
-    found: int,
 ) -> tuple[str, ...]:
     """Remarks on an answer.
 
     Args:
         engine: The server. A request is sent only if the search found nothing, and for an enriched index.
         opened: The generation that answered.
-        searched: The last search, with its candidates and ranked documents.
-        shown: The hits of the page.
+        report: What the search did.
         asked: The options of the search.
         fields: The requested stored fields, as `hits.stored_names`.
-        found: How many documents the search ranked, on all pages.
     """
-    candidates, remarks = searched.candidates, list(opened.name.remarks)
+    shown, found, ranked = report.shown, report.found, report.last.ranked
+    candidates, remarks = report.last.candidates, list(opened.name.remarks)
     if lag := enrichment_lag.of_hits(opened, [hit.id for hit in shown]):
         remarks.append(str(lag))
-    if not found and searched.ranked:
-        remarks.append(f"The minimum score leaves out all {counted(searched.ranked, 'candidate')} of the query.")
-    if asked.sort and found and asked.min_score is None:
-        scores = [place.score for place in searched.places]
-        remarks.append(
-            f"All {counted(found, 'candidate')} of the query are sorted, weak ones, too: their scores go from {max(scores):.4g} down to "
-            f"{min(scores):.4g}. A minimum score leaves weak ones out."
-        )
     if found and not shown:
-        ranked = counted(found, "document")
-        remarks.append(f"The search ranks {ranked}, and this page begins after {asked.start:,} of them.")
+        remarks.append(f"The search ranks {counted(found, 'document')}, and this page begins after {asked.start:,} of them.")
     if not found and not asked.like and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
@@ -76,7 +64,7 @@ def collect(
         which = "No document that passes the filters" if asked.where else "No document"
         which += "" if opened.layout.application is None else ", as it was enriched,"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
-    remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or searched.ranked))
+    remarks += _on_rewriting(candidates.query, asked.like, found=bool(found or ranked))
     if not asked.like and (operators := _OPERATORS.findall(candidates.query.text)):
         advice = "" if _reads_operators(opened, asked) else 'With --rewrite operators (rewrite="operators") '
         remarks.append(
@@ -94,7 +82,7 @@ def collect(
             + " The source's other fields are in metadata: metadata.NAME requests one of them."
             * (opened.layout.application is None)
         )
-    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not searched.ranked))
+    return (*remarks, *on_filters(engine, candidates.index, opened.layout, asked.where, empty=not found and not ranked))
 
 
 def _reads_operators(opened: OpenGeneration, asked: SearchOptions) -> bool:

@@ -45,6 +45,10 @@ class Retrieval:
         needs: What a reranker needs of the candidates.
         server_fusion: The mode that the server fuses itself; None: the client fuses.
         pin: Ids of documents that come first, before those that a query's own pins name.
+        whole: Whether all ranked documents are needed, not only those of the page.
+        ordered: Whether a feature gives the documents an order of its own: then none comes first.
+        floor: Whether weak documents are left out.
+        counts: Whether the answer has numbers of documents.
     """
 
     signals: Sequence[str]
@@ -54,6 +58,10 @@ class Retrieval:
     needs: Collection[Need] = ()
     server_fusion: Mode | None = None
     pin: Sequence[str] = ()
+    whole: bool = False
+    ordered: bool = False
+    floor: bool = False
+    counts: bool = False
 
     @property
     def searched(self) -> list[str]:

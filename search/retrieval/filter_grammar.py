@@ -275,17 +275,6 @@ class _Reader:
         return match is not None
 
 
-def quoted(value: str) -> str:
-    r"""A value in quotes, so that it may contain anything.
-
-    Example:
-        >>> quoted('27" AND more')
-        '"27\\" AND more"'
-    """
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 

@@ -12,7 +12,6 @@ import orjson
 
 from termweave.catalog import typed_fields
 from termweave.engine import EngineResponseError
-from termweave.engine.client.payloads import ALL_SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +62,7 @@ def documents_passing(
         "query": {"bool": {"filter": [{"terms": {"id": list(documents)}}, *where]}},
         "aggs": {"ids": {"terms": {"field": "id", "size": len(documents)}}},
     }
-    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
+    answer = engine.search(index, body)
     passing = {bucket["key"] for bucket in answer["aggregations"]["ids"]["buckets"]}
     return tuple(dict.fromkeys(document for document in documents if document in passing))
 
@@ -132,7 +131,7 @@ def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> 
     """The results of aggregations over all documents; {} if the server refuses: the answer of a search stays without a remark then."""
     body = {"size": 0, "aggs": aggregations}
     with suppress(EngineResponseError):
-        counts: dict[str, Any] = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
+        counts: dict[str, Any] = engine.search(index, body)["aggregations"]
         return counts
     return {}
 

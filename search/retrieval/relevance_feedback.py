@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import stored_content
 from termweave.dialect import dialect_of
-from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.records import Encoding, TermWeights
 from termweave.signals.dense import VECTOR_FIELD, from_half
@@ -83,7 +82,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout,
         "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *(weighted.properties() if weighted else ())]),
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in layout.signals) else ["id"],
     }
-    hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
+    hits = engine.search(index, body)["hits"]["hits"]
     stored_ids = {hit["fields"]["id"][0] for hit in hits}
     if missing := [each for each in ids if each not in stored_ids]:
         raise UsageError(

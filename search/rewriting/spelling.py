@@ -82,7 +82,7 @@ def _similar_terms(
                 "term": asked | {"max_inspections": 20, "string_distance": "damerau_levenshtein"},
             }
     body = {"size": 0, "aggs": counted, "suggest": suggest}
-    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
+    answer = engine.search(index, body)
     similar: dict[str, dict[tuple[str, str], int]] = {}
     for at, word in enumerate(words):
         if answer["aggregations"][str(at)]["doc_count"]:

@@ -273,6 +273,8 @@ def differences(recorded: Any, now: Any, path: str = "", *, exact: bool = False)
     if isinstance(recorded, dict) and isinstance(now, dict):
         keys = dict.fromkeys([*recorded, *now])
         return [line for key in keys for line in differences(recorded.get(key), now.get(key), f"{path}.{key}", exact=exact)]
+    if path.endswith((".warnings", ".remarks")):  # in any order
+        recorded, now = sorted(recorded or ()), sorted(now or ())
     if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
         return [
             line

@@ -13,8 +13,8 @@ from termweave import errors
 from termweave.errors import UsageError
 from termweave.records import Run
 from termweave.search import Index
+from termweave.search.features.facets import FacetValue
 from termweave.search.options import SearchOptions
-from termweave.search.retrieval.metadata_fields import FacetValue
 from tests.same_ranking import same_ranking
 
 

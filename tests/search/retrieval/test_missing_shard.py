@@ -16,10 +16,10 @@ from termweave.errors import EngineError
 from termweave.evaluation import judgements
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
+from termweave.search.features import facets, sort
 from termweave.search.opening import open_generation
 from termweave.search.ranking.order import order
 from termweave.search.results import hits
-from termweave.search.retrieval import metadata_fields
 from termweave.ui import searching
 
 pytestmark = pytest.mark.engine
@@ -73,8 +73,8 @@ def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_
 @pytest.mark.parametrize(
     "read",
     [
-        lambda index, candidates, _: metadata_fields.facets(index.engine, index.generation, index.layout, candidates, ["year"]),
-        lambda index, _, places: metadata_fields.ordered(index.engine, index.generation, index.layout, places, "year"),
+        lambda index, candidates, _: facets.facets(index.opened, candidates, ["year"]),
+        lambda index, _, places: sort.ordered(index.opened, places, "year"),
         lambda index, _, places: searching.titles(index, [place.id for place in places]),
         lambda index, _, places: searching.content_of(index, places[0].id),
         lambda index, _, places: judgements.absent_from_index(index, "set", {"q": {place.id: 1 for place in places}}),

@@ -1,19 +1,19 @@
-"""How many documents a query ranks, how many pass its filters, and how many of those contain a word of it."""
+"""How many documents a query ranks, how many pass its filters, and how many of those contain a word of it: `--totals`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.search.retrieval import clause_limit
-from termweave.search.retrieval.metadata_fields import first_passages
+from termweave.catalog.columns import first_passages
+from termweave.declared_settings import Setting
+from termweave.search.feature import Feature
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.engine import Engine
+    from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
 
@@ -37,18 +37,55 @@ class Totals:
         return f"{counted(self.candidates, 'candidate')}; {counted(self.passing, 'document')} pass the filters{words}."
 
 
-def totals(
-    engine: Engine, generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]], like: Sequence[str]
-) -> Totals:
+@dataclass(frozen=True, kw_only=True)
+class TotalsOptions:
+    """Whether documents are counted.
+
+    Attributes:
+        totals: Count the documents that pass the filters, and those that contain a word of the query (`Answer.totals`); facets and a
+            sorted page always do.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    totals: Annotated[
+        bool,
+        Setting(
+            "Count the documents that pass the filters, and those that contain a word of the query. --facet and --sort always do."
+        ),
+    ] = False
+
+
+class CountedTotals(Feature[TotalsOptions]):
+    """Counts documents if that is asked for, or if the plan says that the answer counts."""
+
+    Options, part = TotalsOptions, "totals"
+
+    @classmethod
+    def takes_part(cls, options: Any) -> bool:
+        """Other features ask for it, too."""
+        return isinstance(options, TotalsOptions)
+
+    def count(self, rounds: Sequence[Ranking]) -> Totals | None:
+        """The numbers of the first round, so that every page shows the same."""
+        first = rounds[0]
+        if not (self.options.totals or first.plan.counts):
+            return None
+        return totals(self.search.generation, first.candidates, first.plan.where, self.search.like)
+
+
+def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]], like: Sequence[str]) -> Totals:
     """Count documents, with one request.
 
     Args:
-        engine: The server.
         generation: The generation that answered.
         candidates: The candidates.
         where: Filters of the query DSL.
         like: Ids of documents that the query was made of, whose words are not words of a query.
     """
+    from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
+
+    engine = generation.engine
     lexical = next((signal for signal in generation.layout.signals if signal.name == "lexical"), None)
     clause = None
     if lexical is not None and candidates.query.text.strip() and not like:
@@ -60,7 +97,7 @@ def totals(
     if clause is not None:
         aggregations["matching"] = {"filter": clause.query, **({"aggs": {"documents": documents}} if documents else {})}
     body = {"size": 0, "query": {"bool": {"filter": list(where)}}, "aggs": aggregations}
-    counts = engine.request("POST", f"/{generation.index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
+    counts = engine.search(generation.index, body)["aggregations"]
     matching = counts.get("matching")
     if matching is not None:
         matching = matching["documents"]["value"] if documents else matching["doc_count"]

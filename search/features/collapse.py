@@ -1,0 +1,131 @@
+"""Keep the best documents of each value of a field: `--collapse brand`, `--collapse brand:2`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from termweave.catalog.columns import among, sortable
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.search.feature import Feature
+from termweave.search.paging import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from termweave.search.feature import Ranking, Report
+    from termweave.search.opening import OpenGeneration
+    from termweave.search.retrieval.execution import Retrieval
+
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Collapsing:
+    """How many documents of each value of a field are kept.
+
+    Attributes:
+        field: The entry of the metadata.
+        most: How many documents of each value.
+    """
+
+    field: str
+    most: int = 1
+
+
+def parse(text: str) -> Collapsing:
+    """Read what `--collapse` names: "brand" keeps the best document of each brand, "brand:2" the best two.
+
+    Raises:
+        UsageError: The text does not name a field, or keeps none.
+    """
+    name, colon, kept = text.strip().removeprefix("metadata.").rpartition(":")
+    if not colon or not _COUNT.fullmatch(kept):
+        name, kept = text.strip().removeprefix("metadata."), "1"
+    if not name or not int(kept):
+        raise UsageError(f"{text!r} does not say what to collapse by.", "Write brand, or brand:2 for the best two of each brand.")
+    return Collapsing(name, int(kept))
+
+
+def _checked(value: Any) -> Any:
+    if isinstance(value, str):
+        parse(value)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollapseOptions:
+    """Whether documents of one value follow each other.
+
+    Attributes:
+        collapse: Keep the best document of each value of this field: "brand", or "brand:2" for the best two. Documents without a value stay.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    collapse: Annotated[
+        str | None,
+        Setting(
+            "Keep the best document of each value of this metadata field; FIELD:2 the best two. Documents without a value stay.",
+            "FIELD",
+            convert=_checked,
+        ),
+    ] = None
+
+
+class Collapse(Feature[CollapseOptions]):
+    """Keeps the best documents of each value of a field, over all rounds of a search."""
+
+    Options = CollapseOptions
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """All ranked documents are needed: any of them may have a value that is full."""
+        return replace(plan, whole=True)
+
+    def rank(self, ranking: Ranking) -> Ranking:
+        """Keep documents whose value has fewer than the wanted number above them, and those without a value.
+
+        The 10,001st document and all below it are left out.
+        """
+        generation, collapsing = self.search.generation, parse(str(self.options.collapse))
+        first = ranking.places[:MAX_DEPTH]
+        values = _values(generation, [place.id for place in first], collapsing.field)
+        counts = ranking.memory.setdefault(self, Counter[Any]())
+        places = []
+        for place in first:
+            if (value := values.get(place.id)) is not None:
+                counts[value] += 1
+            if value is None or counts[value] <= collapsing.most:
+                places.append(place)
+        return replace(ranking, places=places)
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Say that no document has a value."""
+        if report.last.ranked and not report.last.memory[self]:
+            field = parse(str(self.options.collapse)).field
+            yield f"No document of this answer has a value of {field!r}, so that none is left out."
+
+
+def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> dict[str, Any]:
+    """Document -> its value of a field, the first of several; a document without one is left out.
+
+    Args:
+        generation: The generation that answered.
+        documents: Ids, at most 10,000.
+        name: The field.
+    """
+    field = sortable(name, generation.layout).field
+    if field == "id" or not documents:
+        return {document: document for document in documents}
+    body = {
+        "size": len(documents),
+        "query": among(documents, generation.layout),
+        "_source": False,
+        "docvalue_fields": ["id", field],
+        "track_total_hits": False,
+    }
+    hits = generation.engine.search(generation.index, body)["hits"]["hits"]
+    return {hit["fields"]["id"][0]: hit["fields"][field][0] for hit in hits if field in hit["fields"]}

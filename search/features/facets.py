@@ -1,0 +1,202 @@
+"""Count the values of fields among the candidates: `--facet kind`.
+
+`--facet kind:20` counts the 20 most frequent values, and `--facet price:10/50` three ranges: below 10, from 10 to below 50, from 50 on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from termweave.catalog.columns import among, sortable
+from termweave.catalog.typed_fields import INSTANT, TYPES, convert, date_interval, quoted
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.search.feature import Feature
+from termweave.search.option_lists import field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.catalog.layout import Column
+    from termweave.search.feature import Ranking
+    from termweave.search.opening import OpenGeneration
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.execution import Retrieval
+
+#: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
+VALUES, _MOST_VALUES, _OF_SHARD = 10, 1_000, 10_000
+_SIZE = re.compile(r"\d{1,9}", re.ASCII)
+_MIDNIGHT = re.compile(r"T00:00:00(\.000)?Z$")
+
+
+@dataclass(frozen=True)
+class FacetValue:
+    """One value, or one range of values, of a facet.
+
+    Attributes:
+        value: The value, as text; of a range "below 10", "10 to 50" or "from 50".
+        count: How many candidates have it.
+        filter: The filter expression for it.
+    """
+
+    value: str
+    count: int
+    filter: str
+
+
+@dataclass(frozen=True)
+class Facet:
+    """What is counted.
+
+    Attributes:
+        name: The entry of the metadata.
+        size: How many of its values, the most frequent first.
+        bounds: Where its ranges begin, lowest first; (): single values are counted.
+    """
+
+    name: str
+    size: int = VALUES
+    bounds: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Facet:
+    """Read what `--facet` names: "kind", "kind:20" or "price:10/50"; "price:10/" has one bound.
+
+    Raises:
+        UsageError: The text does not name a field, or too many values.
+    """
+    name, colon, rest = text.strip().removeprefix("metadata.").rpartition(":")
+    if not colon or not (_SIZE.fullmatch(rest) or "/" in rest):
+        name, rest = text.strip().removeprefix("metadata."), ""
+    bounds = tuple(each.strip() for each in rest.split("/") if each.strip()) if "/" in rest else ()
+    size = int(rest) if rest and not bounds else VALUES
+    if not name or not 1 <= size <= _MOST_VALUES:
+        raise UsageError(
+            f"{text!r} does not say what to count.",
+            f"Write kind, kind:20 for up to {_MOST_VALUES:,} values, or price:10/50 for ranges.",
+        )
+    return Facet(name, size, bounds)
+
+
+def _checked(given: object) -> list[str]:
+    names = field_names("facets")(given)
+    for name in names:
+        parse(name)
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class FacetOptions:
+    """What is counted beside the hits.
+
+    Attributes:
+        facets: Fields whose values are counted among the candidates (`Answer.facets`): "kind", "kind:20" for 20 values, "price:10/50"
+            for ranges.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    facets: Annotated[
+        Sequence[str],
+        Setting(
+            "Count the values of this metadata field among the candidates; repeatable. FIELD:20 shows 20 values, FIELD:10/50 the ranges "
+            "below 10, from 10 and from 50.",
+            "FIELD",
+            flag="--facet",
+            repeatable=True,
+            convert=_checked,
+        ),
+    ] = ()
+
+
+class Facets(Feature[FacetOptions]):
+    """Counts the candidates of the first round, so that every page shows the same numbers."""
+
+    Options, part = FacetOptions, "facets"
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Whoever shows facets shows totals, too."""
+        return replace(plan, counts=True)
+
+    def count(self, rounds: Sequence[Ranking]) -> dict[str, tuple[FacetValue, ...]]:
+        """Field -> its values."""
+        return facets(self.search.generation, rounds[0].candidates, self.options.facets)
+
+
+def facets(generation: OpenGeneration, candidates: Candidates, names: Sequence[str]) -> dict[str, tuple[FacetValue, ...]]:
+    """Count the values of fields among the candidates of a query.
+
+    Args:
+        generation: The generation that answered.
+        candidates: The candidates.
+        names: The fields, as `parse`.
+
+    Returns:
+        Each of `names` -> its values. A document with several values counts for each.
+    """
+    parsed = {name: parse(name) for name in names}
+    asked = {name: (facet, _aggregation(facet, sortable(facet.name, generation.layout))) for name, facet in parsed.items()}
+    documents = sorted(candidates.documents)
+    if not documents:
+        return dict.fromkeys(names, ())
+    aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
+    body = {"size": 0, "query": among(documents, generation.layout), "aggs": aggregations}
+    answer = generation.engine.search(generation.index, body)["aggregations"]
+    return {name: _values(facet, answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())}
+
+
+def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
+    """The aggregation of a facet.
+
+    Raises:
+        UsageError: The field has no order, or a bound does not have its type.
+    """
+    if not facet.bounds:
+        # An application may store dates in a format of its own, which filters do not read.
+        written = {"format": INSTANT} if column.kind == "date" else {}
+        return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD, **written}}
+    if column.kind not in {"long", "double", "date"}:
+        raise UsageError(
+            f"The field {facet.name!r} holds {TYPES[column.kind]}, which have no ranges.",
+            f"Count its values: --facet {facet.name}.",
+        )
+    bounds = [_bound(each, column.kind) for each in facet.bounds]
+    if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before
+        raise UsageError(
+            f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {TYPES[column.kind]}, lowest first.",
+            f"Write {facet.name}:{'2020/2024-05' if column.kind == 'date' else '10/50'}.",
+        )
+    edges = [None, *bounds, None]
+    ranges = [{"from": low, "to": high} for low, high in pairwise(edges)]
+    ranges = [{name: edge for name, edge in each.items() if edge is not None} for each in ranges]
+    if column.kind == "date":
+        return {"date_range": {"field": column.field, "format": INSTANT, "ranges": ranges}}
+    return {"range": {"field": column.field, "ranges": ranges}}
+
+
+def _bound(text: str, kind: str) -> str | float | None:
+    """A bound as the server takes it; None if it does not have the type of the field."""
+    if kind != "date":
+        number: float | None = convert("double", text)
+        return number
+    interval = date_interval(text)
+    return interval[0] if interval else None
+
+
+def _values(facet: Facet, buckets: Sequence[Mapping[str, Any]]) -> tuple[FacetValue, ...]:
+    if not facet.bounds:
+        texts = [_MIDNIGHT.sub("", str(bucket.get("key_as_string", bucket["key"]))) for bucket in buckets]
+        return tuple(
+            FacetValue(text, bucket["doc_count"], f"{facet.name}={quoted(text)}")
+            for text, bucket in zip(texts, buckets, strict=True)
+        )
+    name, values = facet.name, []
+    for (low, high), bucket in zip(pairwise(["", *facet.bounds, ""]), buckets, strict=True):
+        edges = [f"{name}>={low}"] * bool(low) + [f"{name}<{high}"] * bool(high)
+        text = f"{low} to {high}" if low and high else f"from {low}" if low else f"below {high}"
+        values.append(FacetValue(text, bucket["doc_count"], " AND ".join(edges)))
+    return tuple(values)

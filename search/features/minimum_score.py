@@ -1,0 +1,144 @@
+"""A minimum score, `--min-score 0.3`: a final score that hits need, and scores of signals that a document needs in at least one of them.
+
+The final score of several signals is relative: the best candidate of a query gets nearly 1, also where nothing fits. The scores of one signal
+can be compared between queries, so that ``dense:0.3`` leaves out what only vectors found, and found far away.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.search.feature import Feature
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from termweave.search.feature import Ranking, Report
+    from termweave.search.ranking.order import Place
+    from termweave.search.retrieval.execution import Retrieval
+
+_HINT = "Write 0.3 for the final score, dense:0.3 for a signal, or both: 0.1,dense:0.3."
+_ENTRY = re.compile(r"(?:(\w+):)?\s*(\S+)")
+
+
+@dataclass(frozen=True)
+class MinimumScore:
+    """The scores that a hit needs.
+
+    Attributes:
+        final: The lowest final score.
+        signals: Signal name -> the lowest score. A document is kept if one of the signals that found it reaches its own; a signal
+            without an entry always does.
+    """
+
+    final: float = -math.inf
+    signals: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self, asked: Collection[str]) -> None:
+        """Refuse signals that a search does not ask.
+
+        Raises:
+            UsageError: There is one.
+        """
+        if unknown := [name for name in self.signals if name not in asked]:
+            raise UsageError(
+                f"The minimum score names {unknown[0]!r}, and the search asks {', '.join(asked)}.", "Name one of these signals."
+            )
+
+    def keeps(self, place: Place) -> bool:
+        """Whether a document has the scores."""
+        own = [(name, signal.score) for name, signal in place.signals.items() if signal.rank is not None]
+        return place.score >= self.final and any(score >= self.signals.get(name, -math.inf) for name, score in own)
+
+
+def parse(value: Any) -> Any:
+    """Return the `MinimumScore` that a number or a text means; None and a `MinimumScore` are returned as they are.
+
+    Raises:
+        UsageError: The value is not a minimum score.
+    """
+    if value is None or isinstance(value, MinimumScore):
+        return value
+    if not isinstance(value, bool) and isinstance(value, Real):
+        value = str(value)
+    if not isinstance(value, str):
+        raise UsageError(f"{value!r} is not a minimum score.", _HINT)
+    final = -math.inf
+    signals: dict[str, float] = {}
+    for entry in value.split(","):
+        match = _ENTRY.fullmatch(entry.strip())
+        try:
+            score = float(match[2]) if match else math.nan
+        except ValueError:
+            score = math.nan
+        if match is None or math.isnan(score) or (match[1] or "") in {*signals, *([""] if final > -math.inf else [])}:
+            raise UsageError(f"{value!r} is not a minimum score.", _HINT)
+        if match[1]:
+            signals[match[1]] = score
+        else:
+            final = score
+    return MinimumScore(final, signals)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimumScoreOptions:
+    """Which documents are too weak.
+
+    Attributes:
+        min_score: Leave out documents below this final score (0.3), or that no signal gives its score ("dense:0.3"): see
+            `termweave.search.features.minimum_score`.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    min_score: Annotated[
+        str | float | MinimumScore | None,
+        Setting(
+            "Leave out documents below this final score: 0.3. The final score of several signals is relative to the best candidate; "
+            "dense:0.3 leaves out documents that only dense found, with a score below 0.3. Or both: 0.1,dense:0.3.",
+            "SCORE",
+            convert=parse,
+        ),
+    ] = None
+
+
+class ScoreFloor(Feature[MinimumScoreOptions]):
+    """Leaves out documents that are too weak, unless they are pinned."""
+
+    Options = MinimumScoreOptions
+
+    @property
+    def _minimum(self) -> MinimumScore:
+        minimum: MinimumScore = parse(self.options.min_score)
+        return minimum
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Refuse signals that the search does not ask; all ranked documents are looked at."""
+        self._minimum.check(self.search.mode.weights)
+        return replace(plan, whole=True, floor=True)
+
+    def rank(self, ranking: Ranking) -> Ranking:
+        """Leave weak documents out."""
+        minimum, pinned = self._minimum, ranking.pinned
+        return replace(ranking, places=[each for each in ranking.places if each.id in pinned or minimum.keeps(each)])
+
+    def enough(self, ranking: Ranking) -> bool:
+        """A deeper search finds nothing else that is kept."""
+        minimum, ranked = self._minimum, ranking.ranked
+        return bool(ranked and ranked[-1].score < minimum.final) or all(
+            len(each.scores) < ranking.plan.depth or min(each.scores.values()) < minimum.signals.get(name, -math.inf)
+            for name, each in ranking.candidates.lists.items()
+        )
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Say that nothing is left."""
+        if not report.found and report.last.ranked:
+            yield f"The minimum score leaves out all {counted(len(report.last.ranked), 'candidate')} of the query."

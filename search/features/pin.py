@@ -1,0 +1,47 @@
+"""Put documents first, in a given order: `--pin ID`. Each gets a share of the score that lifts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from termweave.declared_settings import Setting
+from termweave.search.feature import Feature
+from termweave.search.option_lists import texts
+
+if TYPE_CHECKING:
+    from termweave.search.retrieval.execution import Retrieval
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinOptions:
+    """What comes first.
+
+    Attributes:
+        pin: Ids of documents that come first, in this order, also where the search does not find them. One that a filter leaves out, or
+            that the index does not hold, is not shown.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    pin: Annotated[
+        Sequence[str],
+        Setting(
+            "Put this document first, also where the search does not find it; repeatable, in this order. One that a filter leaves out, or "
+            "that the index does not hold, is not shown.",
+            "ID",
+            repeatable=True,
+            convert=lambda ids: texts("pin", "ids", "The id of a document", ids),
+        ),
+    ] = ()
+
+
+class Pin(Feature[PinOptions]):
+    """Puts documents first, before those that the rewriting of a query pins."""
+
+    Options = PinOptions
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """The documents come with the candidates."""
+        return replace(plan, pin=self.options.pin)

@@ -1,0 +1,122 @@
+"""Sort the candidates by a field instead of by score: `--sort year`, `--sort year:desc`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from termweave.catalog.columns import among, sortable
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.search.feature import Feature
+from termweave.search.paging import MAX_DEPTH
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from termweave.search.feature import Ranking, Report
+    from termweave.search.opening import OpenGeneration
+    from termweave.search.ranking.order import Place
+    from termweave.search.retrieval.execution import Retrieval
+
+
+def parse(text: str) -> tuple[str, str]:
+    """The field and the direction of an order: "year" or "year:asc" ascends, "year:desc" descends.
+
+    Raises:
+        UsageError: The text does not name a field.
+    """
+    name, colon, direction = text.rpartition(":")
+    if not colon or direction not in {"asc", "desc"}:
+        name, direction = text, "asc"
+    if not name.strip():
+        raise UsageError(f"{text!r} does not name a field to sort by.", "Write year, or year:desc for the highest first.")
+    return name.removeprefix("metadata."), direction
+
+
+def _checked(value: Any) -> Any:
+    if isinstance(value, str):
+        parse(value)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortOptions:
+    """An order other than that of the scores.
+
+    Attributes:
+        sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first. All candidates are
+            sorted, unless `min_score` leaves some out.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    sort: Annotated[
+        str | None,
+        Setting(
+            "Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
+            "FIELD",
+            convert=_checked,
+        ),
+    ] = None
+
+
+class Sort(Feature[SortOptions]):
+    """Sorts all candidates of the first round."""
+
+    Options = SortOptions
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """All candidates are sorted and counted, and none is pinned."""
+        return replace(plan, whole=True, ordered=True, counts=True)
+
+    def rank(self, ranking: Ranking) -> Ranking:
+        """Sort the places."""
+        return replace(ranking, places=ordered(self.search.generation, ranking.places, str(self.options.sort)))
+
+    def enough(self, ranking: Ranking) -> bool:
+        """A deeper search would bring other, weaker documents between those that were shown."""
+        del ranking
+        return True
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Say how weak the sorted documents are."""
+        if report.found and not report.last.plan.floor:
+            scores = [place.score for place in report.last.places]
+            yield (
+                f"All {counted(report.found, 'candidate')} of the query are sorted, weak ones, too: their scores go from "
+                f"{max(scores):.4g} down to {min(scores):.4g}. A minimum score leaves weak ones out."
+            )
+
+
+def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> list[Place]:
+    """Sort ranked documents by a field, documents without it last; equal ones keep their order.
+
+    Args:
+        generation: The generation that answered.
+        places: The documents, best first; those beyond the 10,000th are left out.
+        order: As `parse`.
+    """
+    name, direction = parse(order)
+    field = sortable(name, generation.layout).field
+    kept = list(places[:MAX_DEPTH])
+    if not kept:
+        return []
+    body = {
+        "size": len(kept),
+        "query": among([place.id for place in kept], generation.layout),
+        "sort": [{field: {"order": direction, "missing": "_last"}}],
+        "_source": False,
+        "docvalue_fields": ["id"],
+        "track_total_hits": False,
+    }
+    if field == "id":
+        return sorted(kept, key=lambda place: place.id, reverse=direction == "desc")
+    hits = generation.engine.search(generation.index, body)["hits"]["hits"]
+    steps: dict[str, int] = {}
+    step, last = 0, None
+    for hit in hits:
+        step, last = step + (hit["sort"] != last), hit["sort"]
+        steps.setdefault(hit["fields"]["id"][0], step)
+    return sorted(kept, key=lambda place: steps.get(place.id, len(hits) + 1))
