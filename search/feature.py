@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from termweave.signals.modes import Mode
 
 _Options = TypeVar("_Options")
+#: Class of options -> the feature that they are of.
+_OF_OPTIONS: dict[type[Any], type[Feature[Any]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,11 @@ class Feature(Generic[_Options]):
     Options: ClassVar[type[Any]]
     part: ClassVar[str] = ""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the options find their feature."""
+        super().__init_subclass__(**kwargs)
+        _OF_OPTIONS[cls.Options] = cls
+
     def __init__(self, options: _Options, search: Search) -> None:
         """Serve one search."""
         self.options, self.search = options, search
@@ -132,3 +139,9 @@ class Feature(Generic[_Options]):
         """Sentences that warn the user if the answer is probably not what was meant."""
         del report
         yield from ()
+
+
+def features_of(options: object, search: Search) -> list[Feature[Any]]:
+    """The features that take part in a search, in the order of their steps: that in which the class of the options names their classes."""
+    features = [_OF_OPTIONS[base] for base in type(options).__mro__ if base in _OF_OPTIONS]
+    return [feature(options, search) for feature in features if feature.takes_part(options)]

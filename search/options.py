@@ -255,13 +255,14 @@ class ExplainOptions(RankingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(
-    RankingOptions,
+    # The options of features, in the order of their steps.
     PinOptions,
-    FacetOptions,
+    MinimumScoreOptions,
     SortOptions,
     CollapseOptions,
-    MinimumScoreOptions,
+    FacetOptions,
     TotalsOptions,
+    RankingOptions,
 ):
     """What a search returns. `Index.search` and `Index.answer` take these.
 
@@ -341,8 +342,6 @@ class SearchOptions(
                 f"Hit {self.last:,} cannot be reached.",
                 f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from.",
             )
-        if self.pin and self.sort:
-            raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
         if self.server_fusion and self.log_features:
             raise UsageError(
                 "With --server-fusion the server returns one list, and features are of each signal.",

@@ -15,8 +15,7 @@ from termweave.errors import UsageError
 from termweave.rerank import rerankers
 from termweave.rerank.rerankers import CutShort
 from termweave.search import paging, profiles
-from termweave.search.composition import features_of
-from termweave.search.feature import Ranking, Report, Search
+from termweave.search.feature import Ranking, Report, Search, features_of
 from termweave.search.options import FIELDS, SearchOptions
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import best_passages, explanation, feature_log, highlighting, hits, notices
@@ -150,7 +149,7 @@ def prepare(
     features = features_of(asked, Search(generation, target, ranking_mode(mode, plan), reranking, like))
     for each in features:
         plan = each.plan(plan)
-    return PreparedQuery(generation, target, encoded, mode, reranking, plan, features, vectors)
+    return PreparedQuery(generation, target, encoded, mode, reranking, plan.checked(), features, vectors)
 
 
 def ranking_mode(mode: Mode, plan: Retrieval) -> Mode:

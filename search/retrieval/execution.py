@@ -63,6 +63,16 @@ class Retrieval:
     floor: bool = False
     counts: bool = False
 
+    def checked(self) -> Retrieval:
+        """This plan, when all features have had their say.
+
+        Raises:
+            UsageError: What they ask for excludes each other.
+        """
+        if self.pin and self.ordered:
+            raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
+        return self
+
     @property
     def searched(self) -> list[str]:
         """The signals, and those that a reranker needs beside them."""

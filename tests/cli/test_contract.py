@@ -56,7 +56,7 @@ def test_every_output_has_its_schema():
     """What is printed is held to its schema by the tests of each verb; here that none is without one, and none without an output."""
     emitted = {
         name
-        for folder in ("cli", "encoders", "engine", "evaluation", "indexer", "search", "training", "ui")
+        for folder in ("cli", "encoders", "engine", "evaluation", "indexer", "search", "serving", "training", "ui")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
     } | {f"{endpoint.schema or name}/1" for name, endpoint in ENDPOINTS.items()}
