@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -90,4 +88,6 @@ def text_of(value: Any) -> str | None:
         return "\n".join(text for each in value if (text := text_of(each)))
     if isinstance(value, dict):
         raise ObjectValue(next(iter(value), "NAME"))
+    import orjson  # noqa: PLC0415 - most values are texts
+
     return orjson.dumps(value).decode()

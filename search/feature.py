@@ -131,6 +131,16 @@ class Feature(Generic[_Options]):
         del ranking
         return False
 
+    def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
+        """Add to the hits of the page.
+
+        Args:
+            hits: Those of one round.
+            ranking: The round.
+        """
+        del ranking
+        return hits
+
     def count(self, rounds: Sequence[Ranking]) -> Any:
         """What it adds to the answer, beside the hits."""
         del rounds

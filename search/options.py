@@ -13,7 +13,9 @@ from termweave.declared_settings import Setting, check
 from termweave.errors import UsageError
 from termweave.search.features.collapse import CollapseOptions
 from termweave.search.features.facets import FacetOptions
+from termweave.search.features.highlight import HighlightOptions
 from termweave.search.features.minimum_score import MinimumScoreOptions
+from termweave.search.features.passages import PassageOptions
 from termweave.search.features.pin import PinOptions
 from termweave.search.features.sort import SortOptions
 from termweave.search.features.totals import TotalsOptions
@@ -92,14 +94,6 @@ def _rewriting(value: Any) -> Any:
     from termweave.search.rewriting.configuration import parse  # noqa: PLC0415 - not needed by `--help`
 
     return parse(value)
-
-
-def _passages(value: Any) -> Any:
-    from termweave.search.results.best_passages import parse  # noqa: PLC0415 - not needed by `--help`
-
-    if value is not None:
-        parse(value)
-    return value
 
 
 def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
@@ -260,6 +254,8 @@ class SearchOptions(
     MinimumScoreOptions,
     SortOptions,
     CollapseOptions,
+    PassageOptions,
+    HighlightOptions,
     FacetOptions,
     TotalsOptions,
     RankingOptions,
@@ -272,8 +268,6 @@ class SearchOptions(
         explain: Explain each score now, in place of when `Hit.explain` is called.
         explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
-        highlight: Mark the words that lexical and weights matched, and give the passage around them.
-        passages: Show the best passages of each document that is cut into passages: 3, or "3+1" with one neighbour on each side.
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
@@ -300,22 +294,6 @@ class SearchOptions(
             convert=lambda ids: texts("like", "ids", "The id of a document", ids),
         ),
     ] = ()
-    highlight: Annotated[
-        bool,
-        Setting(
-            "Mark the words that lexical and weights matched, and show the passage around them.",
-            default_text="yes, but not in JSON",
-            flag="--highlight/--no-highlight",
-        ),
-    ] = False
-    passages: Annotated[
-        str | int | None,
-        Setting(
-            "Show the best passages of each document that is cut into passages: 3, or 3+1 with one neighbouring passage on each side.",
-            "NUMBER",
-            convert=_passages,
-        ),
-    ] = None
     fields: Annotated[
         Sequence[str],
         Setting(

@@ -18,7 +18,7 @@ from termweave.search import paging, profiles
 from termweave.search.feature import Ranking, Report, Search, features_of
 from termweave.search.options import FIELDS, SearchOptions
 from termweave.search.ranking.order import below_all, order
-from termweave.search.results import best_passages, explanation, feature_log, highlighting, hits, notices
+from termweave.search.results import explanation, feature_log, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, relevance_feedback, server_fusion
 from termweave.search.retrieval.execution import Retrieval
@@ -193,11 +193,8 @@ def _show(prepared: PreparedQuery, searched: Ranking, asked: SearchOptions, fiel
     page = hits.fetch(engine, generation, places, searched.candidates, first=rank, fields=fields, explain=asked.explain)
     if asked.explain_words:
         page = explanation.with_word_effects(page, places)
-    if asked.passages is not None:
-        page = best_passages.with_passages(engine, generation, searched.candidates, prepared.mode, page, asked.passages)
-    if asked.highlight:
-        signals = generation.signals(prepared.retrieval.signals)
-        page = highlighting.with_highlights(engine, generation, signals, prepared.query, page)
+    for each in prepared.features:
+        page = each.show(page, searched)
     return page
 
 

@@ -6,6 +6,7 @@ scores for weights and vectors: an exact dot product of the stored integers, and
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities
 
+#: Marks that a server is asked to put around a match: private-use characters, which texts do not contain.
+OPEN, CLOSE = "\ue5f0", "\ue5f1"
+MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 #: `neural_sparse` accepts only token weights in (0, 64].
 _NEURAL_SPARSE_CAP = 64.0
 #: Keys of a lower and of an upper bound in a range, and bounds that leave nothing out.

@@ -281,7 +281,7 @@ class FoundPassage:
         start: Offset of the first character of `text` in the document's text.
         end: Offset behind the last.
         text: The passage, and its neighbours if they were asked for.
-        score: What it is worth for the query (`termweave.search.results.best_passages`).
+        score: What it is worth for the query (`termweave.search.features.passages`).
     """
 
     number: int

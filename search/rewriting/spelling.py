@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from termweave.dialect import CLOSE, MARKED, OPEN
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.search.results.highlighting import CLOSE, MARKED, OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

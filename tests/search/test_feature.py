@@ -79,7 +79,15 @@ def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
 
     (tmp_path / "tables").mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tree), str(tmp_path / "tables"), ",".join((*declared, *FALLS_WITH.get(feature, ()))), part],
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(tree),
+            str(tmp_path / "tables"),
+            ",".join((*declared, *FALLS_WITH.get(feature, ()))),
+            part,
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
         capture_output=True,

@@ -8,13 +8,14 @@ the texts of the hits.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.dialect import dialect_of
+from termweave.declared_settings import Setting
+from termweave.dialect import CLOSE, MARKED, OPEN, dialect_of
 from termweave.records import Highlight
-from termweave.search.retrieval import clause_limit
+from termweave.search.feature import Feature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from termweave.contracts.signal import Clause, Signal
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
+    from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
 
 #: The fields that are highlighted.
@@ -32,26 +34,52 @@ PASSAGE = 200
 _BEFORE = 40
 #: Characters of a field that are searched for matches; the server refuses to highlight fields of more than a million.
 _MOST = 100_000
-#: Marks around a match: private-use characters, which texts do not contain.
-OPEN, CLOSE = "\ue5f0", "\ue5f1"
-MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
-
 Spans = list[tuple[int, int]]
 
 
-def with_highlights(
-    engine: Engine, opened: OpenGeneration, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]
-) -> list[Hit]:
+@dataclass(frozen=True, kw_only=True)
+class HighlightOptions:
+    """Which words are marked.
+
+    Attributes:
+        highlight: Mark the words that lexical and weights matched, and give the passage around them.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    highlight: Annotated[
+        bool,
+        Setting(
+            "Mark the words that lexical and weights matched, and show the passage around them.",
+            default_text="yes, but not in JSON",
+            flag="--highlight/--no-highlight",
+        ),
+    ] = False
+
+
+class MarkedWords(Feature[HighlightOptions]):
+    """Marks the words of the query in the hits of the page."""
+
+    Options = HighlightOptions
+
+    def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
+        """Add highlights."""
+        generation = self.search.generation
+        return with_highlights(generation, generation.signals(ranking.plan.signals), ranking.candidates.query, hits)
+
+
+def with_highlights(opened: OpenGeneration, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]) -> list[Hit]:
     """Add highlights to hits: at most one passage per field, and none for a field without a word of the query.
 
     Args:
-        engine: The server.
         opened: The generation that answered.
         signals: The signals of the mode; dense has no words to highlight.
         query: The encoded query.
         hits: The hits, with the fields `title` and `text` if these are to be highlighted.
     """
-    capabilities = engine.capabilities
+    from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
+
+    engine, capabilities = opened.engine, opened.engine.capabilities
     query, _ = clause_limit.fit(engine, opened, query, signals, (), capabilities)
     terms: set[str] = set()
     marked: dict[str, Spans] = {}

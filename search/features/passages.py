@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from termweave.catalog.layout import engine_id, stored_text
+from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
+from termweave.search.feature import Feature
 from termweave.search.retrieval.candidates import answers_to
 from termweave.signals.fusion import fuse
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from termweave.contracts.signal import Signal
     from termweave.engine import Engine
     from termweave.records import Hit
+    from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode
@@ -62,13 +65,46 @@ def parse(value: str | int) -> tuple[int, int]:
     return count, beside
 
 
-def with_passages(
-    engine: Engine, opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit], asked: str | int
-) -> list[Hit]:
+def _checked(value: Any) -> Any:
+    if value is not None:
+        parse(value)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassageOptions:
+    """What is shown of long documents.
+
+    Attributes:
+        passages: Show the best passages of each document that is cut into passages: 3, or "3+1" with one neighbour on each side.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    passages: Annotated[
+        str | int | None,
+        Setting(
+            "Show the best passages of each document that is cut into passages: 3, or 3+1 with one neighbouring passage on each side.",
+            "NUMBER",
+            convert=_checked,
+        ),
+    ] = None
+
+
+class BestPassages(Feature[PassageOptions]):
+    """Adds the best passages to the hits of the page."""
+
+    Options = PassageOptions
+
+    def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
+        """Add passages."""
+        return with_passages(self.search.generation, ranking.candidates, self.search.mode, hits, self.options.passages or 1)
+
+
+def with_passages(opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit], asked: str | int) -> list[Hit]:
     """Add the best passages to hits; none to a document that is not cut.
 
     Args:
-        engine: The server.
         opened: The generation that answered.
         candidates: The candidates that were ranked.
         mode: The signals and their weights. Rerankers do not change what a passage is worth.
@@ -78,7 +114,7 @@ def with_passages(
     Raises:
         UsageError: The documents of the index are not cut into passages.
     """
-    count, beside = parse(asked)
+    engine, (count, beside) = opened.engine, parse(asked)
     if not opened.lineage.passages:
         raise UsageError(
             f"The documents of the index {opened.lineage.name!r} are not cut into passages.",

@@ -10,7 +10,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.search.results.best_passages import parse
+from termweave.search.features.passages import parse
 from termweave.ui import searching
 
 FILLER = "The committee met again on that day and spoke for a long time about nothing of interest to anybody."

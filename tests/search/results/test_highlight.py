@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave import encoders
-from termweave.search.results.highlighting import PASSAGE, _unmarked, passage
+from termweave.search.features.highlight import PASSAGE, _unmarked, passage
 
 WORDS = st.lists(st.sampled_from(["alpha", "beta", "gamma", "x", "äöü", "長い", "🙂"]), min_size=1, max_size=200)
 
