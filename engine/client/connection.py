@@ -238,7 +238,8 @@ class Engine:
             limited = sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))
             if not self._watched:
                 return self._send(limited)
-            with self.outage.watching(f"{self.product} has not answered {method} {path}", limited.timeout or self.timeout):
+            waiting, patient = f"{self.product} has not answered {method} {path}", self._retries.patience is not None
+            with self.outage.watching(waiting, limited.timeout or self.timeout, again=patient):
                 return self._send(limited)
 
         return self._retries.run(

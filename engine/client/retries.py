@@ -65,9 +65,9 @@ class Outage:
         self._heard = -math.inf
         self._error: EngineError | None = None
         self._began = self._until = 0.0
-        self._late = self._said = self._due = False
+        self._late = self._said = self._due = self._again = False
 
-    def failed(self, error: EngineError, sent: float, until: float, *, late: bool = False) -> None:
+    def failed(self, error: EngineError, sent: float, until: float, *, late: bool = False, again: bool = True) -> None:
         """Note that a request failed and will be repeated.
 
         A request without an answer is slow, and the server is not away, if it answered others meanwhile.
@@ -77,6 +77,7 @@ class Outage:
             sent: When the request was sent (`time.monotonic`, like all times here).
             until: When the patience ends.
             late: Whether it has not failed yet: the outage began when it was sent.
+            again: Whether it is repeated until the patience ends.
         """
         with self._lock:
             if late and self._error is not None:  # the outage is known already, and lasts longer than this request
@@ -85,7 +86,7 @@ class Outage:
                 return
             if self._error is None:
                 self._began, self._said = sent if late else time.monotonic(), False
-            self._error, self._until, self._late = error, until, late
+            self._error, self._until, self._late, self._again = error, until, late, again
             if not self._due:
                 self._speak_after(_NOTICEABLE - (time.monotonic() - self._began))
 
@@ -110,19 +111,21 @@ class Outage:
                 sentence = f"Still waiting for the server after {now - self._began:.0f} s, {left} more."
             else:
                 reason = clipped(self._error.message, _LONGEST)
-                sentence = f"{reason} Waiting for the server, {left}; the work goes on by itself."
+                promise = "; the work goes on by itself" if self._again else ""
+                sentence = f"{reason} Waiting for the server, {left}{promise}."
             self._said = True
             with suppress(OSError):  # nobody reads any more
                 self.say(sentence)
             self._speak_after(_REMINDER)
 
     @contextmanager
-    def watching(self, what: str, limit: float) -> Iterator[None]:
+    def watching(self, what: str, limit: float, *, again: bool) -> Iterator[None]:
         """Say so if the request in the body is not answered soon, and no other one either.
 
         Args:
             what: The beginning of a sentence: "OpenSearch has not answered GET /".
             limit: Seconds that the request may take.
+            again: Whether it is repeated if it fails.
         """
         sent = time.monotonic()
         answered = threading.Event()
@@ -132,7 +135,7 @@ class Outage:
             while not answered.wait(silent_since + _REMINDER - time.monotonic()):
                 if time.monotonic() - max(sent, self._heard) >= _REMINDER:
                     error = EngineUnreachable(f"{what} for {time.monotonic() - sent:.0f} s.")
-                    self.failed(error, sent, sent + limit, late=True)
+                    self.failed(error, sent, sent + limit, late=True, again=again)
                     return
                 silent_since = self._heard
 
