@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -184,7 +185,7 @@ def test_a_slow_request_is_no_outage_of_a_server_that_answers_others(soon):
 
 def test_a_request_that_nobody_answers_is_said_while_it_lasts(soon):
     outage, said, heard = soon
-    with outage.watching("OpenSearch has not answered GET /", 30):
+    with outage.watching("OpenSearch has not answered GET /", 30, again=True):
         for _ in range(10):  # another request is answered
             time.sleep(0.1)
             outage.heard()
@@ -196,10 +197,17 @@ def test_a_request_that_nobody_answers_is_said_while_it_lasts(soon):
     assert said[-1].startswith("The server has answered, after ")  # it was slow, and not away
 
 
+def test_a_request_that_is_not_repeated_promises_nothing(soon):
+    outage, _, heard = soon
+    with outage.watching("OpenSearch has not answered GET /", 30, again=False):
+        (sentence,) = heard(1)
+    assert re.search(r" Waiting for the server, up to \d+ s\.$", sentence)
+
+
 def test_a_late_answer_does_not_shorten_an_outage(soon):
     outage, said, heard = soon
     fail(outage, AWAY)
-    with outage.watching("OpenSearch has not answered GET /", 5):
+    with outage.watching("OpenSearch has not answered GET /", 5, again=True):
         heard(4)
     assert all(int(sentence.split("up to ")[1].split(" s")[0]) > 50 for sentence in said)
 
