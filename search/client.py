@@ -63,7 +63,7 @@ class Connection:
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""
-        listed: list[ListedIndex] = _generations("names").summaries(self.engine)
+        listed: list[ListedIndex] = _generations("listing").summaries(self.engine)
         return listed
 
     def generations(self, name: str) -> list[Generation]:
@@ -72,7 +72,7 @@ class Connection:
         Raises:
             UsageError: There is no index of this name that termweave built.
         """
-        listed: list[Generation] = _generations("generations").list_generations(self.engine, name)
+        listed: list[Generation] = _generations("listing").list_generations(self.engine, name)
         return listed
 
     def promote(self, name: str, generation: str) -> None:

@@ -10,7 +10,6 @@ from termweave.catalog.generations import live as live_index_of
 from termweave.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
-from termweave.indexer.rebuild_options import shown
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
@@ -140,6 +139,8 @@ def _generation(index: str, meta: dict[str, Any], size: int | None, documents: i
         documents: Documents that a search sees; None for a closed index.
         live: Whether the alias points at it.
     """
+    from termweave.indexer.rebuild_options import shown  # noqa: PLC0415 - numpy, for which a page waits at the start
+
     try:
         made = Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:

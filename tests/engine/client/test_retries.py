@@ -134,6 +134,6 @@ def test_a_user_who_waits_for_a_search_hears_of_it(scripted, monkeypatch):
     engine = connect(load(url=scripted.url)).watched(said.append)
     scripted.queue, scripted.delays = [(200, {})], [1.0]
     assert engine.request("GET", "/index/_count") == {}
-    assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s;")
+    assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s.")
     assert said[-1].startswith("The server has answered, after ")
     engine.close()
