@@ -151,7 +151,11 @@ class Feature(Generic[_Options]):
         yield from ()
 
 
+def known_to(options: type[Any]) -> list[type[Feature[Any]]]:
+    """The features whose options a class inherits, in the order of their steps: that in which it names them."""
+    return [_OF_OPTIONS[base] for base in options.__mro__ if base in _OF_OPTIONS]
+
+
 def features_of(options: object, search: Search) -> list[Feature[Any]]:
-    """The features that take part in a search, in the order of their steps: that in which the class of the options names their classes."""
-    features = [_OF_OPTIONS[base] for base in type(options).__mro__ if base in _OF_OPTIONS]
-    return [feature(options, search) for feature in features if feature.takes_part(options)]
+    """The features that take part in a search."""
+    return [feature(options, search) for feature in known_to(type(options)) if feature.takes_part(options)]

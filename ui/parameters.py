@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.datastructures import QueryParams
 
+from termweave.declared_settings import settings_of
 from termweave.errors import UsageError
+from termweave.search.feature import Feature, known_to
+from termweave.search.options import SearchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from termweave.declared_settings import DeclaredSetting
 
 #: Values that a form sends for a box that is ticked.
 _YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}
@@ -34,6 +39,8 @@ class Parameter:
         least: The lowest value of a count or number.
         most: The highest value of a count or number.
         required: Whether a request without it is refused.
+        option: The option of a search that it is; "": its name.
+        numbers: Whether a text may be a number in JSON.
     """
 
     name: str
@@ -43,6 +50,8 @@ class Parameter:
     least: int = 0
     most: int = _LARGEST
     required: bool = False
+    option: str = ""
+    numbers: bool = False
 
     def read(self, given: QueryParams) -> Any:
         """The value in a request.
@@ -87,6 +96,23 @@ class Parameter:
         return int(text)
 
 
+#: Type of a setting -> kind of its parameter.
+_KINDS = {"list": "texts", "int": "count", "float": "number", "bool": "flag"}
+
+
+def _of_setting(declared: DeclaredSetting) -> Parameter:
+    """The parameter of a declared option of a search; its name is that of the flag."""
+    kind = _KINDS.get(declared.type_name, "text")
+    return Parameter(
+        declared.flag.removeprefix("--").replace("-", "_"),
+        declared.setting.help,
+        kind,
+        () if kind == "texts" else None,
+        option=declared.name,
+        numbers=bool({int, float} & {*declared.types}),
+    )
+
+
 INDEX = Parameter("index", "Name of an index, or of one of its generations. Default: the index that the server was started with.")
 QUERY = Parameter("q", "Text of the query.", required=True)
 _OPTIONAL_QUERY = Parameter("q", "Text of the query; may be missing if 'like' is given.", default="")
@@ -106,35 +132,30 @@ REWRITE = Parameter(
     "rewrite",
     'operators ("a phrase", -word), spelling, both with a comma, or none. Default: what the profile says, else nothing.',
 )
+#: The features of a search: what they declare for the command line is what a request may say.
+FEATURES = tuple(_of_setting(each) for feature in known_to(SearchOptions) for each in settings_of(feature.Options).values())
+#: Those that decide which hits a list has, and in which order.
+SELECTION = frozenset(
+    _of_setting(each).name
+    for feature in known_to(SearchOptions)
+    if feature.rank is not Feature.rank
+    for each in settings_of(feature.Options).values()
+)
 _COMMON = (INDEX, MODE, RERANK, CANDIDATES, FILTER, REWRITE)
 SEARCH = (
     _OPTIONAL_QUERY,
     *_COMMON,
     Parameter("k", "How many hits.", "count", 10, 1, 1_000),
-    Parameter("from", "How many hits to skip.", "count", 0, 0, 9_000),
+    Parameter("from", "How many hits to skip.", "count", 0, 0, 9_000, option="start"),
     Parameter(
         "fields",
         "Stored fields of each hit, separated by commas; may be repeated. Default: title, text and metadata.",
         "texts",
         (),
     ),
-    Parameter(
-        "facet",
-        "Count the values of this metadata field among the candidates: kind, kind:20, price:10/50; may be repeated.",
-        "texts",
-        (),
-    ),
-    Parameter("sort", "Sort the candidates by this metadata field; FIELD:desc begins with the highest value."),
-    Parameter("collapse", "Keep the best document of each value of this metadata field; FIELD:2 the best two."),
-    Parameter("min_score", "Leave out documents below this final score (0.3), or below this score of a signal (dense:0.3)."),
-    Parameter("totals", "1: count the documents that pass the filters, and those that contain a word of the query.", "flag"),
-    Parameter("pin", "Id of a document that comes first; may be repeated.", "texts", ()),
-    Parameter(
-        "passages", "Show the best passages of each document that is cut into passages: 3, or 3+1 with a neighbour on each side."
-    ),
+    *FEATURES,
     Parameter("like", "Id of a document: search for similar ones; may be repeated.", "texts", ()),
     Parameter("explain", "1: explain each score.", "flag"),
-    Parameter("highlight", "1: mark the words that lexical and weights matched.", "flag"),
 )
 REQUESTS = (QUERY, *_COMMON)
 EXPLAIN = (QUERY, Parameter("id", "Id of the document.", required=True), *_COMMON)
@@ -153,7 +174,7 @@ PAGE = (
     _OPTIONAL_QUERY,
     *_COMMON,
     Parameter("k", "How many hits.", "count", 10, 1, 100),
-    *(each for each in SEARCH if each.name in {"from", "facet", "sort", "collapse", "min_score", "passages"}),
+    *(each for each in SEARCH if each.name in {"from", "facet", "passages", *SELECTION}),
     Parameter("compare", "1: show two lists.", "flag"),
     *_SECOND,
     Parameter("id", "Explain this document, whether it is found or not."),
@@ -185,13 +206,14 @@ def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
         raise UsageError(f"The body is not JSON: {error}.", _BODY) from None
     if not isinstance(given, dict):
         raise UsageError("The body is not a JSON object.", _BODY)
-    kinds = {each.name: each.kind for each in known}
+    declared = {each.name: each for each in known}
     pairs = []
     for name, value in given.items():
-        if (kind := kinds.get(name)) is None:
-            raise UsageError(f"There is no parameter {name!r}.", f"Known: {', '.join(kinds)}.")
+        if (parameter := declared.get(name)) is None:
+            raise UsageError(f"There is no parameter {name!r}.", f"Known: {', '.join(declared)}.")
+        kind, allowed = parameter.kind, (*_JSON[parameter.kind], *((int, float) if parameter.numbers else ()))
         values = _not_too_many(name, value) if isinstance(value, list) else [value]
-        if type(value) not in _JSON[kind] or (kind == "texts" and not all(isinstance(each, str) for each in values)):
+        if type(value) not in allowed or (kind == "texts" and not all(isinstance(each, str) for each in values)):
             raise UsageError(f"The parameter {name!r} is not {_JSON_NAMES[kind]}.", _BODY)
         pairs += [(name, str(int(each)) if isinstance(each, bool) else str(each)) for each in values]
     return QueryParams(pairs)

@@ -12,6 +12,7 @@ import orjson
 from termweave.catalog.layout import as_written, stored_text
 from termweave.catalog.typed_fields import as_text
 from termweave.errors import UsageError
+from termweave.ui import parameters
 from termweave.ui.comparison import DEPTH, ListComparison, compare
 from termweave.ui.workspace import check_query
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from termweave.search.results.hits import Answer
     from termweave.ui.workspace import Workspace
 
-#: Parameters that decide which hits a list has, and in which order.
-SELECTION = ("sort", "collapse", "min_score")
+#: Parameters of what is shown that have the names of their options.
+_SHOWN = frozenset({"k", "fields", "like", "explain"})
 #: Passages of a document that are shown.
 _PASSAGES = 1_000
 
@@ -92,27 +93,17 @@ def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **
 
 def display_options(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The options of `Index.answer` that say what is shown, as far as a request has them."""
-    names = {
-        "k": "k",
-        "from": "start",
-        "fields": "fields",
-        "facet": "facets",
-        "sort": "sort",
-        "like": "like",
-        "pin": "pin",
-        "passages": "passages",
-        "collapse": "collapse",
-        "min_score": "min_score",
-    }
-    options = {option: values[name] for name, option in names.items() if name in known and values[name] not in (None, ())}
-    return options | {name: values[name] for name in ("explain", "highlight", "totals") if name in known}
+    shown = [each for each in parameters.SEARCH if each.name in known and (each.option or each.name in _SHOWN)]
+    return {each.option or each.name: values[each.name] for each in shown if values[each.name] not in (None, ())}
 
 
 def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:
     """Compare the first `DEPTH` documents of both configurations."""
     lists = []
     for second in ("", "2"):
-        side = answer(workspace, values, second, k=DEPTH, fields=["title"], **display_options(values, values.keys() & SELECTION))
+        side = answer(
+            workspace, values, second, k=DEPTH, fields=["title"], **display_options(values, values.keys() & parameters.SELECTION)
+        )
         lists.append([hit.id for hit in side.answer.hits])
     return compare(*lists)
 

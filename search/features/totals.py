@@ -51,7 +51,7 @@ class TotalsOptions:
     totals: Annotated[
         bool,
         Setting(
-            "Count the documents that pass the filters, and those that contain a word of the query. --facet and --sort always do."
+            "Count the documents that pass the filters, and those that contain a word of the query. Facets and a sorted page always do."
         ),
     ] = False
 

@@ -182,3 +182,17 @@ def test_attacks_are_json(client, attack):
 @pytest.mark.engine
 def test_requests_of_every_kind_are_answered_as_described(client):
     assert len(requests_of_every_kind(client.app, "/api/openapi.json")) == len(ENDPOINTS)
+
+
+def test_a_feature_of_a_search_is_a_parameter_as_it_declares_it():
+    declared = {each.name: each for each in parameters.FEATURES}
+    assert declared.keys() == {"pin", "min_score", "sort", "collapse", "passages", "highlight", "facet", "totals"}
+    assert (declared["facet"].kind, declared["facet"].option, declared["highlight"].kind) == ("texts", "facets", "flag")
+    assert {name for name, each in declared.items() if each.numbers} == {"min_score", "passages"}
+    assert {"sort", "collapse", "min_score"} == parameters.SELECTION
+
+
+def test_a_minimum_score_may_be_a_number(client, attacked):
+    texts = client.post("/api/search", json={"q": "worker threads", "min_score": "0.5"}).json()
+    numbers = client.post("/api/search", json={"q": "worker threads", "min_score": 0.5}).json()
+    assert [each["id"] for each in texts["hits"]] == [each["id"] for each in numbers["hits"]] != []

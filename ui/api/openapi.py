@@ -60,7 +60,11 @@ def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
         "texts": {"type": ["string", "array"], "items": {"type": "string"}, "maxItems": parameters.MOST_TEXTS},
     }
     fields = {
-        each["name"]: {**kinds.get(parameter.kind, each["schema"]), "description": each["description"]}
+        each["name"]: {
+            **kinds.get(parameter.kind, each["schema"]),
+            **({"type": ["string", "number"]} if parameter.numbers else {}),
+            "description": each["description"],
+        }
         for each, parameter in zip(declared, endpoint.parameters, strict=True)
     }
     required = [each["name"] for each in declared if each["required"]]

@@ -155,7 +155,7 @@ def show(request: Request) -> Response:
 
 def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
     seconds = ("", "2") if values["compare"] else ("",)
-    options = searching.display_options(values, {"k", "from", "facet", "passages", *searching.SELECTION}) | {"explain": True}
+    options = searching.display_options(values, {"k", "from", "facet", "passages", *parameters.SELECTION}) | {"explain": True}
     sides = [searching.answer(workspace, values, second, **options) for second in seconds]
     comparison = searching.heads(workspace, values) if values["compare"] else None
     wanted = _wanted(workspace, values, seconds) if values["id"] else None
