@@ -1,1 +1,1 @@
-"""Ranking: modes, fusion and reranking of candidates. This package sends no requests."""
+"""The order of candidates. This package sends no requests."""
