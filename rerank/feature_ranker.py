@@ -7,6 +7,7 @@ from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.rerank import candidate_features
 from termweave.rerank.rerankers import RerankResult
@@ -118,7 +119,6 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     import orjson  # noqa: PLC0415 - `--help` opens no model
 
     from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
-    from termweave.encoders.recorded_models import ranker_folder  # noqa: PLC0415 - it builds on this package
     from termweave.records import ModelInfo  # noqa: PLC0415
     from termweave.rerank.trees import tree_files  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import UsageError
 from termweave.rerank import anchor, occlusion
 from termweave.rerank.rerankers import RerankResult
@@ -190,7 +191,6 @@ def open_ranker(model: str, expected: str) -> Ranker:
         ModelError: The model on this host has another hash.
     """
     from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
-    from termweave.encoders.recorded_models import ranker_folder  # noqa: PLC0415 - it builds on this package
 
     scorer = Ranker.load(ranker_folder(model, expected) if expected else model)
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
