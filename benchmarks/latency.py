@@ -451,13 +451,11 @@ def say(message: str, end: str = "\n") -> None:
 
 def encode_beforehand(index: Index, queries: Sequence[str]) -> dict[str, Encoding]:
     """Encode queries now; searches of this process for them run no model from now on, until this is called for another index."""
-    from termweave.search import single_query
+    from termweave.search.opening import OpenGeneration
 
     mock.patch.stopall()  # or the table of another index, with other statistics, would answer here
     known = dict(zip(queries, index.encode(queries), strict=True))
-    mock.patch.object(
-        single_query, "encode", lambda _generation, wanted, _rewriting=None: [known[each] for each in wanted]
-    ).start()
+    mock.patch.object(OpenGeneration, "encode", lambda _generation, wanted: [known[each] for each in wanted]).start()
     return known
 
 

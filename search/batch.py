@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run, strictly_decreasing
-from termweave.search import profiles
+from termweave.search import single_query
+from termweave.search.feature import Answered
 from termweave.search.options import check_query
-from termweave.search.ranking.order import order
-from termweave.search.results import feature_log
-from termweave.search.rewriting.configuration import parse
 from termweave.support.batching import in_parts
+from termweave.support.messages import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
-    from termweave.rerank.rerankers import CutShort, Reranking
+    from termweave.rerank.rerankers import CutShort
     from termweave.search.index import Index
     from termweave.search.options import RunOptions
     from termweave.search.ranking.order import Place
-    from termweave.search.results.feature_log import CandidateFeatures
-    from termweave.signals.modes import Mode
 
 _Part = TypeVar("_Part")
 _Answer = TypeVar("_Answer")
@@ -51,13 +47,8 @@ class BatchReport:
 
 
 def ranked(
-    index: Index,
-    queries: Sequence[Query],
-    mode: Mode,
-    reranking: Reranking | None,
-    options: RunOptions,
-    report: BatchReport,
-) -> Iterator[tuple[Query, list[Place]]]:
+    index: Index, queries: Sequence[Query], options: RunOptions, report: BatchReport
+) -> Iterator[tuple[Query, Sequence[Place]]]:
     """Rank the documents for each of many queries.
 
     Open the index with `Index.pinned`: then all answers come from one generation, even if the alias moves.
@@ -65,45 +56,32 @@ def ranked(
     Args:
         index: The index.
         queries: Any number.
-        mode: Signals and their weights.
-        reranking: The rerankers; None: no reranking.
-        options: How many documents, candidates and workers, the filters, and where features are logged. At most twice as many blocks as workers are in memory.
+        options: How they are ranked, and how many workers there are. At most twice as many blocks as workers are in memory.
         report: What happened to single queries is added to it.
 
     Yields:
         Each query with its places, best first, in the order of `queries`.
     """
-    recorder = feature_log.recorder(index.layout, reranking) if options.log_features else None
-    rewriting = profiles.rewriting(index.lineage, options.mode, parse(options.rewrite))
+    search = single_query.prepare(index.opened, index.name, options)
+    plan = replace(search.plan, depth=max(options.candidates, options.k))
 
-    def block(part: Sequence[Query]) -> list[tuple[Query, list[Place], CandidateFeatures | None]]:
-        answered = index.candidates(
-            [query.text for query in part],
-            list(mode.weights),
-            depth=max(options.candidates, options.k),
-            window=options.candidates,
-            where=options.where,
-            needs={need for each in (reranking, recorder) if each for need in each.needs},
-            rewrite=rewriting,
-        )
+    def block(part: Sequence[Query]) -> list[Answered]:
+        encoded = search.encode([readable(query.text) for query in part])
         answers = []
-        for query, candidates in zip(part, answered, strict=True):
+        for query, candidates in zip(part, single_query.retrieve(search, encoded, plan), strict=True):
             report.dropped += [signal for signal, clause in candidates.clauses.items() if clause.dropped]
             if candidates.query.rewritten and (refusal := candidates.query.rewritten.refusal):
                 report.refused[query.id] = refusal
-            places = order(candidates, mode, reranking, options.k, report.cut_short.append)
-            answers.append((query, places, recorder.features(candidates, mode) if recorder else None))
+            ranking = single_query.rank(search, plan, candidates, options.k)
+            report.cut_short += ranking.cut_short
+            answers.append(Answered(query.id, [ranking]))
         return answers
 
-    answers = _in_order(block, in_parts(queries, QUERIES), options.workers)
-    if options.log_features is None or recorder is None:
-        yield from ((query, places) for query, places, _ in answers)
-        return
-    with feature_log.created(Path(options.log_features), recorder.reader.features) as log:
-        for query, places, features in answers:
-            if features is not None:
-                log.add(query.id, features)
-            yield query, places
+    answered = _in_order(block, in_parts(queries, QUERIES), options.workers)
+    for each in search.features:
+        answered = each.through(answered)
+    for query, answer in zip(queries, answered, strict=True):
+        yield query, answer.rounds[0].places[: options.k]
 
 
 def _in_order(call: Callable[[_Part], list[_Answer]], parts: Iterable[_Part], workers: int) -> Iterator[_Answer]:
@@ -143,7 +121,6 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
             raise UsageError(f"The id of a query is text, not {type(query).__name__}.", f"Write {str(query)!r}.")
     pinned = index.pin()
     mode, reranking = pinned.choose(options.mode, options.rerank, options.rerank_budget)
-    records = [Query(query, text) for query, text in queries.items()]
-    rankings = ranked(pinned, records, mode, reranking, options, BatchReport())
+    rankings = ranked(pinned, [Query(query, text) for query, text in queries.items()], options, BatchReport())
     scores = {query.id: strictly_decreasing({place.id: place.score for place in places}) for query, places in rankings}
     return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)

@@ -16,12 +16,15 @@ from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging, profiles, single_query
+from termweave.search.filters.grammar import clauses
 from termweave.search.opening import open_generation
+from termweave.search.option_lists import texts
 from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
-from termweave.search.retrieval.execution import AliasMoved, Retrieval
-from termweave.search.retrieval.filter_grammar import clauses
+from termweave.search.retrieval.execution import AliasMoved
+from termweave.search.retrieval.plan import Retrieval
+from termweave.search.rewriting import rewriter
 from termweave.search.signatures import with_options
 from termweave.support import arguments
 from termweave.support.messages import few, readable
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
     from termweave.learning.learned import Learned
     from termweave.records import Hit, Run
     from termweave.rerank.rerankers import Need, Reranker, Reranking
+    from termweave.search.filters.option import Where
     from termweave.search.opening import OpenGeneration
-    from termweave.search.options import Where
     from termweave.search.profiles import Profile
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.results.hits import Answer
@@ -132,7 +135,7 @@ class Index:
             query: Text; may be empty with `like`.
             options: See below.
         """
-        answer = self.answer(query, **vars(options))
+        answer = self.answered(query, options)
         answer.hits.remarks = answer.all_remarks
         return answer.hits
 
@@ -149,18 +152,24 @@ class Index:
             query: Text; may be empty with `like`.
             options: See below.
         """
+        return self.answered(query, options)
+
+    def answered(self, query: str, options: SearchOptions) -> Answer:
+        """As `answer`, with a record of options: of `SearchOptions`, or of a class of another package that inherits it."""
         check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(generation, target, query, options))
 
     @with_options(SearchOptions, "")
     async def asearch(self, query: str, options: SearchOptions) -> Hits:
         """As `search`, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
-        return await asyncio.to_thread(self.search, query, **vars(options))
+        answer = await asyncio.to_thread(self.answered, query, options)
+        answer.hits.remarks = answer.all_remarks
+        return answer.hits
 
     @with_options(SearchOptions, "")
     async def aanswer(self, query: str, options: SearchOptions) -> Answer:
         """As `answer`, awaited."""
-        return await asyncio.to_thread(self.answer, query, **vars(options))
+        return await asyncio.to_thread(self.answered, query, options)
 
     @with_options(ExplainOptions)
     def explain(self, query: str, document: str, options: ExplainOptions) -> Hit:
@@ -178,7 +187,7 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
-        SearchOptions(like=[document])  # checks the id
+        texts("document", "ids", "The id of a document", [document])
         check_query(query)
         return self._consistently(lambda generation, target: single_query.explain(generation, target, query, document, options))
 
@@ -234,8 +243,8 @@ class Index:
             rewrite: How texts are rewritten; None: not at all.
         """
         given = arguments.listed(queries)
-        texts = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
-        encoded = iter(single_query.encode(generation or self._now, texts, rewrite))
+        words = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
+        encoded = iter(rewriter.encode(generation or self._now, words, rewrite))
         return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 
     def candidates(
@@ -263,9 +272,8 @@ class Index:
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            what = Retrieval(
-                signals, depth, window, clauses(kept, generation.layout, dialect_of(generation.engine.capabilities)), needs
-            )
+            where = clauses(kept, generation.layout, dialect_of(generation.engine.capabilities))
+            what = Retrieval(signals, depth, window, where, needs)
             return execution.retrieve(generation.engine, target, generation, self.encode(given, generation, rewrite), what)
 
         return self._consistently(once)
@@ -320,10 +328,10 @@ class Index:
             raise UsageError(f"The requests leave out {few(own)}: termweave does that itself.", "Use `search`, or leave it out.")
         generation = self._current()
         engine, shown = generation.engine, generation.name
-        prepared = single_query.prepare(generation, self.name, check_query(query), options)
+        search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
         depth = next((depth for depth in paging.depths(options.candidates) if depth >= options.last), paging.MAX_DEPTH)
-        what = replace(prepared.retrieval, depth=depth, server_fusion=prepared.mode if options.server_fusion else None)
-        (sent,) = execution.prepare(engine, generation, [prepared.query], what, execution.first_reach(generation, depth))
+        reach = execution.first_reach(generation, depth)
+        (sent,) = execution.prepare(engine, generation, [encoded], replace(search.plan, depth=depth), reach)
         lines = shown.lines([line for body in sent.bodies.values() for line in (ALL_SHARDS, engine.without_pipeline(body))])
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         operation, fetch = hits.reading(["<the ids of the best after fusion>"], generation.layout)
@@ -332,8 +340,8 @@ class Index:
             operation, fetch = "_search", by_ids(fetch["ids"])
         read += "&realtime=false" if operation == "_mget" else f"&routing={shown.routing}" if shown.routing else ""
         fetch = fetch if operation == "_mget" else engine.without_pipeline(shown.search(fetch))
-        pins = prepared.query.rewritten.pinned if prepared.query.rewritten else ()
-        left_out = [f"the reranker {prepared.reranking.name}"] if prepared.reranking else []
+        pins = encoded.rewritten.pinned if encoded.rewritten else ()
+        left_out = [f"the reranker {search.reranking.name}"] if search.reranking else []
         left_out += [f"the pinned documents {few(pins)}"] if pins else []
         dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
         said = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}

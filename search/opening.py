@@ -9,7 +9,7 @@ from termweave.catalog import application_fields, lineage, statistics_store
 from termweave.encoders.recorded_models import encoder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from termweave.catalog.layout import DocumentLayout
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.engine.client.resolved_name import ResolvedName
+    from termweave.records import Encoding
     from termweave.statistics import CorpusStatistics
 
 
@@ -42,6 +43,10 @@ class OpenGeneration:
     encoder: TextEncoder
     name: ResolvedName
     engine: Engine
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Encode queries with its models and statistics."""
+        return self.encoder.encode(texts, kind="query", statistics=self.statistics)
 
     def signals(self, names: Collection[str]) -> list[Signal]:
         """The signals with these names, in the order of the layout."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence  # noqa: TC003 - the annotations are read
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -11,56 +11,36 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting, check
 from termweave.errors import UsageError
+from termweave.search.feature import known_to, with_features_from_outside
 from termweave.search.features.collapse import CollapseOptions
+from termweave.search.features.explanation import ExplanationOptions
 from termweave.search.features.facets import FacetOptions
 from termweave.search.features.highlight import HighlightOptions
+from termweave.search.features.like import LikeOptions
+from termweave.search.features.log_features import LogOptions
 from termweave.search.features.minimum_score import MinimumScoreOptions
 from termweave.search.features.passages import PassageOptions
 from termweave.search.features.pin import PinOptions
+from termweave.search.features.server_fusion import ServerFusionOptions
 from termweave.search.features.sort import SortOptions
 from termweave.search.features.totals import TotalsOptions
-from termweave.search.option_lists import field_names, listed, texts
+from termweave.search.features.word_effects import WordEffectOptions
+from termweave.search.filters.option import FilterOptions
+from termweave.search.option_lists import field_names
 from termweave.search.paging import MAX_DEPTH
+from termweave.search.rewriting.option import RewritingOptions
 
 if TYPE_CHECKING:
     from termweave.rerank.rerankers import Reranker, Reranking
-    from termweave.search.retrieval.filter_grammar import FilterExpression
-    from termweave.search.rewriting.configuration import Rewriting
 
     Milliseconds = float
 else:  # a command reads the annotations to print its help, and must not wait for these modules; no budget is infinity
-    Reranker = Reranking = FilterExpression = Rewriting = Milliseconds = Any
+    Reranker = Reranking = Milliseconds = Any
 
-#: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
-Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
 #: Candidates that each signal gives. Recall@100 is measured at this depth.
 DEPTH = 100
 #: The stored fields of a hit unless others are named.
 FIELDS = ("title", "text", "metadata")
-_EXPLAIN_WORDS = Setting(
-    "Explain, with the words that the logit of a ranker depends on most. It scores each hit once without each of up to 64 words, which "
-    "takes seconds.",
-    heading="Options",
-)
-
-
-def _feature_file(value: Any) -> Any:
-    from termweave.search.results.feature_log import check_name  # noqa: PLC0415 - not needed by `--help`
-
-    return None if value is None else str(check_name(value))
-
-
-#: One declaration, because explanations rank, too, and log nothing.
-_LogFeatures = Annotated[
-    str | None,
-    Setting(
-        "Write what a feature ranker (ltr) sees of each candidate to this file, for other tools: NAME.csv, or NAME.txt in the format of "
-        "SVMrank and LETOR. An earlier file is replaced.",
-        "FILE",
-        heading="Options",
-        convert=_feature_file,
-    ),
-]
 
 
 def _rerank(value: Any) -> Any:
@@ -90,65 +70,8 @@ def _milliseconds(value: Any) -> Any:
     return value
 
 
-def _rewriting(value: Any) -> Any:
-    from termweave.search.rewriting.configuration import parse  # noqa: PLC0415 - not needed by `--help`
-
-    return parse(value)
-
-
-def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
-    """Parse filters, and refuse what cannot be a clause of the query DSL."""
-    import orjson  # noqa: PLC0415 - not needed by `--help`
-
-    from termweave.search.retrieval.filter_grammar import FilterExpression, parse  # noqa: PLC0415
-
-    given = [where] if isinstance(where, str | Mapping | FilterExpression) else listed("where", "filters", where)
-    filters: list[Mapping[str, Any] | FilterExpression] = []
-    for each in given:
-        if isinstance(each, FilterExpression):
-            filters.append(each)
-        elif isinstance(each, str) and not each.lstrip().startswith("{"):
-            filters.append(parse(each))
-        else:
-            filters.append(_clause(each))
-    try:
-        orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError as error:
-        raise UsageError(
-            f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
-        ) from None
-    return filters
-
-
-def _clause(clause: Any) -> Mapping[str, Any]:
-    """Return a clause of the query DSL, which may be written as JSON: it has one key, and its value is an object."""
-    import orjson  # noqa: PLC0415 - not needed by `--help`
-
-    if isinstance(clause, str):
-        try:
-            clause = orjson.loads(clause)
-        except orjson.JSONDecodeError as error:
-            raise UsageError(
-                f"The filter {clause!r} is not JSON: {error}.", 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
-            ) from None
-    if not isinstance(clause, Mapping):
-        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
-    if len(clause) != 1:
-        raise UsageError(
-            f"The filter {clause!r} is not one clause of the query DSL.", 'Write {"range": {"typed.year": {"gte": 2020}}}.'
-        )
-    ((key, value),) = clause.items()
-    if not isinstance(value, Mapping):
-        shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
-        raise UsageError(
-            f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.",
-            f'As an expression it is "{shown}".',
-        )
-    return clause
-
-
 @dataclass(frozen=True, kw_only=True)
-class RankingOptions:
+class RankingOptions(RewritingOptions, FilterOptions):
     """How documents are ranked for a query.
 
     Attributes:
@@ -158,11 +81,7 @@ class RankingOptions:
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
         rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first. None: the profile's, else no limit;
             infinity: no limit.
-        rewrite: What is done with a query before it is searched: "operators", "spelling", "synonyms@FILE", "pins@FILE", several with
-            commas, or "none" (`termweave.search.rewriting`). None: what the profile says, else nothing.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
-        where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
-            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL as a dict or as JSON. One filter alone needs no list.
     """
 
     heading: ClassVar[str] = "Ranking"
@@ -197,17 +116,6 @@ class RankingOptions:
             convert=_milliseconds,
         ),
     ] = None
-    rewrite: Annotated[
-        str | Rewriting | None,
-        Setting(
-            'Read the query as it was typed: operators ("a phrase" must occur, -word must not), spelling (a word that no document holds is '
-            "replaced by the nearest that one does), synonyms@FILE (Solr's format), pins@FILE (a table of query, document, pin or hide: what comes "
-            "first and what never appears), or several: operators,spelling. none: nothing.",
-            "HOW",
-            "what the profile says, else nothing",
-            convert=_rewriting,
-        ),
-    ] = None
     candidates: Annotated[
         int,
         Setting(
@@ -217,19 +125,6 @@ class RankingOptions:
         Ge(1),
         Le(MAX_DEPTH),
     ] = DEPTH
-    where: Annotated[
-        Where,
-        Setting(
-            'Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
-            "Operators: = != < <= > >=. Or a clause of the query DSL (JSON), for which metadata are texts in metadata.FIELD and typed "
-            "values in typed.FIELD. Given several times, all must pass.",
-            "EXPRESSION",
-            heading="Candidates",
-            flag="--filter",
-            repeatable=True,
-            convert=_filters,
-        ),
-    ] = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used."""
@@ -237,23 +132,25 @@ class RankingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(RankingOptions):
-    """How one document is explained. `Index.explain` takes these.
-
-    Attributes:
-        explain_words: Add the words that the logit of a ranker depends on most: it scores the text once without each word.
-    """
-
-    explain_words: Annotated[bool, _EXPLAIN_WORDS] = False
+class ExplainOptions(
+    WordEffectOptions,
+    RankingOptions,
+):
+    """How one document is explained. `Index.explain` takes these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(
     # The options of features, in the order of their steps.
+    ServerFusionOptions,
+    LogOptions,
+    LikeOptions,
     PinOptions,
     MinimumScoreOptions,
     SortOptions,
     CollapseOptions,
+    ExplanationOptions,
+    WordEffectOptions,
     PassageOptions,
     HighlightOptions,
     FacetOptions,
@@ -265,13 +162,7 @@ class SearchOptions(
     Attributes:
         k: How many hits.
         start: How many hits to skip.
-        explain: Explain each score now, in place of when `Hit.explain` is called.
-        explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
-        like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
         fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
-        server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
-            explained.
-        log_features: A file that gets the features of the candidates (`termweave.search.results.feature_log`); it is replaced.
     """
 
     heading: ClassVar[str] = "Hits"
@@ -280,20 +171,6 @@ class SearchOptions(
         int, Setting("How many hits.", default_text="10; with --queries 100", heading="Options", flag="-k"), Ge(1), Le(MAX_DEPTH)
     ] = 10
     start: Annotated[int, Setting("How many hits to skip.", heading="Options", flag="--from"), Ge(0), Le(MAX_DEPTH)] = 0
-    explain: Annotated[
-        bool, Setting("Show the parts of each score, and shade the words that contributed to it.", heading="Options")
-    ] = False
-    explain_words: Annotated[bool, _EXPLAIN_WORDS] = False
-    like: Annotated[
-        Sequence[str],
-        Setting(
-            "Search for documents similar to this one, with or without a QUERY; repeatable.",
-            "ID",
-            heading="Options",
-            repeatable=True,
-            convert=lambda ids: texts("like", "ids", "The id of a document", ids),
-        ),
-    ] = ()
     fields: Annotated[
         Sequence[str],
         Setting(
@@ -303,14 +180,6 @@ class SearchOptions(
             convert=field_names("fields"),
         ),
     ] = FIELDS
-    server_fusion: Annotated[
-        bool,
-        Setting(
-            "Let the server fuse the signals by min-max (needs the plugin neural-search). The lowest hit of a list counts 0, so that "
-            "scores and order differ from hybrid@min-max if few documents match. Not for passages."
-        ),
-    ] = False
-    log_features: _LogFeatures = None
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
@@ -320,16 +189,6 @@ class SearchOptions(
                 f"Hit {self.last:,} cannot be reached.",
                 f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from.",
             )
-        if self.server_fusion and self.log_features:
-            raise UsageError(
-                "With --server-fusion the server returns one list, and features are of each signal.",
-                "Remove --server-fusion or --log-features.",
-            )
-        object.__setattr__(self, "explain", self.explain or self.explain_words)
-        if self.server_fusion and self.explain:
-            from termweave.search.retrieval.server_fusion import unexplained  # noqa: PLC0415 - not needed by `--help`
-
-            raise unexplained()
 
     @property
     def last(self) -> int:
@@ -337,19 +196,27 @@ class SearchOptions(
         return self.start + self.k
 
 
+if not TYPE_CHECKING:
+    SearchOptions = with_features_from_outside(SearchOptions, ranking=False)
+    ExplainOptions = with_features_from_outside(ExplainOptions, ranking=True)
+
 #: The options that the requests of a search depend on; termweave itself does the rest, before or after them.
-SENT = frozenset({"k", "start", "highlight", "fields", "server_fusion", *(each.name for each in fields(RankingOptions))})
+SENT = frozenset(each.name for each in fields(SearchOptions)).difference(
+    *([each.name for each in fields(feature.Options)] for feature in known_to(SearchOptions) if feature.local)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(RankingOptions):
+class RunOptions(
+    LogOptions,
+    RankingOptions,
+):
     """How a run is made. `Index.run` takes these.
 
     Attributes:
         k: How many documents for each query.
         workers: Requests sent at once.
         name: Name of the run; "": the mode and the reranker.
-        log_features: A file that gets the features of the candidates of each query, as in `SearchOptions`.
     """
 
     heading: ClassVar[str] = "Many queries"
@@ -357,7 +224,10 @@ class RunOptions(RankingOptions):
     k: Annotated[int, Setting("How many documents for each query."), Ge(1), Le(MAX_DEPTH)] = DEPTH
     workers: Annotated[int, Setting("Requests sent at once."), Ge(1), Le(64)] = 4
     name: str = ""
-    log_features: _LogFeatures = None
+
+
+if not TYPE_CHECKING:
+    RunOptions = with_features_from_outside(RunOptions, ranking=True)
 
 
 def check_query(query: object) -> str:

@@ -59,6 +59,10 @@ class Setting:
         convert: Makes the value of what was given, or raises `UsageError`; the type is checked afterwards. Anything that it does not know
             it returns as it is.
         repeatable: Whether the option is repeated on the command line for each entry of a list.
+        served: Whether pages and API take it: not if the value opens a file or a model, writes, or asks for seconds of work.
+        control: Label on the search page; None: made of the name; "": the page has no general control for it.
+        example: What the empty control shows.
+        suggests: What the control suggests: "fields" of the metadata; "": nothing.
     """
 
     help: str
@@ -68,6 +72,10 @@ class Setting:
     flag: str = ""
     convert: Callable[[Any], Any] | None = None
     repeatable: bool = False
+    served: bool = True
+    control: str | None = None
+    example: str = ""
+    suggests: str = ""
 
 
 @dataclass(frozen=True)

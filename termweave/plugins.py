@@ -1,4 +1,4 @@
-"""Find signals, readers, encoders, rerankers, training methods and models by their entry points, so that other packages can add some."""
+"""Find signals, readers, encoders, rerankers, training methods, models and features of a search by their entry points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoints
 
-Group = Literal["signals", "readers", "encoders", "rerankers", "methods", "models"]
+Group = Literal["signals", "readers", "encoders", "rerankers", "methods", "models", "search_features"]
 
 
 @cache
@@ -47,10 +47,10 @@ def load(group: Group, name: str) -> Any:
             return point.load()
         except (ImportError, AttributeError, SyntaxError) as error:
             raise UsageError(
-                f"The {group[:-1]} {name!r} cannot be loaded: {first_line(error)}.",
+                f"The {_one(group)} {name!r} cannot be loaded: {first_line(error)}.",
                 f"Reinstall the package that contains {point.module!r}.",
             ) from error
-    raise UsageError(f"There is no {group[:-1]} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")
+    raise UsageError(f"There is no {_one(group)} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def answerable(group: Group, name: str) -> Iterator[None]:
     if name not in names(group):  # an object that the caller gave: the exception is theirs
         yield
         return
-    with blamed(f"The {group[:-1]} {name!r}", lambda: _points(group, name)[name].value):
+    with blamed(f"The {_one(group)} {name!r}", lambda: _points(group, name)[name].value):
         yield
 
 
@@ -99,3 +99,8 @@ def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
 def _points(group: Group, name: str) -> EntryPoints:
     points: EntryPoints = installed().select(group=f"termweave.{group}", name=name)
     return points
+
+
+def _one(group: Group) -> str:
+    """What one object of a group is called in messages."""
+    return group[:-1].replace("_", " ")

@@ -145,12 +145,27 @@ class Encoding:
         weights: Term weights; None without a weights model.
         vector: float32 ``(d,)`` of unit length; None without a dense model.
         rewritten: What was made of a query as somebody typed it; None: the text is searched as it is.
+        liked: The documents that the query was made of; None for a query of words.
     """
 
     text: str
     weights: TermWeights | None = None
     vector: NDArray[np.float32] | None = None
     rewritten: RewrittenQuery | None = None
+    liked: LikedDocuments | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LikedDocuments:
+    """Documents known to be relevant, which a query was made of.
+
+    Attributes:
+        ids: Their ids in the source.
+        vectors: float32 ``(n, d)``, one vector for each document or passage; None if the index has no vectors.
+    """
+
+    ids: tuple[str, ...]
+    vectors: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -41,6 +41,9 @@ class Parameter:
         required: Whether a request without it is refused.
         option: The option of a search that it is; "": its name.
         numbers: Whether a text may be a number in JSON.
+        label: Label of its control on the search page; "": it has none, or one that the page itself makes.
+        example: What the empty control shows.
+        suggests: What the control suggests, as `Setting.suggests`.
     """
 
     name: str
@@ -52,6 +55,9 @@ class Parameter:
     required: bool = False
     option: str = ""
     numbers: bool = False
+    label: str = ""
+    example: str = ""
+    suggests: str = ""
 
     def read(self, given: QueryParams) -> Any:
         """The value in a request.
@@ -102,14 +108,19 @@ _KINDS = {"list": "texts", "int": "count", "float": "number", "bool": "flag"}
 
 def _of_setting(declared: DeclaredSetting) -> Parameter:
     """The parameter of a declared option of a search; its name is that of the flag."""
-    kind = _KINDS.get(declared.type_name, "text")
+    setting, name = declared.setting, declared.flag.removeprefix("--").replace("-", "_")
+    label = name.replace("_", " ").capitalize() if setting.control is None else setting.control
+    kind = "texts" if setting.repeatable else _KINDS.get(declared.type_name, "text")
     return Parameter(
-        declared.flag.removeprefix("--").replace("-", "_"),
-        declared.setting.help,
+        name,
+        setting.help,
         kind,
         () if kind == "texts" else None,
         option=declared.name,
         numbers=bool({int, float} & {*declared.types}),
+        label=label,
+        example=setting.example,
+        suggests=setting.suggests,
     )
 
 
@@ -125,37 +136,38 @@ RERANK = Parameter(
     "rerank", "none, rnn, rnn@dense, or a reranker that the server was started with. Default: as the profile says, else none."
 )
 CANDIDATES = Parameter("candidates", "How many documents each signal gives.", "count", 100, 1, 10_000)
-FILTER = Parameter(
-    "filter", "Only documents that pass, for example: year>=2020 AND NOT kind=draft. May be repeated.", "texts", ()
-)
-REWRITE = Parameter(
-    "rewrite",
-    'operators ("a phrase", -word), spelling, both with a comma, or none. Default: what the profile says, else nothing.',
-)
-#: The features of a search: what they declare for the command line is what a request may say.
-FEATURES = tuple(_of_setting(each) for feature in known_to(SearchOptions) for each in settings_of(feature.Options).values())
-#: Those that decide which hits a list has, and in which order.
-SELECTION = frozenset(
-    _of_setting(each).name
+#: The features of a search: what they declare for the command line is what a request may say, unless it is not served.
+_DECLARED = {
+    (parameter := _of_setting(each)).name: (feature, parameter)
     for feature in known_to(SearchOptions)
-    if feature.rank is not Feature.rank
     for each in settings_of(feature.Options).values()
+    if each.setting.served
+}
+#: Those that decide which hits a list has, and in which order.
+SELECTION = frozenset(name for name, (feature, _) in _DECLARED.items() if feature.rank is not Feature.rank)
+FILTER = replace(
+    _DECLARED.pop("filter")[1],
+    about="Only documents that pass, for example: year>=2020 AND NOT kind=draft. May be repeated.",
 )
+REWRITE = replace(
+    _DECLARED.pop("rewrite")[1],
+    about='operators ("a phrase", -word), spelling, both with a comma, or none. Default: what the profile says, else nothing.',
+)
+FEATURES = tuple(parameter for _, parameter in _DECLARED.values())
 _COMMON = (INDEX, MODE, RERANK, CANDIDATES, FILTER, REWRITE)
 SEARCH = (
     _OPTIONAL_QUERY,
     *_COMMON,
-    Parameter("k", "How many hits.", "count", 10, 1, 1_000),
+    Parameter("k", "How many hits.", "count", 10, 1, 1_000, option="k"),
     Parameter("from", "How many hits to skip.", "count", 0, 0, 9_000, option="start"),
     Parameter(
         "fields",
         "Stored fields of each hit, separated by commas; may be repeated. Default: title, text and metadata.",
         "texts",
         (),
+        option="fields",
     ),
     *FEATURES,
-    Parameter("like", "Id of a document: search for similar ones; may be repeated.", "texts", ()),
-    Parameter("explain", "1: explain each score.", "flag"),
 )
 REQUESTS = (QUERY, *_COMMON)
 EXPLAIN = (QUERY, Parameter("id", "Id of the document.", required=True), *_COMMON)
@@ -173,8 +185,9 @@ JOB = (Parameter("job", "Id of the work, as /api/jobs and the addresses of the p
 PAGE = (
     _OPTIONAL_QUERY,
     *_COMMON,
-    Parameter("k", "How many hits.", "count", 10, 1, 100),
-    *(each for each in SEARCH if each.name in {"from", "facet", "passages", *SELECTION}),
+    Parameter("k", "How many hits.", "count", 10, 1, 100, option="k"),
+    *(each for each in SEARCH if each.name in {"from", "facet"}),
+    *(each for each in FEATURES if each.label),
     Parameter("compare", "1: show two lists.", "flag"),
     *_SECOND,
     Parameter("id", "Explain this document, whether it is found or not."),

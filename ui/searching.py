@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from termweave.search.results.hits import Answer
     from termweave.ui.workspace import Workspace
 
-#: Parameters of what is shown that have the names of their options.
-_SHOWN = frozenset({"k", "fields", "like", "explain"})
 #: Passages of a document that are shown.
 _PASSAGES = 1_000
 
@@ -92,18 +90,22 @@ def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **
 
 
 def display_options(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The options of `Index.answer` that say what is shown, as far as a request has them."""
-    shown = [each for each in parameters.SEARCH if each.name in known and (each.option or each.name in _SHOWN)]
-    return {each.option or each.name: values[each.name] for each in shown if values[each.name] not in (None, ())}
+    """The options of `Index.answer` besides those of `ranking`, as far as a request has them.
+
+    Args:
+        values: The values of the parameters.
+        known: The parameters that count.
+    """
+    chosen = {*known} & values.keys() - {parameters.FILTER.name, parameters.REWRITE.name}
+    shown = [each for each in parameters.SEARCH if each.option and each.name in chosen]
+    return {each.option: values[each.name] for each in shown if values[each.name] not in (None, ())}
 
 
 def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:
     """Compare the first `DEPTH` documents of both configurations."""
     lists = []
     for second in ("", "2"):
-        side = answer(
-            workspace, values, second, k=DEPTH, fields=["title"], **display_options(values, values.keys() & parameters.SELECTION)
-        )
+        side = answer(workspace, values, second, k=DEPTH, fields=["title"], **display_options(values, parameters.SELECTION))
         lists.append([hit.id for hit in side.answer.hits])
     return compare(*lists)
 

@@ -42,7 +42,8 @@ def answer_all(
     from termweave.evaluation import runs, systems
     from termweave.evaluation.report import wording
     from termweave.search import Index, batch
-    from termweave.search.results import enrichment_lag, json, notices
+    from termweave.search.filters.option import on_filters
+    from termweave.search.results import enrichment_lag, json
 
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
     if run_file == "-" and out.json:
@@ -57,7 +58,7 @@ def answer_all(
     rewritten: set[str] = set()
     empty = 0
     with _target(run_file, title, len(queries), out) as add, out.progress("Queries") as bar:
-        ranked = batch.ranked(index, queries, chosen, reranking, options, report)
+        ranked = batch.ranked(index, queries, options, report)
         for number, (query, places) in enumerate(ranked, 1):
             rewritten |= runs.percent_encoded((query.id, *(place.id for place in places)))
             empty += not places
@@ -69,7 +70,7 @@ def answer_all(
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
     if lag := enrichment_lag.of_hits(index.opened):
         out.warn(str(lag))
-    for remark in notices.on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
+    for remark in on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
         out.warn(remark)
     if rewritten:
         out.say(runs.encoding_remark(rewritten))

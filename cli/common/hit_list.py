@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: The most characters of a text or a field that are printed below a hit.
 _SNIPPET = 200
-#: The most characters of a value of a facet.
-_VALUE = 40
 _BLANK = re.compile(r"\s")
 
 
@@ -67,15 +65,11 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
 
 
 def show_counts(answer: Answer, out: Output) -> None:
-    """Print how many candidates have each value of a field, and the totals."""
+    """Print what features add to the hits: counts of values, totals."""
     from rich.text import Text
 
-    console = out.console()
-    for name, values in answer.facets.items():
-        counts = ", ".join(f"{printable(clipped(each.value, _VALUE))} {each.count:,}" for each in values) or "no values"
-        console.print(Text(f"{name}, among the candidates: {counts}", "dim"))
-    if answer.totals:
-        console.print(Text(str(answer.totals), "dim"))
+    for line in answer.lines:
+        out.console().print(Text(printable(line), "dim"))
 
 
 def _below(console: Console, text: Text) -> None:

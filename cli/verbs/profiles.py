@@ -97,8 +97,8 @@ def _in_force(record: Lineage) -> tuple[str, Any]:
 def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
     """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
     from termweave.catalog import application_fields
+    from termweave.search.filters.documents import documents_passing
     from termweave.search.retrieval.execution import check_needs
-    from termweave.search.retrieval.filters import documents_passing
     from termweave.search.rewriting.configuration import NOTHING
     from termweave.search.rewriting.rewriter import check_fields
     from termweave.support.messages import counted, few

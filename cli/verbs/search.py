@@ -140,7 +140,7 @@ def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, 
     from termweave.search.results import json
 
     began = time.perf_counter()
-    answer = index.answer(text, **vars(options))
+    answer = index.answered(text, options)
     took = (time.perf_counter() - began) * 1000
     _warn(answer.dropped, out, answer.remarks)
     for cut in answer.cut_short:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from termweave.search.feature import Ranking, Report
     from termweave.search.opening import OpenGeneration
-    from termweave.search.retrieval.execution import Retrieval
 
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -71,6 +70,9 @@ class CollapseOptions:
         Setting(
             "Keep the best document of each value of this metadata field; FIELD:2 the best two. Documents without a value stay.",
             "FIELD",
+            control="Collapse by",
+            example="no field",
+            suggests="fields",
             convert=_checked,
         ),
     ] = None
@@ -80,10 +82,6 @@ class Collapse(Feature[CollapseOptions]):
     """Keeps the best documents of each value of a field, over all rounds of a search."""
 
     Options = CollapseOptions
-
-    def plan(self, plan: Retrieval) -> Retrieval:
-        """All ranked documents are needed: any of them may have a value that is full."""
-        return replace(plan, whole=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
         """Keep documents whose value has fewer than the wanted number above them, and those without a value.

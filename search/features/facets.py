@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -17,18 +17,21 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
 from termweave.search.option_lists import field_names
+from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from termweave.catalog.layout import Column
     from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.search.retrieval.execution import Retrieval
+    from termweave.search.retrieval.plan import Retrieval
 
 #: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
 VALUES, _MOST_VALUES, _OF_SHARD = 10, 1_000, 10_000
+#: Characters of a value on a line below the hits.
+_SHOWN = 40
 _SIZE = re.compile(r"\d{1,9}", re.ASCII)
 _MIDNIGHT = re.compile(r"T00:00:00(\.000)?Z$")
 
@@ -108,6 +111,7 @@ class FacetOptions:
             "FIELD",
             flag="--facet",
             repeatable=True,
+            control="",
             convert=_checked,
         ),
     ] = ()
@@ -125,6 +129,18 @@ class Facets(Feature[FacetOptions]):
     def count(self, rounds: Sequence[Ranking]) -> dict[str, tuple[FacetValue, ...]]:
         """Field -> its values."""
         return facets(self.search.generation, rounds[0].candidates, self.options.facets)
+
+    @staticmethod
+    def json(part: Mapping[str, Sequence[FacetValue]]) -> Any:
+        """Field -> its values."""
+        return {name: [asdict(value) for value in values] for name, values in part.items()}
+
+    @staticmethod
+    def lines(part: Mapping[str, Sequence[FacetValue]]) -> Iterator[str]:
+        """A line for each field."""
+        for name, values in part.items():
+            counts = ", ".join(f"{clipped(each.value, _SHOWN)} {each.count:,}" for each in values) or "no values"
+            yield f"{name}, among the candidates: {counts}"
 
 
 def facets(generation: OpenGeneration, candidates: Candidates, names: Sequence[str]) -> dict[str, tuple[FacetValue, ...]]:

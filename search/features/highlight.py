@@ -53,6 +53,7 @@ class HighlightOptions:
             "Mark the words that lexical and weights matched, and show the passage around them.",
             default_text="yes, but not in JSON",
             flag="--highlight/--no-highlight",
+            control="",
         ),
     ] = False
 
@@ -60,7 +61,7 @@ class HighlightOptions:
 class MarkedWords(Feature[HighlightOptions]):
     """Marks the words of the query in the hits of the page."""
 
-    Options = HighlightOptions
+    Options, local = HighlightOptions, False
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
         """Add highlights."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from termweave.search.feature import Ranking, Report
     from termweave.search.ranking.order import Place
-    from termweave.search.retrieval.execution import Retrieval
+    from termweave.search.retrieval.plan import Retrieval
 
 _HINT = "Write 0.3 for the final score, dense:0.3 for a signal, or both: 0.1,dense:0.3."
 _ENTRY = re.compile(r"(?:(\w+):)?\s*(\S+)")
@@ -105,6 +105,8 @@ class MinimumScoreOptions:
             "Leave out documents below this final score: 0.3. The final score of several signals is relative to the best candidate; "
             "dense:0.3 leaves out documents that only dense found, with a score below 0.3. Or both: 0.1,dense:0.3.",
             "SCORE",
+            control="Minimum score",
+            example="dense:0.3",
             convert=parse,
         ),
     ] = None
@@ -121,9 +123,9 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
         return minimum
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Refuse signals that the search does not ask; all ranked documents are looked at."""
-        self._minimum.check(self.search.mode.weights)
-        return replace(plan, whole=True, floor=True)
+        """Refuse signals that the search does not ask."""
+        self._minimum.check(plan.lists)
+        return replace(plan, floor=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
         """Leave weak documents out."""

@@ -86,6 +86,8 @@ class PassageOptions:
         Setting(
             "Show the best passages of each document that is cut into passages: 3, or 3+1 with one neighbouring passage on each side.",
             "NUMBER",
+            control="Best passages",
+            example="3, or 3+1 with neighbours",
             convert=_checked,
         ),
     ] = None

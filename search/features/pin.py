@@ -11,7 +11,7 @@ from termweave.search.feature import Feature
 from termweave.search.option_lists import texts
 
 if TYPE_CHECKING:
-    from termweave.search.retrieval.execution import Retrieval
+    from termweave.search.retrieval.plan import Retrieval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,7 @@ class PinOptions:
             "that the index does not hold, is not shown.",
             "ID",
             repeatable=True,
+            control="",
             convert=lambda ids: texts("pin", "ids", "The id of a document", ids),
         ),
     ] = ()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from termweave.search.feature import Ranking, Report
     from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
-    from termweave.search.retrieval.execution import Retrieval
+    from termweave.search.retrieval.plan import Retrieval
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -57,6 +57,9 @@ class SortOptions:
         Setting(
             "Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
             "FIELD",
+            control="Sort by",
+            example="score",
+            suggests="fields",
             convert=_checked,
         ),
     ] = None
@@ -69,7 +72,7 @@ class Sort(Feature[SortOptions]):
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """All candidates are sorted and counted, and none is pinned."""
-        return replace(plan, whole=True, ordered=True, counts=True)
+        return replace(plan, ordered=True, counts=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
         """Sort the places."""

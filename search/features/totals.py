@@ -51,7 +51,8 @@ class TotalsOptions:
     totals: Annotated[
         bool,
         Setting(
-            "Count the documents that pass the filters, and those that contain a word of the query. Facets and a sorted page always do."
+            "Count the documents that pass the filters, and those that contain a word of the query. Facets and a sorted page always do.",
+            control="",
         ),
     ] = False
 
@@ -71,24 +72,23 @@ class CountedTotals(Feature[TotalsOptions]):
         first = rounds[0]
         if not (self.options.totals or first.plan.counts):
             return None
-        return totals(self.search.generation, first.candidates, first.plan.where, self.search.like)
+        return totals(self.search.generation, first.candidates, first.plan.where)
 
 
-def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]], like: Sequence[str]) -> Totals:
+def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]]) -> Totals:
     """Count documents, with one request.
 
     Args:
         generation: The generation that answered.
         candidates: The candidates.
         where: Filters of the query DSL.
-        like: Ids of documents that the query was made of, whose words are not words of a query.
     """
     from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
     engine = generation.engine
     lexical = next((signal for signal in generation.layout.signals if signal.name == "lexical"), None)
     clause = None
-    if lexical is not None and candidates.query.text.strip() and not like:
+    if lexical is not None and candidates.query.text.strip() and candidates.query.liked is None:
         query, _ = clause_limit.fit(engine, generation, candidates.query, [lexical], (), engine.capabilities)
         clause = lexical.query_clause(query, size=1, where=(), capabilities=engine.capabilities)
     # A word may stand in any passage of a document, so that documents are counted by their ids.

@@ -223,7 +223,7 @@ def _run(
         if "vectors" in reranker.needs and candidates.query.vector is not None
         else None,
         [candidates.texts.get(key, "") for key in keys] if "texts" in reranker.needs else None,
-        candidates.liked,
+        candidates.query.liked.vectors if candidates.query.liked else None,
         {**candidates.beside, **candidates.lists},
         [candidates.metadata.get(key, {}) for key in keys],
         candidates.index_terms,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from html import escape
@@ -15,6 +15,7 @@ from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
+from termweave.search.feature import of_part
 from termweave.search.results import explanation, term_shading
 from termweave.search.retrieval import server_fusion
 from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.engine import Engine
     from termweave.rerank.rerankers import CutShort
+    from termweave.search.feature import Ranking
     from termweave.search.features.facets import FacetValue
     from termweave.search.features.totals import Totals
     from termweave.search.opening import OpenGeneration
@@ -58,16 +59,25 @@ class Answer:
         dropped: Signal name -> query terms left out because the server allows no more clauses, heaviest first.
         remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
         cut_short: The rerankers whose time budget ended before they had scored their candidates.
-        facets: Field -> how many candidates have each of its most frequent values.
-        totals: How many documents are ranked, pass the filters, and contain a word of the query; None if nobody asked.
+        parts: What features add, by their names: "facets" and "totals", and those of other packages.
     """
 
     hits: Hits
     dropped: Mapping[str, tuple[str, ...]]
     remarks: tuple[str, ...] = ()
     cut_short: tuple[CutShort, ...] = ()
-    facets: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
-    totals: Totals | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def facets(self) -> Mapping[str, tuple[FacetValue, ...]]:
+        """Field -> how many candidates have each of its most frequent values."""
+        counted: Mapping[str, tuple[FacetValue, ...]] = self.parts.get("facets", {})
+        return counted
+
+    @property
+    def totals(self) -> Totals | None:
+        """How many documents are ranked, pass the filters, and contain a word of the query; None if nobody asked."""
+        return self.parts.get("totals")
 
     def __repr__(self) -> str:
         return "\n".join([repr(self.hits), *self._below()])
@@ -77,16 +87,13 @@ class Answer:
         return self.hits._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in self._below())
 
     def _below(self) -> list[str]:
-        """The lines below the hits: facets and remarks."""
-        counts = {
-            name: ", ".join(f"{each.value} {each.count:,}" for each in values) or "no values"
-            for name, values in self.facets.items()
-        }
-        return [
-            *(f"{name}, among the candidates: {values}" for name, values in counts.items()),
-            *([str(self.totals)] if self.totals else []),
-            *self.all_remarks,
-        ]
+        """The lines below the hits: what features add, and remarks."""
+        return [*self.lines, *self.all_remarks]
+
+    @property
+    def lines(self) -> list[str]:
+        """What features add, as lines."""
+        return [line for name, part in self.parts.items() for line in of_part(name).lines(part)]
 
     @property
     def all_remarks(self) -> tuple[str, ...]:
@@ -99,50 +106,42 @@ class Answer:
         return self.hits.to_pandas()
 
 
-def fetch(
-    engine: Engine,
-    opened: OpenGeneration,
-    places: Sequence[Place],
-    candidates: Candidates,
-    *,
-    first: int,
-    fields: Sequence[str],
-    explain: bool,
-) -> list[Hit]:
-    """Make hits of ranked documents.
+def make(
+    opened: OpenGeneration, ranking: Ranking, places: Sequence[Place], *, first: int, fields: Sequence[str]
+) -> tuple[list[Hit], Ranking]:
+    """Make hits of ranked documents; `Hit.explain` requests the explanation of one.
 
     Args:
-        engine: The server.
         opened: The generation that was searched.
-        places: The ranked documents, best first.
-        candidates: The candidates that were ranked.
-        first: Rank of the first document.
-        fields: Names of the stored fields to read.
-        explain: Explain the scores now; else `Hit.explain` requests the explanation.
+        ranking: The round that found them.
+        places: The documents, best first.
+        first: Rank of the first one.
+        fields: Names of the stored fields that the hits have.
+
+    Returns:
+        The hits, and the round with what was read.
 
     Raises:
         UsageError: The index does not hold one of the documents.
         DocumentGone: A document was deleted after the search.
     """
-    if not places:
-        return []
-    stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
-    parts = _explained(engine, opened, candidates, places, stored) if explain else {}
+    candidates = ranking.candidates
+    stored = _stored(opened, candidates, places, (*fields, *ranking.plan.stored)) if places else {}
     hidden = _hidden(opened) | ({"id"} if opened.layout.application else {*_ALWAYS, "metadata_long"})
-    return [
+    hits = [
         Hit(
             id=place.id,
             score=place.score,
             rank=rank,
             fields=_fields(stored[place.id], fields, hidden),
             signals=place.signals,
-            explanation=parts.get(place.id),
-            explainer=partial(_explain_later, engine, opened, candidates, place),
+            explainer=partial(_explain_later, opened, candidates, place),
             passage=None if opened.layout.application else stored_passage(stored[place.id]),
             reranked=sum((part.share for part in place.reranked), 0.0),
         )
         for rank, place in enumerate(places, first)
     ]
+    return hits, replace(ranking, shown=places, stored=stored)
 
 
 def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
@@ -200,9 +199,7 @@ def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
             raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE, message, MISSING_HINT, error)
 
 
-def _stored(
-    engine: Engine, opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]
-) -> dict[str, Any]:
+def _stored(opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]) -> dict[str, Any]:
     """Document id -> stored fields. For a document in passages, those of the passage that was found, else of the first passage."""
     keys: dict[str, str] = {}
     for place in places:
@@ -211,7 +208,7 @@ def _stored(
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
     with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
-    params = source_parameters(fields, opened)
+    params, engine = source_parameters(fields, opened), opened.engine
 
     def read() -> list[tuple[str, dict[str, Any]]]:
         operation, body = reading([*keys], opened.layout)
@@ -244,21 +241,31 @@ def _stored(
     return stored
 
 
-def _explained(
-    engine: Engine, opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]
+def explained(
+    opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Document id -> explanation, with the text and its shaded words."""
-    query = candidates.query
+    """Explain scores, with the text of each document and its shaded words.
+
+    Args:
+        opened: The generation that was searched.
+        candidates: The candidates that were ranked.
+        places: The documents.
+        stored: Id of a document -> its stored fields, with title and text.
+
+    Returns:
+        Id of a document -> its explanation.
+    """
+    query, engine = candidates.query, opened.engine
     alternatives = chain.from_iterable(query.rewritten.parts if query.rewritten else ())
     words = {term: word for each in (*alternatives, query) for term, word in _words(opened, each.text).items()}
-    explained = explanation.explain(engine, candidates.index, opened.layout, candidates, places, words=words)
-    for document, entry in explained.items():
+    explanations = explanation.explain(engine, candidates.index, opened.layout, candidates, places, words=words)
+    for document, entry in explanations.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
         entry["words"] = term_shading.shade(
             entry["text"], entry["parts"], encoder=opened.encoder, engine=engine, index=candidates.index
         )
-    return explained
+    return explanations
 
 
 def _joined(title: str, text: str) -> str:
@@ -268,7 +275,7 @@ def _joined(title: str, text: str) -> str:
     return f"{title}{' ' if title.rstrip().endswith(_ENDS) else '. '}{text}"
 
 
-def _explain_later(engine: Engine, opened: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
+def _explain_later(opened: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
     """The explanation of one hit, requested by `Hit.explain`.
 
     Raises:
@@ -276,9 +283,9 @@ def _explain_later(engine: Engine, opened: OpenGeneration, candidates: Candidate
     """
     if FusedList.name in candidates.lists:
         raise server_fusion.unexplained()
-    stored = _stored(engine, opened, candidates, [place], _SHADED)
-    explained: Mapping[str, Any] = _explained(engine, opened, candidates, [place], stored)[place.id]
-    return explained
+    stored = _stored(opened, candidates, [place], _SHADED)
+    entry: Mapping[str, Any] = explained(opened, candidates, [place], stored)[place.id]
+    return entry
 
 
 def _words(opened: OpenGeneration, query: str) -> dict[str, str]:

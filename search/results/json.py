@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from termweave.search.feature import of_part
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -30,10 +32,7 @@ def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
         result["warnings"] = list(answer.remarks)
     if answer.dropped:
         result["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
-    if answer.facets:
-        result["facets"] = {name: [asdict(value) for value in values] for name, values in answer.facets.items()}
-    if answer.totals:
-        result["totals"] = asdict(answer.totals)
+    result |= {name: of_part(name).json(part) for name, part in answer.parts.items()}
     if answer.cut_short:
         result["cut_short"] = [asdict(each) for each in answer.cut_short]
     return result

@@ -74,7 +74,6 @@ class Candidates:
             document's id where documents are not cut into passages.
         index: The generation that answered. Stored fields are read from it, even if the alias has moved meanwhile.
         short: Whether a list is too short because its search looked at too few passages.
-        liked: float32 ``(n, d)``, vectors of the relevant documents that the query was made of; None for a query of words.
         texts: Key, as for `vectors` -> title and text, if texts were requested.
         metadata: Key, likewise -> typed entry -> its values, of the entries that were requested, and "words.NAME" -> the text of a field.
         beside: The lists of signals that a reranker reads and the mode does not have.
@@ -88,7 +87,6 @@ class Candidates:
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     index: str = ""
     short: bool = False
-    liked: NDArray[np.float32] | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     beside: Mapping[str, Ranked] = field(default_factory=dict)

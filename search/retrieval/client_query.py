@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.search.retrieval import execution
-from termweave.search.retrieval.execution import Retrieval
+from termweave.search.retrieval.plan import Retrieval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

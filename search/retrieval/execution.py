@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog.typed_fields import LONGEST_KEYWORD
 from termweave.errors import EngineError, UsageError
 from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
 from termweave.search import paging
-from termweave.search.retrieval import clause_limit, filters, server_fusion
+from termweave.search.filters import documents
+from termweave.search.retrieval import clause_limit, server_fusion
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Collection, Sequence
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
@@ -25,59 +25,12 @@ if TYPE_CHECKING:
     from termweave.rerank.rerankers import Need
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.plan import Retrieval
     from termweave.search.retrieval.requests import SignalRequests
-    from termweave.signals.modes import Mode
 
 
 class AliasMoved(EngineError):
     """The alias pointed at another generation than the one that the query was encoded for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieval:
-    """What to retrieve for each query.
-
-    Attributes:
-        signals: Names of the signals to search with.
-        depth: How many documents each signal returns.
-        window: How many of each list count in the fusion; None: `depth`.
-        where: Filters of the query DSL; all must match.
-        needs: What a reranker needs of the candidates.
-        server_fusion: The mode that the server fuses itself; None: the client fuses.
-        pin: Ids of documents that come first, before those that a query's own pins name.
-        whole: Whether all ranked documents are needed, not only those of the page.
-        ordered: Whether a feature gives the documents an order of its own: then none comes first.
-        floor: Whether weak documents are left out.
-        counts: Whether the answer has numbers of documents.
-    """
-
-    signals: Sequence[str]
-    depth: int
-    window: int | None = None
-    where: Sequence[Mapping[str, Any]] = ()
-    needs: Collection[Need] = ()
-    server_fusion: Mode | None = None
-    pin: Sequence[str] = ()
-    whole: bool = False
-    ordered: bool = False
-    floor: bool = False
-    counts: bool = False
-
-    def checked(self) -> Retrieval:
-        """This plan, when all features have had their say.
-
-        Raises:
-            UsageError: What they ask for excludes each other.
-        """
-        if self.pin and self.ordered:
-            raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
-        return self
-
-    @property
-    def searched(self) -> list[str]:
-        """The signals, and those that a reranker needs beside them."""
-        beside = sorted(need.removeprefix(SIGNAL) for need in self.needs if need.startswith(SIGNAL))
-        return list(dict.fromkeys((*self.signals, *beside)))
 
 
 def retrieve(
@@ -103,7 +56,7 @@ def retrieve(
         try:
             gathered, seen = gather(engine, target, prepared, answering, what.window or what.depth, generation.layout)
         except EngineError as error:
-            filters.advise(error, what.where)
+            documents.advise(error, what.where)
             raise
         if seen - {generation.index}:
             raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
@@ -128,7 +81,7 @@ def retrieve(
 def _pinned(engine: Engine, index: str, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
     """Add the documents that come first: those that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
-    pinned = filters.documents_passing(engine, index, [*what.pin, *of_query], [*what.where, *where])
+    pinned = documents.documents_passing(engine, index, [*what.pin, *of_query], [*what.where, *where])
     return replace(candidates, pinned=pinned) if pinned else candidates
 
 

@@ -13,6 +13,7 @@ from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
 from termweave.search import profiles
 from termweave.search.rewriting import operators, spelling
+from termweave.search.rewriting.configuration import NOTHING
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
 from termweave.search.rewriting.pins import QueryPins
 from termweave.search.rewriting.synonyms import MOST_SYNONYMS
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.search.feature import Encode
     from termweave.search.opening import OpenGeneration
     from termweave.search.rewriting.configuration import Rewriting
     from termweave.search.rewriting.synonyms import Span
@@ -48,18 +50,24 @@ class _Text:
     corrected: Mapping[str, str]
 
 
-def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting) -> list[Encoding]:
-    """Encode queries as they are rewritten.
+def encode(
+    generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting | None, inner: Encode | None = None
+) -> list[Encoding]:
+    """Encode queries, rewritten if that is asked for.
 
     Args:
-        engine: The server; spelling asks it.
-        generation: The generation that is searched.
+        generation: The generation that is searched; spelling asks its server.
         texts: The queries as they were typed.
         rewriting: What is done.
+        inner: Encodes what came out; None: the models of the generation.
 
     Raises:
         UsageError: The index has no field in which words can be looked up.
     """
+    inner = inner or generation.encode
+    if rewriting is None or rewriting == NOTHING:
+        return inner(texts)
+    engine = generation.engine
     made, fields = generation.lineage, word_fields(generation.layout)
     if not fields:
         check_fields(made.name, generation.layout, rewriting, profile=profiles.with_rewriting(made, rewriting))
@@ -69,8 +77,7 @@ def rewrite(engine: Engine, generation: OpenGeneration, texts: Sequence[str], re
         words = {word for each in queries for _, _, word in _words(each.read)}
         corrections = spelling.corrections(engine, generation, words, fields)
         queries = [_correct(each, corrections) for each in queries]
-    encoder = generation.encoder
-    encoded = encoder.encode([each.read.text for each in queries], kind="query", statistics=generation.statistics)
+    encoded = inner([each.read.text for each in queries])
     filters = _filters(engine, generation, [each.read for each in queries], fields)
     return [
         _finished(each, query, kept_to, generation, rewriting, fields)

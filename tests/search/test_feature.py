@@ -18,12 +18,15 @@ import pytest
 from termweave.declared_settings import Setting, settings_of
 from termweave.search.feature import Feature, Search, features_of
 from termweave.search.options import SearchOptions
+from termweave.search.retrieval.plan import Retrieval
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"]
 FEATURES = sorted(path.stem for path in (ROOT / "search" / "features").glob("*.py") if path.stem != "__init__")
 #: Feature -> options whose answers have what it gives, too.
-FALLS_WITH = {"totals": ("facets", "sort")}
+FALLS_WITH = {"totals": ("facets", "sort"), "explanation": ("explain_words",)}
+#: Features that take part in every search, because others or a profile may ask for what they do.
+ALWAYS = ["Explanation", "CountedTotals", "Rewritten"]
 #: Imports everything of search, and plays each value of each option alone; prints the help, and what came out.
 PROGRAM = """
 import importlib, json, pkgutil, sys
@@ -100,7 +103,7 @@ def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
     assert result["compared"] > 80
     assert declared.keys().isdisjoint(result["names"])
     for setting in declared.values():
-        assert not re.search(rf"(?m)^  {re.escape(setting.flag)}\b", result["help"])
+        assert not re.search(rf"(?m)^  {re.escape(setting.flag)}(?![\w-])", result["help"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +129,123 @@ def test_a_feature_takes_part_where_its_options_stand_and_one_of_them_is_set():
         def rank(self, ranking):
             return replace(ranking, places=ranking.places[: self.options.short])
 
-    search = Search(None, "docs", None, None)
+    search = Search(None, "docs", None, None, Retrieval((), 100))
     assert [type(each).__name__ for each in features_of(WithShort(short=2, collapse="kind"), search)] == [
         "Short",
         "Collapse",
-        "CountedTotals",
+        *ALWAYS,
     ]
-    assert [type(each).__name__ for each in features_of(WithShort(), search)] == ["CountedTotals"]
+    assert [type(each).__name__ for each in features_of(WithShort(), search)] == ALWAYS
     assert {each.name for each in fields(WithShort)} - {each.name for each in fields(SearchOptions)} == {"short"}
+
+
+#: A package that hides documents by their ids, and says how many.
+OUTSIDE = '''
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+from termweave.declared_settings import Setting
+from termweave.search.feature import Feature
+
+@dataclass(frozen=True, kw_only=True)
+class HideOptions:
+    """What is hidden.
+
+    Attributes:
+        hide: Ids of documents that are not shown.
+    """
+    hide: Annotated[Sequence[str], Setting("Hide this document; repeatable.", "ID", repeatable=True)] = ()
+
+class Hide(Feature[HideOptions]):
+    Options, part, ranks = HideOptions, "hidden", True
+    def rank(self, ranking):
+        places = [place for place in ranking.places if place.id not in self.options.hide]
+        ranking.memory[Hide] = ranking.memory.get(Hide, 0) + len(ranking.places) - len(places)
+        return replace(ranking, places=places)
+    def count(self, rounds):
+        return rounds[0].memory[Hide]
+    @staticmethod
+    def lines(part):
+        yield f"{part} hidden."
+    def remarks(self, report):
+        yield "Some may be hidden."
+'''
+SEARCHED = """
+import json, sys
+from click.testing import CliRunner
+from starlette.testclient import TestClient
+import termweave as tw
+from termweave import engine, settings
+from termweave.cli import cli
+from termweave.search import Index
+from termweave.search.results import json as results
+from termweave.ui import application, parameters
+from termweave.ui.api import openapi
+from termweave.ui.serve_options import ServeOptions
+url, name = sys.argv[1:]
+index = tw.connect(url).index(name)
+answer = index.answer("json functions", hide=["json-1", "json-2"], totals=True)
+client = TestClient(application.create(engine.connect(settings.load(url=url)), ServeOptions()), base_url="http://127.0.0.1:8321")
+address = f"index={name}&q=json+functions&hide=json-1"
+document = openapi.document(dict.fromkeys(openapi.SCHEMAS, {}))
+(found,) = [each for each in document["paths"]["/api/search"]["get"]["parameters"] if each["name"] == "hide"]
+run = CliRunner().invoke(cli, ["search", name, "json functions", "--hide", "json-1", "--url", url])
+print(json.dumps({
+    "help": CliRunner().invoke(cli, ["search", "--help"]).output,
+    "signature": "hide" in Index.search.__signature__.parameters and "Ids of documents that are not shown." in Index.search.__doc__,
+    "ids": [hit.id for hit in answer.hits], "json": results.search("json", answer, 1.0)["hidden"], "told": repr(answer),
+    "run": list(index.run({"q": "json functions"}, hide=["json-1"]).scores["q"]),
+    "explained": [index.explain("json functions", "json-1", hide=hide).rank for hide in ((), ["json-1"])],
+    "line": run.output, "openapi": found["description"],
+    "api": client.get(f"/api/search?{address}").json(), "page": client.get(f"/search?{address}").text,
+    "filed": [each.name for each in parameters.SEARCH],
+}))
+"""
+
+
+def test_a_feature_of_another_package_is_everywhere(index, tmp_path):
+    info = tmp_path / "hiding-1.dist-info"
+    info.mkdir()
+    (tmp_path / "hiding.py").write_text(OUTSIDE, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hiding\nVersion: 1\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[termweave.search_features]\nhide = hiding:Hide\n", encoding="utf-8")
+
+    def outside(program):
+        return subprocess.run(
+            [sys.executable, "-c", program, index.engine.url, index.name],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = outside(SEARCHED)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert re.search(r"(?m)^  --hide ID +Hide this document; repeatable\.", seen["help"])
+    assert seen["signature"] is True
+    assert not {"json-1", "json-2"} & {*seen["ids"]}
+    assert len(seen["ids"]) == 10
+    assert seen["json"] == 2
+    assert "2 hidden.\nSome may be hidden." in seen["told"].replace(
+        str(index.answer("json functions", totals=True).totals) + "\n", ""
+    )
+    assert "json-1" not in seen["run"]
+    assert "json-2" in seen["run"]
+    assert seen["explained"][0] > 0
+    assert seen["explained"][1] == 0
+    assert "1 hidden." in seen["line"]
+    assert seen["openapi"] == "Hide this document; repeatable."
+    assert "json-1" not in {hit["id"] for hit in seen["api"]["hits"]}
+    assert (seen["api"]["hidden"], seen["api"]["warnings"]) == (1, ["Some may be hidden."])
+    assert '<label>Hide <input name="hide" value="json-1"' in seen["page"]
+    assert "Some may be hidden." in seen["page"]
+
+    (tmp_path / "hiding.py").write_text(OUTSIDE.replace("hide:", "pin:").replace(".hide", ".pin"), encoding="utf-8")
+    done = outside(
+        "from termweave.cli import run; import sys; sys.exit(run(['search', sys.argv[2], 'json', '--url', sys.argv[1]]))"
+    )
+    assert done.returncode == 2
+    assert "The search feature 'hide' has the option 'pin', and so has another one of termweave." in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,8 +9,8 @@ import pytest
 
 from termweave.errors import UsageError
 from termweave.search import Index
+from termweave.search.filters.grammar import parse
 from termweave.search.options import ExplainOptions, RunOptions, SearchOptions
-from termweave.search.retrieval.filter_grammar import parse
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def show(request: Request) -> Response:
         "wanted": None,
         "error": None,
         "json": address.at("/api/search", _API),
+        "controls": [each for each in parameters.PAGE if each.label],
         "typing": _Suggestions(workspace),
         "index": "",
         "more": False,
@@ -155,7 +156,7 @@ def show(request: Request) -> Response:
 
 def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
     seconds = ("", "2") if values["compare"] else ("",)
-    options = searching.display_options(values, {"k", "from", "facet", "passages", *parameters.SELECTION}) | {"explain": True}
+    options = searching.display_options(values, values.keys()) | {"explain": True}
     sides = [searching.answer(workspace, values, second, **options) for second in seconds]
     comparison = searching.heads(workspace, values) if values["compare"] else None
     wanted = _wanted(workspace, values, seconds) if values["id"] else None

@@ -16,10 +16,12 @@ from termweave.errors import EngineError
 from termweave.evaluation import judgements
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
+from termweave.search.feature import Ranking
 from termweave.search.features import facets, sort
 from termweave.search.opening import open_generation
 from termweave.search.ranking.order import order
 from termweave.search.results import hits
+from termweave.search.retrieval.plan import Retrieval
 from termweave.ui import searching
 
 pytestmark = pytest.mark.engine
@@ -61,12 +63,11 @@ def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_
     places = order(candidates, whole.mode("lexical"))
     assert len(places) == 20
     opened = open_generation(opensearch_engine, index.name, {})
+    ranking = Ranking(Retrieval(["lexical"], 20), replace(candidates, index=index.generation), places, places, 0)
     with pytest.raises(
         EngineError, match="not read the documents that were found: some of their shards are on no living node"
     ) as caught:
-        hits.fetch(
-            opensearch_engine, opened, places, replace(candidates, index=index.generation), first=1, fields=["id"], explain=False
-        )
+        hits.make(opened, ranking, places, first=1, fields=["id"])
     assert "_cluster/health" in caught.value.hint
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import OPENSEARCH
 from termweave.errors import UsageError
-from termweave.search.retrieval import filter_clauses
+from termweave.search.filters import clauses as filter_clauses
 
 if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout

@@ -14,7 +14,7 @@ from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
 from termweave.rerank import Rules, evidence
-from termweave.search.retrieval import relevance_feedback
+from termweave.search.features import like
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -54,24 +54,26 @@ def test_several_documents_and_words_count_together(index):
 
 def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine):
     hits = index.search(like=["json-2", "json-3"], rerank="rnn", k=39, explain=True)
-    liked = relevance_feedback.read(opensearch_engine, index.generation, ["json-2", "json-3"], index.layout)
-    (found,) = index.candidates([liked.query], ["weights", "dense"], where=[liked.left_out], needs=("vectors",))
+    liked = like.read(opensearch_engine, index.generation, ["json-2", "json-3"], index.layout)
+    (found,) = index.candidates([liked], ["weights", "dense"], where="NOT id=json-2 AND NOT id=json-3", needs=("vectors",))
     ids = [hit.id for hit in hits if hit.id in found.vectors]
-    vectors = np.stack([found.vectors[each] for each in ids] + list(liked.vectors))
-    expected = evidence(liked.query.vector, vectors, [len(ids), len(ids) + 1], weight=0.0, rules=Rules(clamp=True))
+    vectors = np.stack([found.vectors[each] for each in ids] + list(liked.liked.vectors))
+    expected = evidence(liked.vector, vectors, [len(ids), len(ids) + 1], weight=0.0, rules=Rules(clamp=True))
     said = {hit.id: next(part for part in hit.explain()["parts"] if part["name"] == "rnn")["jaccard"] for hit in hits}
     np.testing.assert_allclose([said[each] for each in ids], expected[: len(ids)], atol=1e-5)
 
 
 def test_the_query_is_the_mean_of_what_is_stored(index, opensearch_engine):
-    one = relevance_feedback.read(opensearch_engine, index.generation, ["json-2"], index.layout)
-    two = relevance_feedback.read(opensearch_engine, index.generation, ["json-2", "file-2"], index.layout)
-    assert one.query.text == "The json module, part 2: json functions"
-    assert np.linalg.norm(two.query.vector) == pytest.approx(1, abs=1e-6)
-    np.testing.assert_allclose(two.vectors.mean(axis=0) / np.linalg.norm(two.vectors.mean(axis=0)), two.query.vector, atol=1e-6)
-    alone, together = one.query.weights.as_dict(), two.query.weights.as_dict()
+    one = like.read(opensearch_engine, index.generation, ["json-2"], index.layout)
+    two = like.read(opensearch_engine, index.generation, ["json-2", "file-2"], index.layout)
+    assert one.text == "The json module, part 2: json functions"
+    assert np.linalg.norm(two.vector) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(
+        two.liked.vectors.mean(axis=0) / np.linalg.norm(two.liked.vectors.mean(axis=0)), two.vector, atol=1e-6
+    )
+    alone, together = one.weights.as_dict(), two.weights.as_dict()
     assert together["json"] == pytest.approx(alone["json"] / 2)
-    assert len(together) <= relevance_feedback.TERMS
+    assert len(together) <= like.TERMS
 
 
 def test_what_cannot_be_liked_is_said(index):
@@ -94,11 +96,11 @@ def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monk
     name = built(opensearch_engine, tmp_path, documents, BuildOptions(passages=Window(30, 20)))
     try:
         found = tw.connect(opensearch_engine.url).index(name)
-        monkeypatch.setattr(relevance_feedback, "_MOST", 3)
+        monkeypatch.setattr(like, "_MOST", 3)
         assert found.search(like=["a", "b"], k=1)[0].id == "c"
-        liked = relevance_feedback.read(opensearch_engine, found.generation, ["a", "b"], found.layout)
-        assert liked.query.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
-        assert len(liked.vectors) == 3
+        liked = like.read(opensearch_engine, found.generation, ["a", "b"], found.layout)
+        assert liked.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
+        assert len(liked.liked.vectors) == 3
         with pytest.raises(UsageError, match="4 documents are too many"):
             found.search(like=["a", "b", "c", "d"])
         assert found.explain("json", "a").signals

@@ -6,7 +6,7 @@ import pytest
 
 from termweave.catalog.layout import DocumentLayout
 from termweave.errors import UsageError
-from termweave.search.retrieval.filter_grammar import parse
+from termweave.search.filters.grammar import parse
 
 LAYOUT = DocumentLayout(
     (), ("own",), {"year": "long", "price": "double", "day": "date", "open": "boolean", "tag": "keyword", "kind": "keyword"}

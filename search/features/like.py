@@ -1,4 +1,4 @@
-"""Relevance feedback: make a query of documents that are known to be relevant, from their stored fields.
+"""Search for documents similar to some, `--like ID`: relevance feedback, which makes the query of their stored fields.
 
 No model runs. The query's vector is the mean of the documents' stored vectors. Its term weights are the heaviest of the mean of
 their stored impacts. Its text, for the lexical signal, is the text of the documents. If there is also a query of words, documents
@@ -11,24 +11,30 @@ of the query's similarity (Algorithm 1 of paper 002, line 5; `termweave.rerank.n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.catalog.layout import stored_content
+from termweave.declared_settings import Setting
 from termweave.dialect import dialect_of
 from termweave.errors import UsageError
-from termweave.records import Encoding, TermWeights
+from termweave.records import Encoding, LikedDocuments, TermWeights
+from termweave.search.feature import Feature
+from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.impacts import WeightedTerms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
+    from termweave.search.feature import Encode
+    from termweave.search.retrieval.plan import Retrieval
 
 #: Number of terms in the query, the heaviest of the documents' terms. The lighter ones occur in all texts of the corpus.
 TERMS = 64
@@ -36,41 +42,72 @@ TERMS = 64
 _MOST = 1_000
 
 
-@dataclass(frozen=True)
-class Liked:
-    """Documents known to be relevant, and the query made of them.
+@dataclass(frozen=True, kw_only=True)
+class LikeOptions:
+    """What a query is made of besides words.
 
     Attributes:
-        ids: Ids of the documents in the source.
-        query: The query.
-        vectors: float32 ``(n, d)``, one vector per document or passage; None if the index has no vectors.
+        like: Ids of documents known to be relevant: search for similar ones (`termweave.search.features.like`).
     """
 
-    ids: tuple[str, ...]
-    query: Encoding
-    vectors: NDArray[np.float32] | None
+    like: Annotated[
+        Sequence[str],
+        Setting(
+            "Search for documents similar to this one, with or without a QUERY; repeatable.",
+            "ID",
+            heading="Options",
+            repeatable=True,
+            control="",
+            convert=lambda ids: texts("like", "ids", "The id of a document", ids),
+        ),
+    ] = ()
+
+
+class Like(Feature[LikeOptions]):
+    """Makes the query of documents, or of documents and words, and leaves the documents out of the answer."""
+
+    Options = LikeOptions
 
     @property
-    def left_out(self) -> dict[str, Any]:
-        """The filter that excludes the documents themselves from the answer."""
-        return {"bool": {"must_not": [{"terms": {"id": list(self.ids)}}]}}
+    def _ids(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.options.like))
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Leave the documents out."""
+        if len(self._ids) > _MOST:
+            raise UsageError(f"{len(self._ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
+        return replace(plan, where=[*plan.where, {"bool": {"must_not": [{"terms": {"id": list(self._ids)}}]}}])
+
+    def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
+        """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
+        generation = self.search.generation
+        liked = read(generation.engine, generation.index, self._ids, generation.layout)
+        return [self._combined(text, liked, inner) for text in texts]
+
+    @staticmethod
+    def _combined(text: str, liked: Encoding, inner: Encode) -> Encoding:
+        if not text.strip():
+            return liked
+        (words,) = inner([text])
+        both = _both(words, liked) if words.text.strip() else liked
+        if words.rewritten is None:
+            return both
+        refusal = None if words.rewritten.operators else words.rewritten.refusal
+        return replace(both, rewritten=replace(words.rewritten, parts=(), refusal=refusal))
 
 
-def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout, query: Encoding | None = None) -> Liked:
+def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout) -> Encoding:
     """Make a query of stored documents.
 
     Args:
         engine: The server.
         index: The concrete index.
-        ids: Ids of the documents, at least one.
+        ids: Ids of the documents, at least one and at most 1,000.
         layout: The signals and fields of the index.
-        query: An encoded query of words to combine with the documents; None: only the documents.
 
     Raises:
-        UsageError: The index does not hold one of the documents, or there are too many.
+        UsageError: The index does not hold one of the documents.
     """
-    if len(ids) > _MOST:
-        raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
     weighted = next((signal for signal in layout.signals if isinstance(signal, WeightedTerms) and not signal.text_field), None)
     # The first passages of all documents come before any second passage. A field `passage` of an application is its own.
     first = {"passage": {"order": "asc", "missing": "_first", "unmapped_type": "integer"}}
@@ -90,12 +127,12 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout,
             "Give an id of the source, as 'termweave search' shows it.",
         )
     sources = [layout.with_text(hit["_source"]) for hit in hits]
-    texts = [stored_content(source) for source in sources]
+    contents = [stored_content(source) for source in sources]
     halves = [hit["fields"][VECTOR_FIELD][0] for hit in hits if VECTOR_FIELD in hit["fields"]]
     vectors = _stacked(halves)
     weights = None if weighted is None else _weights(weighted, sources)
-    encoding = Encoding(" ".join(texts), weights, None if vectors is None else _unit(vectors.mean(axis=0)))
-    return Liked(tuple(ids), encoding if query is None else _both(query, encoding), vectors)
+    mean = None if vectors is None else _unit(vectors.mean(axis=0))
+    return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
 
 
 def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:
@@ -135,7 +172,7 @@ def _both(query: Encoding, liked: Encoding) -> Encoding:
             for term, value in zip(half.terms, _unit(half.weights).tolist(), strict=True):
                 summed[term] = summed.get(term, 0.0) + value
         weights = _heaviest(summed)
-    return Encoding(f"{query.text} {liked.text}", weights, vector)
+    return Encoding(f"{query.text} {liked.text}", weights, vector, liked=liked.liked)
 
 
 def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:

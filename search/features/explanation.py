@@ -1,0 +1,51 @@
+"""Explain each score of the page now: `--explain`. `Hit.explain` requests the explanation of one hit later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from termweave.declared_settings import Setting
+from termweave.search.feature import Feature
+
+if TYPE_CHECKING:
+    from termweave.records import Hit
+    from termweave.search.feature import Ranking
+    from termweave.search.retrieval.plan import Retrieval
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationOptions:
+    """Whether scores are explained.
+
+    Attributes:
+        explain: Explain each score now, in place of when `Hit.explain` is called.
+    """
+
+    explain: Annotated[
+        bool, Setting("Show the parts of each score, and shade the words that contributed to it.", heading="Options", control="")
+    ] = False
+
+
+class Explanation(Feature[ExplanationOptions]):
+    """Explains hits if that is asked for, or if the plan says that scores are explained."""
+
+    Options = ExplanationOptions
+
+    @classmethod
+    def takes_part(cls, options: Any) -> bool:
+        """Other features ask for it, too."""
+        return isinstance(options, ExplanationOptions)
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Read the texts of the hits."""
+        return plan.with_explanations() if self.options.explain else plan
+
+    def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
+        """Add explanations."""
+        from termweave.search.results.hits import explained  # noqa: PLC0415 - not needed by `--help`
+
+        if not (ranking.plan.explained and hits):
+            return hits
+        parts = explained(self.search.generation, ranking.candidates, ranking.shown, ranking.stored)
+        return [replace(hit, explanation=parts[hit.id]) for hit in hits]

@@ -1,0 +1,82 @@
+"""Write what a feature ranker sees of each candidate to a file: `--log-features FILE`. The formats: `termweave.search.results.feature_log`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.search.feature import Feature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from termweave.search.feature import Answered, Ranking, Search
+    from termweave.search.retrieval.plan import Retrieval
+
+
+def _file(value: Any) -> Any:
+    from termweave.search.results.feature_log import check_name  # noqa: PLC0415 - not needed by `--help`
+
+    return None if value is None else str(check_name(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """Where features are logged.
+
+    Attributes:
+        log_features: A file that gets the features of the candidates (`termweave.search.results.feature_log`); it is replaced.
+    """
+
+    log_features: Annotated[
+        str | None,
+        Setting(
+            "Write what a feature ranker (ltr) sees of each candidate to this file, for other tools: NAME.csv, or NAME.txt in the format of "
+            "SVMrank and LETOR. An earlier file is replaced.",
+            "FILE",
+            heading="Options",
+            convert=_file,
+            served=False,
+        ),
+    ] = None
+
+
+class FeatureLogging(Feature[LogOptions]):
+    """Computes the features of the first round of each query, and writes them in the order of the queries."""
+
+    Options = LogOptions
+
+    def __init__(self, options: LogOptions, search: Search) -> None:
+        """Log what the feature ranker of the search reads, else the features of the first stage."""
+        from termweave.search.results import feature_log  # noqa: PLC0415 - not needed by `--help`
+
+        super().__init__(options, search)
+        self._recorder = feature_log.recorder(search.generation.layout, search.reranking)
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Fetch what the features are made of."""
+        if plan.server_fusion is not None:
+            raise UsageError(
+                "With --server-fusion the server returns one list, and features are of each signal.",
+                "Remove --server-fusion or --log-features.",
+            )
+        return replace(plan, needs={*plan.needs, *self._recorder.needs})
+
+    def rank(self, ranking: Ranking) -> Ranking:
+        """Note the features of the candidates."""
+        if FeatureLogging not in ranking.memory:
+            ranking.memory[FeatureLogging] = self._recorder.features(ranking.candidates, self.search.mode)
+        return ranking
+
+    def through(self, answered: Iterator[Answered]) -> Iterator[Answered]:
+        """Write them; after an error the file is as it was."""
+        from termweave.search.results import feature_log  # noqa: PLC0415 - not needed by `--help`
+
+        assert self.options.log_features
+        with feature_log.created(Path(self.options.log_features), self._recorder.reader.features) as log:
+            for each in answered:
+                log.add(each.query, each.rounds[0].memory[FeatureLogging])
+                yield each

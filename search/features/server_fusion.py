@@ -1,0 +1,43 @@
+"""Let the server fuse the signals: `--server-fusion`. How it does, and in what it differs: `termweave.search.retrieval.server_fusion`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from termweave.declared_settings import Setting
+from termweave.search.feature import Feature
+
+if TYPE_CHECKING:
+    from termweave.search.retrieval.plan import Retrieval
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerFusionOptions:
+    """Who fuses.
+
+    Attributes:
+        server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
+            explained.
+    """
+
+    heading: ClassVar[str] = "Hits"
+
+    server_fusion: Annotated[
+        bool,
+        Setting(
+            "Let the server fuse the signals by min-max (needs the plugin neural-search). The lowest hit of a list counts 0, so that "
+            "scores and order differ from hybrid@min-max if few documents match. Not for passages.",
+            control="",
+        ),
+    ] = False
+
+
+class ServerFusion(Feature[ServerFusionOptions]):
+    """Retrieves one list in place of one of each signal."""
+
+    Options, local = ServerFusionOptions, False
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Name what the server fuses."""
+        return replace(plan, server_fusion=self.search.mode)

@@ -1,0 +1,218 @@
+"""Filters as an option of a search: `--filter "year>=2020 AND kind=class"`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any
+
+from termweave.declared_settings import Setting
+from termweave.dialect import dialect_of
+from termweave.errors import UsageError
+from termweave.search.feature import Feature
+from termweave.search.option_lists import listed
+from termweave.support.messages import clipped, counted, few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.engine import Engine
+    from termweave.search.feature import Report
+    from termweave.search.filters.grammar import FilterExpression
+    from termweave.search.retrieval.plan import Retrieval
+else:  # a command reads the annotations to print its help, and must not wait for this module
+    FilterExpression = Any
+
+#: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
+Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
+#: The most characters of a value that a remark shows.
+_LONG = 40
+
+
+def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
+    """Parse filters, and refuse what cannot be a clause of the query DSL."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    from termweave.search.filters.grammar import FilterExpression, parse  # noqa: PLC0415
+
+    given = [where] if isinstance(where, str | Mapping | FilterExpression) else listed("where", "filters", where)
+    filters: list[Mapping[str, Any] | FilterExpression] = []
+    for each in given:
+        if isinstance(each, FilterExpression):
+            filters.append(each)
+        elif isinstance(each, str) and not each.lstrip().startswith("{"):
+            filters.append(parse(each))
+        else:
+            filters.append(_clause(each))
+    try:
+        orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise UsageError(
+            f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
+        ) from None
+    return filters
+
+
+def _clause(clause: Any) -> Mapping[str, Any]:
+    """Return a clause of the query DSL, which may be written as JSON: it has one key, and its value is an object."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    if isinstance(clause, str):
+        try:
+            clause = orjson.loads(clause)
+        except orjson.JSONDecodeError as error:
+            raise UsageError(
+                f"The filter {clause!r} is not JSON: {error}.", 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
+            ) from None
+    if not isinstance(clause, Mapping):
+        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
+    if len(clause) != 1:
+        raise UsageError(
+            f"The filter {clause!r} is not one clause of the query DSL.", 'Write {"range": {"typed.year": {"gte": 2020}}}.'
+        )
+    ((key, value),) = clause.items()
+    if not isinstance(value, Mapping):
+        shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
+        raise UsageError(
+            f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.",
+            f'As an expression it is "{shown}".',
+        )
+    return clause
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """Which documents may be found.
+
+    Attributes:
+        where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class" (`termweave.search.filters.grammar`) or a clause
+            of the query DSL as a dict or as JSON. One filter alone needs no list.
+    """
+
+    where: Annotated[
+        Where,
+        Setting(
+            'Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
+            "Operators: = != < <= > >=. Or a clause of the query DSL (JSON), for which metadata are texts in metadata.FIELD and typed "
+            "values in typed.FIELD. Given several times, all must pass.",
+            "EXPRESSION",
+            heading="Candidates",
+            flag="--filter",
+            repeatable=True,
+            control="",
+            convert=_filters,
+        ),
+    ] = ()
+
+
+class Filters(Feature[FilterOptions]):
+    """Searches only documents that pass."""
+
+    Options, local = FilterOptions, False
+
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """Translate the filters for the server."""
+        from termweave.search.filters.grammar import clauses  # noqa: PLC0415 - not needed by `--help`
+
+        generation = self.search.generation
+        found = clauses(self.options.where, generation.layout, dialect_of(generation.engine.capabilities))
+        return replace(plan, where=[*plan.where, *found])
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Say which filter leaves nothing, and why."""
+        generation, empty = self.search.generation, not report.found and not report.last.ranked
+        return on_filters(generation.engine, report.last.candidates.index, generation.layout, self.options.where, empty=empty)
+
+
+def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
+    """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
+    from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
+
+    clauses = grammar.clauses(where, layout, dialect_of(engine.capabilities))
+    expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
+    plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
+    unknown = _unknown_to_filters(engine, index, layout, expressions)
+    yield from (_nowhere(name, layout) for name in unknown.values())
+    missing = list(unknown)
+    if empty and where:
+        nowhere, unmatched = documents.unmet(engine, index, clauses)
+        if new := [name for name in nowhere if name not in missing]:
+            yield f"The filter matches nothing: no document has {listed_fields(new)}."
+        for value in unmatched:
+            others = ", ".join(repr(clipped(other, _LONG)) for other in value.others)
+            examples = f"; other documents have {others}" if others else ""
+            field = _short(value.field) if plain else value.field
+            yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
+        missing += nowhere
+        if not missing and not unmatched and (counts := documents.passing(engine, index, clauses)):
+            yield _left([_label(each) for each in where], *counts)
+    if texts := [name for name in documents.compared_as_texts(clauses) if name not in unknown]:
+        shown = ", ".join(repr(_short(name) if plain else name) for name in texts)
+        why = (
+            "Values of other types are among them; 'termweave index' names such fields."
+            if plain
+            else "To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
+            "field whose values are not all numbers or dates has no type but text."
+        )
+        yield (
+            f"Metadata are compared as text, so that 10 comes before 9: the range filter on {shown} may match "
+            f"other documents than you meant. {why}"
+        )
+
+
+def _unknown_to_filters(
+    engine: Engine, index: str, layout: DocumentLayout, expressions: Sequence[FilterExpression]
+) -> dict[str, str]:
+    """The fields of filter expressions that no document has: stored name -> name as written. Typed fields need no request."""
+    from termweave.search.filters import documents  # noqa: PLC0415 - not needed by `--help`
+
+    if layout.application is not None:  # its mapping was asked already
+        return {}
+    doubtful = {
+        stored: name
+        for expression in expressions
+        for name, stored in expression.fields().items()
+        if _short(stored) not in layout.types and name != "id" and name not in layout.extra
+    }
+    return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))} if doubtful else {}
+
+
+def _nowhere(name: str, layout: DocumentLayout) -> str:
+    """Say that no document has a field, with the fields that it may be."""
+    if name in {"title", "text"}:
+        return f"Filters read the metadata and the id, not the {name}. Search its words with the query."
+    near = get_close_matches(name, layout.types, n=1)
+    if near:
+        return f"No document has a field {name!r}. Did you mean {near[0]!r}?"
+    known = f" There are: {few(sorted(layout.types), 10)}." if layout.types else ""
+    return f"No document has a field {name!r}.{known}"
+
+
+def _short(name: str) -> str:
+    """A metadata field as filter expressions name it; an entry called "id" keeps its prefix, because "id" is the document's."""
+    inner = name.removeprefix("metadata.")
+    return name if inner == "id" else inner
+
+
+def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
+    """What the filters leave: which of them leaves nothing, whether they exclude each other, or that only the query finds nothing."""
+    if nothing := [label for label, count in zip(labels, counts, strict=True) if not count]:
+        return f"No document passes the filter {few(nothing, between=' nor ')}."
+    if not together:
+        alone = "; ".join(f"{label}: {count:,}" for label, count in zip(labels, counts, strict=True))
+        return f"No document passes all filters together. Documents that pass each one alone: {alone}."
+    return f"{counted(together, 'document')} pass the filter, and the query finds none of them."
+
+
+def _label(given: Any) -> str:
+    """A filter as the user wrote it."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    return clipped(orjson.dumps(given, default=str).decode() if isinstance(given, Mapping) else str(given))
+
+
+def listed_fields(names: Sequence[str]) -> str:
+    """Names of fields for a sentence: "a field 'a'" or "fields 'a', 'b'"."""
+    return f"{'a field' if len(names) == 1 else 'fields'} {', '.join(map(repr, names))}"
