@@ -131,7 +131,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     with out.stages("Reading") as progress:
         try:
             built = build(server, source, NAME, options, progress)
-        except UnfinishedBuild:  # begun with another Python or model; it is safe to delete, because only the demo uses this name
+        except UnfinishedBuild:  # begun with another model; it is safe to delete, because only the demo uses this name
             built = build(server, source, NAME, replace(options, fresh=True), progress)
     for note in built.notes:
         out.say(note)

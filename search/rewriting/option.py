@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from termweave.declared_settings import Setting
 from termweave.search.feature import Feature
@@ -37,6 +37,8 @@ class RewritingOptions:
         rewrite: "operators", "spelling", "synonyms@FILE", "pins@FILE", several with commas, or "none" (`termweave.search.rewriting`).
             None: what the profile says, else nothing.
     """
+
+    heading: ClassVar[str] = "Ranking"
 
     rewrite: Annotated[
         str | Rewriting | None,

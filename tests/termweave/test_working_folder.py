@@ -57,11 +57,6 @@ def test_the_reader_of_office_files(downloads):
     assert [each.text for each in open_source("b.docx").documents()] == ["The pump hums."]
 
 
-def test_the_collector_of_the_demo(downloads):
-    program = "from termweave.corpora import open_source; print(open_source('demo').size)"
-    assert int(checked(sys.executable, "-P", "-c", program)) > 1_000_000
-
-
 def test_the_workers_of_ray(downloads):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     (downloads / "corpus.jsonl").write_text(
