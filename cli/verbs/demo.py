@@ -30,7 +30,7 @@ QUERIES = (
 def command(*, settings: Settings, out: Output) -> None:
     """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
 
-    The corpus is the documentation of the installed Python standard library, with developers' questions and graded
+    The corpus is the documentation of Python's standard library, with developers' questions and graded
     judgements. If the server or the index exists already, it is used again.
 
     \b
