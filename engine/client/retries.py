@@ -76,7 +76,7 @@ class Outage:
             error: Why it failed.
             sent: When the request was sent (`time.monotonic`, like all times here).
             until: When the patience ends.
-            late: Whether it has not failed yet: the outage began when it was sent.
+            late: Whether it has not failed yet: the outage began when it was sent, and the server was slow, also if it fails later.
             again: Whether it is repeated until the patience ends.
         """
         with self._lock:
@@ -85,8 +85,8 @@ class Outage:
             if not late and isinstance(error, EngineUnreachable) and self._heard > sent:
                 return
             if self._error is None:
-                self._began, self._said = sent if late else time.monotonic(), False
-            self._error, self._until, self._late, self._again = error, until, late, again
+                self._began, self._said, self._late = sent if late else time.monotonic(), False, late
+            self._error, self._until, self._again = error, until, again
             if not self._due:
                 self._speak_after(_NOTICEABLE - (time.monotonic() - self._began))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ class PassCounts:
         stale: Documents that needed a write: new or other fields, or none any more.
         written: Those that were written.
         conflicts: Writes that were given up because the application had changed the document.
+        last: Shard (`ShardView.key`) -> the highest sequence number of the documents that were read; -1: there were none.
     """
 
     documents: int = 0
@@ -48,6 +49,7 @@ class PassCounts:
     stale: int = 0
     written: int = 0
     conflicts: int = 0
+    last: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class IndexPasses:
         self.source.skipped.clear()
         views = open_views(self.engine, self.index, [self.index], self.source.query, after)
         point = PointInTime(self.engine, self.source.query, views)
+        counts.last = {view.key: view.last for view in views}
         total = sum(view.documents for view in views)
         try:
             for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, NoReturn
 
 from termweave.corpora.index.point_in_time import ShardView, sequence_numbers, uuid_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.preparation.corpus_pass import BuildProgress
 
+#: Looks at writes that cannot be read until they are taken for deletions, which leave nothing to read. Each look may ask another node.
+_LOOKS = 10
 #: The stage of the progress while the application's writes are awaited.
 STAGE = "Watching"
 
@@ -35,9 +38,11 @@ def checkpoints(engine: Engine, index: str) -> dict[str, int]:
 
 
 def watch(
-    engine: Engine, index: str, seen: Mapping[str, int], every: float, read: Callable[[Mapping[str, int]], None]
+    engine: Engine, index: str, seen: Mapping[str, int], every: float, read: Callable[[Mapping[str, int]], Mapping[str, int]]
 ) -> NoReturn:
     """Call `read` whenever the application has written, without end.
+
+    A copy of a shard that is cut off from the others may answer, too, without their last writes. So what is not reached is read again.
 
     Args:
         engine: The server of the index.
@@ -45,19 +50,23 @@ def watch(
         seen: The checkpoints up to which it was read; a shard without one is read from its beginning.
         every: Seconds between two looks.
         read: Enriches what is after these checkpoints. What is written meanwhile, also to a document that it has read, comes after those
-            that were taken before: it is the work of the next call.
+            that were taken before: it is the work of the next call. It returns the last number that it read of each shard.
 
     Raises:
         InputError: The index was deleted, and perhaps made again.
     """
-    done = dict(seen)
+    done, missed = dict(seen), Counter[str]()
     while True:
         reached = checkpoints(engine, index)
         if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
             raise InputError(f"The index {index!r} was deleted and made again.", "Run the command again for the new index.")
         if any(number > done.get(shard, -1) for shard, number in reached.items()):
-            read(dict(done))
-            done |= reached
+            last = read(dict(done))
+            for shard, number in reached.items():
+                behind = done.get(shard, -1) < number and last.get(shard, -1) < number
+                missed[shard] = missed[shard] + 1 if behind else 0
+                if not behind or missed[shard] == _LOOKS:
+                    done[shard], missed[shard] = number, 0
         time.sleep(every)
 
 
@@ -69,7 +78,7 @@ def reader(
     lease: Lease,
     progress: BuildProgress,
     say: Callable[[str], None],
-) -> Callable[[Mapping[str, int]], None]:
+) -> Callable[[Mapping[str, int]], Mapping[str, int]]:
     """A function that enriches what was written after some checkpoints.
 
     Args:
@@ -88,13 +97,14 @@ def reader(
                 left_out.add(skipped)
                 say(f"Left out: {skipped}.")
 
-    def read(after: Mapping[str, int]) -> None:
+    def read(after: Mapping[str, int]) -> Mapping[str, int]:
         lease.check()
         counts = passes.run(writes_of, after=after)
         total.written, total.conflicts = total.written + counts.written, total.conflicts + counts.conflicts
         name_skipped()
         if counts.written:
             progress(STAGE, total.written, None, f"last written {time.strftime('%H:%M:%S')}")
+        return counts.last
 
     name_skipped()
     return read

@@ -204,3 +204,19 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
     assert enrich(index, "--signals", "weights", "--watch", "1")["written"] == 39
     assert len(looks) == 2
     assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")
+
+
+@pytest.mark.parametrize(("hidden", "reads"), [(1, 2), (3, 4), (10_000, 10)], ids=["once", "thrice", "deletions"])
+def test_writes_that_a_copy_does_not_show_are_read_again(monkeypatch, hidden, reads):
+    """A copy that is cut off answers without the last writes; deletions leave nothing to read, which is believed after ten looks."""
+    steps_of(monkeypatch, *[lambda: None] * 20)
+    monkeypatch.setattr(watch, "checkpoints", lambda engine, index: {"uuid/0": 7})
+    looks = []
+
+    def read(after):
+        looks.append(after)
+        return {"uuid/0": -1 if len(looks) <= hidden else 7}
+
+    with pytest.raises(KeyboardInterrupt):
+        watch.watch(None, "docs", {"uuid/0": 4}, 1.0, read)
+    assert looks == [{"uuid/0": 4}] * reads
