@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from termweave.learning.learned import Learned
     from termweave.records import Hit, Run
     from termweave.rerank.rerankers import Need, Reranker, Reranking
-    from termweave.search.filters.option import Where
+    from termweave.search.filters.filter_option import Where
     from termweave.search.opening import OpenGeneration
     from termweave.search.profiles import Profile
     from termweave.search.results.hit_sequence import Hits

@@ -13,7 +13,7 @@ from termweave.declared_settings import Setting, check
 from termweave.errors import UsageError
 from termweave.search.feature import known_to, with_features_from_outside
 from termweave.search.features.collapse import CollapseOptions
-from termweave.search.features.explanation import ExplanationOptions
+from termweave.search.features.explain import ExplanationOptions
 from termweave.search.features.facets import FacetOptions
 from termweave.search.features.highlight import HighlightOptions
 from termweave.search.features.like import LikeOptions
@@ -25,10 +25,10 @@ from termweave.search.features.server_fusion import ServerFusionOptions
 from termweave.search.features.sort import SortOptions
 from termweave.search.features.totals import TotalsOptions
 from termweave.search.features.word_effects import WordEffectOptions
-from termweave.search.filters.option import FilterOptions
+from termweave.search.filters.filter_option import FilterOptions
 from termweave.search.option_lists import field_names
 from termweave.search.paging import MAX_DEPTH
-from termweave.search.rewriting.option import RewritingOptions
+from termweave.search.rewriting.rewriting_option import RewritingOptions
 
 if TYPE_CHECKING:
     from termweave.rerank.rerankers import Reranker, Reranking

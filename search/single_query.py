@@ -19,7 +19,7 @@ from termweave.search.options import FIELDS
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, hits, notices
 from termweave.search.results.hit_sequence import Hits
-from termweave.search.retrieval import execution, server_fusion
+from termweave.search.retrieval import execution, hybrid_query
 from termweave.search.retrieval.plan import Retrieval
 from termweave.signals import modes
 from termweave.support.messages import readable
@@ -125,7 +125,7 @@ def rank(
         start: Rank before the first hit of the page.
     """
     reranking = search.reranking.for_page(start) if search.reranking else None
-    mode = search.mode if plan.server_fusion is None else server_fusion.answer_mode()
+    mode = search.mode if plan.server_fusion is None else hybrid_query.answer_mode()
     if any(type(each).rank is not Feature.rank for each in search.features):
         limit = None
     cut_short = list[CutShort]()

@@ -42,7 +42,7 @@ def answer_all(
     from termweave.evaluation import runs, systems
     from termweave.evaluation.report import wording
     from termweave.search import Index, batch
-    from termweave.search.filters.option import on_filters
+    from termweave.search.filters.filter_option import on_filters
     from termweave.search.results import enrichment_lag, json
 
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to

@@ -1,4 +1,4 @@
-"""Let the server fuse the signals: `--server-fusion`. How it does, and in what it differs: `termweave.search.retrieval.server_fusion`."""
+"""Let the server fuse the signals: `--server-fusion`. How it does, and in what it differs: `termweave.search.retrieval.hybrid_query`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ServerFusionOptions:
     """Who fuses.
 
     Attributes:
-        server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
+        server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.hybrid_query`) and cannot be
             explained.
     """
 

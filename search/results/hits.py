@@ -17,7 +17,7 @@ from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search.feature import of_part
 from termweave.search.results import explanation, term_shading
-from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval import hybrid_query
 from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
 from termweave.signals.fusion import FusedList
 
@@ -282,7 +282,7 @@ def _explain_later(opened: OpenGeneration, candidates: Candidates, place: Place)
         UsageError: The server fused the signals.
     """
     if FusedList.name in candidates.lists:
-        raise server_fusion.unexplained()
+        raise hybrid_query.unexplained()
     stored = _stored(opened, candidates, [place], _SHADED)
     entry: Mapping[str, Any] = explained(opened, candidates, [place], stored)[place.id]
     return entry

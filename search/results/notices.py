@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from termweave.search.filters.option import listed_fields
+from termweave.search.filters.filter_option import listed_fields
 from termweave.search.results import enrichment_lag
 from termweave.search.results.hits import flat
 from termweave.support.messages import counted

@@ -10,7 +10,7 @@ from termweave.errors import EngineError, UsageError
 from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
 from termweave.search import paging
 from termweave.search.filters import documents
-from termweave.search.retrieval import clause_limit, server_fusion
+from termweave.search.retrieval import clause_limit, hybrid_query
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
@@ -180,9 +180,9 @@ def prepare(
                 "The reranker reads the list of each signal, and with --server-fusion there is one list.",
                 "Remove --server-fusion.",
             )
-        server_fusion.check(capabilities, what.server_fusion)
+        hybrid_query.check(capabilities, what.server_fusion)
     if joined or what.server_fusion is not None:
-        capabilities = server_fusion.share_clauses(capabilities, signals)
+        capabilities = hybrid_query.share_clauses(capabilities, signals)
     prepared = []
     for query in queries:
         # k-NN must look for the nearest of the documents that the name shows: a filter after it would leave fewer.
@@ -201,6 +201,6 @@ def prepare(
         if fitting is not query:
             requests = clause_limit.restored(requests, query, left_out, signals)
         if what.server_fusion is not None:
-            requests = server_fusion.fused(requests, what.server_fusion, what.depth)
+            requests = hybrid_query.fused(requests, what.server_fusion, what.depth)
         prepared.append(requests)
     return prepared

@@ -53,7 +53,7 @@ class Retrieval:
         Raises:
             UsageError: The server fuses.
         """
-        from termweave.search.retrieval.server_fusion import unexplained  # noqa: PLC0415 - not needed by `--help`
+        from termweave.search.retrieval.hybrid_query import unexplained  # noqa: PLC0415 - not needed by `--help`
 
         if self.server_fusion is not None:
             raise unexplained()

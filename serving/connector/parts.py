@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.connection import quote
 from termweave.engine.client.search_pipelines import OURS
-from termweave.search.retrieval.server_fusion import normalisation
+from termweave.search.retrieval.hybrid_query import normalisation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"]
 FEATURES = sorted(path.stem for path in (ROOT / "search" / "features").glob("*.py") if path.stem != "__init__")
 #: Feature -> options whose answers have what it gives, too.
-FALLS_WITH = {"totals": ("facets", "sort"), "explanation": ("explain_words",)}
+FALLS_WITH = {"totals": ("facets", "sort"), "explain": ("explain_words",)}
 #: Features that take part in every search, because others or a profile may ask for what they do.
 ALWAYS = ["Explanation", "CountedTotals", "Rewritten"]
 #: Imports everything of search, and plays each value of each option alone; prints the help, and what came out.

@@ -32,7 +32,6 @@ def test_a_method_shows_the_fields_of_its_record(method, record):
         ({"k": 1.5}, "k must be a whole number, not 1.5"),
         ({"candidates": 20_000}, "candidates must be at most 10,000, not 20000"),
         ({"k": 10_000, "start": 1}, "Hit 10,001 cannot be reached"),
-        ({"server_fusion": True, "explain": True}, "which cannot be explained"),
         ({"where": {"kind": "class"}}, 'As an expression it is "kind=class"'),
         ({"where": '{"term": '}, "is not JSON"),
         ({"where": "{}"}, "is not one clause of the query DSL"),

@@ -15,7 +15,7 @@ from termweave.records import Capabilities, Encoding
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.ranking.order import order
-from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval import hybrid_query
 from termweave.search.retrieval.candidates import Candidates, HalfVectors
 from termweave.signals import modes
 from termweave.signals.dense import Dense, to_half
@@ -278,7 +278,7 @@ def test_vectors_decoded_together_are_those_decoded_one_by_one():
 )
 def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, said):
     with pytest.raises(UsageError, match=said):
-        server_fusion.check(capabilities, Mode("asked", weights))
+        hybrid_query.check(capabilities, Mode("asked", weights))
 
 
 def test_only_the_window_is_reranked_however_far_somebody_pages():

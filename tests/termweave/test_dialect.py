@@ -9,7 +9,7 @@ from termweave.contracts.signal import Fitting
 from termweave.dialect import OPENSEARCH, dialect_of
 from termweave.errors import ModelError, UsageError
 from termweave.records import Capabilities
-from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval import hybrid_query
 from termweave.signals.dense import Dense
 from termweave.signals.learned import LearnedWeights
 from termweave.signals.modes import Mode
@@ -61,7 +61,7 @@ def test_what_elasticsearch_cannot_do_is_said():
     assert "delimited_term_freq" in (LearnedWeights.unavailable(ELASTIC) or "")
     assert LearnedWeights.unavailable(OPEN) is None
     with pytest.raises(UsageError, match="no query 'hybrid'"):
-        server_fusion.check(ELASTIC, Mode("hybrid", {"weights": 1.0, "dense": 1.0}))
+        hybrid_query.check(ELASTIC, Mode("hybrid", {"weights": 1.0, "dense": 1.0}))
     with pytest.raises(ModelError, match="vectors of 5,000 numbers, and the server takes 4,096"):
         Dense.fit(Fitting(ELASTIC, dimension=5000))
     assert Dense.fit(Fitting(OPEN, dimension=5000)).dimension == 5000

@@ -186,7 +186,16 @@ def test_requests_of_every_kind_are_answered_as_described(client):
 
 def test_a_feature_of_a_search_is_a_parameter_as_it_declares_it():
     declared = {each.name: each for each in parameters.FEATURES}
-    assert declared.keys() == {"pin", "min_score", "sort", "collapse", "passages", "highlight", "facet", "totals"}
+    shown = {"explain", "passages", "highlight", "facet", "totals"}
+    assert declared.keys() == {
+        "server_fusion",
+        "like",
+        "pin",
+        "min_score",
+        "sort",
+        "collapse",
+        *shown,
+    }  # and none that writes a file
     assert (declared["facet"].kind, declared["facet"].option, declared["highlight"].kind) == ("texts", "facets", "flag")
     assert {name for name, each in declared.items() if each.numbers} == {"min_score", "passages"}
     assert {"sort", "collapse", "min_score"} == parameters.SELECTION

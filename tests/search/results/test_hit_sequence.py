@@ -32,7 +32,9 @@ def test_hits_show_themselves_briefly_and_as_a_table(index):
     answer = index.answer("zyzzyva <b>", k=1)
     assert "These hits were found by vectors alone." in answer._repr_html_()
     assert repr(answer).splitlines() == [repr(answer.hits), *answer.remarks]
-    counted = replace(answer, facets={"kind <i>": (FacetValue("a&b", 1200, 'kind="a&b"'), FacetValue("c", 1, "kind=c"))})
+    counted = replace(
+        answer, parts={"facets": {"kind <i>": (FacetValue("a&b", 1200, 'kind="a&b"'), FacetValue("c", 1, "kind=c"))}}
+    )
     assert repr(counted).splitlines()[1] == "kind <i>, among the candidates: a&b 1,200, c 1"
     assert "<p>kind &lt;i&gt;, among the candidates: a&amp;b 1,200, c 1</p>" in counted._repr_html_()
     assert pickle.loads(pickle.dumps(hits)) == hits

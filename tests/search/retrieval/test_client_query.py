@@ -6,7 +6,7 @@ import pytest
 
 import termweave as tw
 from termweave.errors import UsageError
-from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval import hybrid_query
 from termweave.search.retrieval.client_query import ClientQuery, read, rewritten
 
 WORDS = {"match": {"text": {"query": "parse json", "operator": "OR"}}}
@@ -148,7 +148,7 @@ def test_a_long_query_of_two_word_signals_keeps_to_the_clause_limit_of_their_one
     (query,) = index.encode([" ".join(words)])
     body = {
         "query": rewritten(opensearch_engine, generation, query, signals, (), 10),
-        "search_pipeline": {"phase_results_processors": [server_fusion.normalisation([0.5, 0.5])]},
+        "search_pipeline": {"phase_results_processors": [hybrid_query.normalisation([0.5, 0.5])]},
     }
     answer = opensearch_engine.request("POST", f"/{index.generation}/_search", body=body)
     assert next(hit["_id"] for hit in answer["hits"]["hits"]) == "all"
