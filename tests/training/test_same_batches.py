@@ -6,9 +6,9 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from termweave.training import families
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
+from termweave.training.trainer.fit import Fit
 from termweave.training.trainer.loop import fit
 from termweave.training.trainer.optimizer import optimizer
 from tests.training.conftest import with_special_tokens
@@ -62,18 +62,17 @@ def objective_of(method, given, folder, base, tmp_path):
     settings = method.settings({"backbone": str(backbone), **LENGTHS, **given, **beside})
     data = parts(str(folder), settings, tmp_path, lambda _: None)
     settings = data[0].settings
-    family = families.get(method.family)
-    model = family.build_model(settings, backbone)
-    inputs = [family.prepare(method, part, model, lambda _: None)[0] for part in data]
-    return family.Trainable(method, model, inputs, settings), settings
+    model = method.build(settings, backbone)
+    inputs = [method.inputs(part, model, lambda _: None) for part in data]
+    return Fit(method, model, inputs, settings), settings
 
 
-def arrays_of(batch):
+def arrays_of(batch, inputs):
     """What was drawn, and from which data set; features of the first stage are left out, because they follow from the documents."""
-    drawn = getattr(batch, "drawn", batch)
+    drawn = batch.drawn
     named = {} if isinstance(drawn, np.ndarray) else {each.name: getattr(drawn, each.name) for each in fields(drawn)}
     arrays = [value for name, value in sorted(named.items()) if name != "features" and isinstance(value, np.ndarray)]
-    return [np.array([batch.collection]), *(arrays or [drawn])]
+    return [np.array([next(place for place, each in enumerate(inputs) if each is batch.inputs)]), *(arrays or [drawn])]
 
 
 @pytest.mark.parametrize(("method", "given", "expected"), BATCHES, ids=lambda given: given if isinstance(given, str) else "")
@@ -82,11 +81,13 @@ def test_batches_depend_on_the_settings_alone(folder, base, tmp_path, method, gi
     sampler, state = objective.batches(), blake2b(digest_size=6)
     assert len(sampler) == settings.steps
     for number in range(min(50, len(sampler))):
-        for array in arrays_of(sampler[number]):
+        for array in arrays_of(sampler[number], objective.inputs):
             state.update(repr((array.dtype.kind, array.shape)).encode())
             state.update(np.ascontiguousarray(array).data)
     assert state.hexdigest() == expected
-    assert arrays_of(objective.batches()[3])[1].tolist() == arrays_of(sampler[3])[1].tolist()  # in any order
+    assert (
+        arrays_of(objective.batches()[3], objective.inputs)[1].tolist() == arrays_of(sampler[3], objective.inputs)[1].tolist()
+    )  # in any order
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
-from termweave.training.families import RunEstimate
+from termweave.training.methods.base import Cost
 from termweave.training.term_weights import evaluation, hidden_states, inputs
 from termweave.training.trainer.pass_cost import parameter_bytes, pass_cost
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.setup import RunSetup
-    from termweave.training.term_weights.declaration import TermWeightParameters
 
 #: Number of texts that are computed to measure one, with gradients and without.
 _SAMPLE, _READ = 8, 32
 
 
-def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> RunEstimate:
-    """Run a few questions and documents through the backbone, and estimate minutes and memory from that.
+def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> Cost:
+    """Run a few questions and documents through the backbone, and estimate time and memory from that.
 
     A frozen backbone reads each text once, and nothing of what the cache holds; layers that are trained read the texts of each step, and all
     texts that are searched at each evaluation. Memory is that of parameters, gradients, the optimiser's moments and the activations of a batch.
     """
     questions, documents = settings.texts()
-    looks, steps = settings.steps // settings.every + 1, settings.steps
     if settings.top_layers == 0:
         read_document, weigh_document = _one_cached_text(model, setup.texts, "document", settings, setup)
         read_question, weigh_question = _one_cached_text(model, setup.train.questions, "query", settings, setup)
-        states = len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question
-        step = 3 * (questions * weigh_question + documents * weigh_document)  # forwards, and twice that backwards
-        look = len(setup.dev) * weigh_question + len(setup.texts) * weigh_document
-        return RunEstimate(minutes=(states + steps * step + looks * look) / 60, memory_bytes=parameter_bytes(model))
+        return Cost(
+            step=3 * (questions * weigh_question + documents * weigh_document),  # forwards, and twice that backwards
+            look=len(setup.dev) * weigh_question + len(setup.texts) * weigh_document,
+            memory_bytes=parameter_bytes(model),
+            preparing=len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question,
+        )
     question_seconds, question_bytes = _one_text(model, setup.train.questions, "query", settings, setup)
     document_seconds, document_bytes = _one_text(model, setup.texts, "document", settings, setup)
-    step = questions * question_seconds + documents * document_seconds
-    look = (len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3  # forwards alone
-    return RunEstimate(
-        minutes=(steps * step + looks * look) / 60,
+    return Cost(
+        step=questions * question_seconds + documents * document_seconds,
+        look=(len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3,  # forwards alone
         memory_bytes=round(parameter_bytes(model) + questions * question_bytes + documents * document_bytes),
     )
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.training.trainer import loop
+from termweave.training.trainer.fit import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.trainer.early_stopping import History, ShowProgress
-    from termweave.training.trainer.trainable_model import TrainableModel
 
 
 class Trainer:
@@ -30,8 +30,7 @@ class Trainer:
 
     def __init__(
         self,
-        method: TrainingMethod,
-        trainable: type[TrainableModel],
+        method: Method,
         model: Any,
         inputs: Sequence[Any],
         settings: Any,
@@ -44,7 +43,6 @@ class Trainer:
 
         Args:
             method: Whose loss is minimised.
-            trainable: Makes the trained part of a model.
             model: The model.
             inputs: What batches are drawn from, of each data set.
             settings: The parameters of the method.
@@ -54,7 +52,7 @@ class Trainer:
             progress: Called with ``(done, total, stage)``.
         """
         self.model, self.inputs, self.settings = model, inputs, settings
-        self._method, self._trainable, self._measure = method, trainable, measure
+        self._method, self._measure = method, measure
         self._home, self.say, self._progress = home, say, progress
 
     def fit(self, name: str = "", inputs: Sequence[Any] | None = None, **changed: Any) -> None:
@@ -67,6 +65,5 @@ class Trainer:
             inputs: What batches are drawn from; None: the trainer's inputs.
             **changed: Parameters that have another value in this fit.
         """
-        settings = replace(self.settings, **changed)
-        trained = self._trainable(self._method, self.model, self.inputs if inputs is None else inputs, settings)
-        self.history = loop.fit(trained, self._measure, self._home / name, say=self.say, progress=self._progress)
+        fit = Fit(self._method, self.model, self.inputs if inputs is None else inputs, replace(self.settings, **changed))
+        self.history = loop.fit(fit, self._measure, self._home / name, say=self.say, progress=self._progress)
