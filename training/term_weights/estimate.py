@@ -12,7 +12,9 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
 from termweave.training.methods.base import Cost
-from termweave.training.term_weights import evaluation, hidden_states, inputs
+from termweave.training.term_weights import evaluation, hidden_states
+from termweave.training.term_weights.batch import padded
+from termweave.training.term_weights.inputs import prepare
 from termweave.training.trainer.pass_cost import parameter_bytes, pass_cost
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def _one_cached_text(
     drawn, prompt = texts[:: max(1, len(texts) // _READ)][:_READ], reading_of(setup.backbone, settings)[1].prompt(kind)
     length = loading.length(model.backbone, settings.training_length)
     common = (setup.analysis, setup.tokenizer, setup.statistics, BM25())
-    prepared = inputs.prepare(drawn, *common, kind, length, settings.form(), prompt)
+    prepared = prepare(drawn, *common, kind, length, settings.form(), prompt)
     starts = np.cumsum([0, *(len(each.ids) for each in prepared.pieces)])
     width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)
     states = hidden_states.States(np.zeros((int(starts[-1]), width), dtype=np.float16), starts)
@@ -75,12 +77,7 @@ def _one_text(
     """Seconds for a text, forwards and where layers are trained backwards, and the bytes of its activations."""
     drawn, prompt = texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], reading_of(setup.backbone, settings)[1].prompt(kind)
     sample = setup.tokenizer.encode(drawn, settings.training_length, prompt=prompt)
-    ids, mask = (np.zeros((len(sample), max(len(each.ids) for each in sample)), dtype=np.int64) for _ in range(2))
-    for row, pieces in enumerate(sample):
-        ids[row, : len(pieces.ids)], mask[row, : len(pieces.ids)] = pieces.ids, 1
-    features = torch.zeros((*ids.shape, 3))
-    seconds, activations = pass_cost(
-        model, lambda: torch.cat(model.states(torch.from_numpy(ids), torch.from_numpy(mask), features))
-    )
+    inputs = padded(sample, [np.zeros((1, 3))] * len(sample))
+    seconds, activations = pass_cost(model, lambda: torch.cat(model.states(*inputs)))
     model.zero_grad(set_to_none=True)
     return seconds / len(sample), activations / len(sample)
