@@ -23,7 +23,7 @@ from termweave.evaluation import per_query, randomisation_test
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.training import feature_ranker, judged_candidates
-from termweave.training.methods.ltr import METHOD
+from termweave.training.methods.ltr import Ltr
 
 MEASURE, ASKED = "nDCG@10", 1000
 
@@ -60,11 +60,11 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
     for metadata in ("none", ""):
         if metadata == "" and not index.layout.types:
             continue
-        each = METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata})
+        each = Ltr().settings({"candidates_from": f"index:{name}", "metadata": metadata})
         judged = judged_candidates.gather(index, dataset, mode, each, lambda *_: None)
         by_seed = [
             feature_ranker.cross_validate(
-                judged, METHOD.settings({"candidates_from": f"index:{name}", "metadata": metadata, "seed": seed})
+                judged, Ltr().settings({"candidates_from": f"index:{name}", "metadata": metadata, "seed": seed})
             ).values
             for seed in range(seeds)
         ]
@@ -83,7 +83,7 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
         for part in judged.parts:
             without = [
                 feature_ranker.cross_validate(
-                    judged.without(part), METHOD.settings({"candidates_from": f"index:{name}", "seed": seed})
+                    judged.without(part), Ltr().settings({"candidates_from": f"index:{name}", "seed": seed})
                 ).values.mean()
                 for seed in range(seeds)
             ]

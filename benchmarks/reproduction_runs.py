@@ -29,13 +29,11 @@ from termweave.records import Run
 from termweave.rerank import Rules, neighbourhood
 from termweave.rerank.neighbours.reciprocal import mix
 from termweave.support import atomic_files, file_locks
-from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection, Pairs, count
-from termweave.training.dense.inputs import tokenise
+from termweave.training.dense.inputs import reading_of, tokenise
 from termweave.training.dense.model import Towers
-from termweave.training.dense.preparation import reading_of
 from termweave.training.dev_measure import rankings
 from termweave.training.methods import base as methods
 from termweave.training.mixture import learn, parts
@@ -322,7 +320,6 @@ def train_and_test(
         kept, the development figures and the fingerprint of the backbone.
     """
     method = methods.get(method_name)
-    family = families.get(method.family)
     home.mkdir(parents=True, exist_ok=True)
     with kept_vectors(vectors):
         data = parts(str(folder), method.settings(given), home, say)
@@ -331,14 +328,14 @@ def train_and_test(
         def tested(model: Any, settings: Any) -> dict[str, Figures]:
             figures: dict[str, Figures] = {}
             for test in tests:
-                if method.family == "dense":
+                if method.kind == "dense":
                     figures.update(test.dense(model, backbone, measures, settings.max_length, reranked=reranked))
                 else:
-                    _, development = family.prepare(method, test.part(data[0], _DEPTH), model, say)
+                    development = method.held_out(test.part(data[0], _DEPTH), model, say)
                     figures[test.name] = {measures[0]: replace(development, measure=measures[0]).figures(model)[0]}
             return figures
 
-        model = family.build_model(data[0].settings, backbone)
+        model = method.build(data[0].settings, backbone)
         start = tested(model.eval(), loading.settled(model.backbone, data[0].settings, say))
         trained = learn(method, data[0].settings, data, home / "checkpoints", say=say)
         history = trained.history

@@ -25,7 +25,6 @@ from entry_point import enter
 from termweave.encoders.manifest import digest
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation import randomisation_test
-from termweave.training import families
 from termweave.training.data import negatives, teacher_scores
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
@@ -36,12 +35,12 @@ from termweave.training.model_folder.retrieval_figures import Pool, drawn, searc
 from termweave.training.setup import set_up
 from termweave.training.term_weights import evaluation, inputs
 from termweave.training.term_weights.hidden_states import states
+from termweave.training.trainer.fit import Fit
 from termweave.training.trainer.loop import fit
 
 if TYPE_CHECKING:
     from termweave.training.methods.parameters import TrainingParameters
 
-FAMILY = families.get("term_weights")
 #: The settings of a table; where layers are trained on one core, steps are few.
 RECIPES = {
     "parts": ("documents=1500", "questions=3000", "dev=100", "steps=150", "every=150", "batch=24"),
@@ -166,11 +165,11 @@ class World:
         self.setup = set_up(str(given.data / "squad"), settings, Path(), say)
         self.bm25 = BM25()
         method, part = base.get("fectek"), DataPart("squad", self.setup, settings)
-        model = FAMILY.build_model(settings, self.setup.backbone)
+        model = method.build(settings, self.setup.backbone)
         identity = digest(self.setup.backbone / "model.safetensors")
         common = (self.setup.analysis, self.setup.tokenizer, self.bm25, model, identity)
         self.tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
-        self.inputs, self.development = FAMILY.prepare(method, part, model, say)
+        self.inputs, self.development = (hook(part, model, say) for hook in (method.inputs, method.held_out))
         self.mined = {settings.negatives: self.inputs.negatives}
 
     def formed(self, form, seen, settings, width) -> tuple[inputs.TermWeightInputs, evaluation.TermWeightDevelopment]:
@@ -249,7 +248,7 @@ def measure(given) -> None:
 def one(name, settings, world, home) -> dict[str, object]:
     """Train a variant with these settings, from the checkpoint in `home` where there is one, and search every pool."""
     method = base.get(VARIANTS[name].method)
-    model, form = FAMILY.build_model(settings, world.setup.backbone), settings.form()
+    model, form = method.build(settings, world.setup.backbone), settings.form()
     width = model.backbone.config.hidden_size
 
     def seen(kept) -> object:
@@ -257,7 +256,7 @@ def one(name, settings, world, home) -> dict[str, object]:
         return None if settings.top_layers else kept if model.shape.lower else evaluation.last_layer(kept, width)
 
     material, development = world.formed(form, seen, settings, width)
-    objective = FAMILY.Trainable(method, model, [material], settings)
+    objective = Fit(method, model, [material], settings)
     begun = time.monotonic()
     fit(objective, time.time, home, say=say)  # later is better: the last step is kept
     seconds = time.monotonic() - begun

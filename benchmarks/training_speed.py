@@ -106,15 +106,15 @@ def steps(given: argparse.Namespace) -> None:
 
 def _ours(part: Any, settings: dict[str, Any], home: Path, clock: Clock) -> None:
     """One round of termweave's loop."""
-    from termweave.training.dense import family
     from termweave.training.methods import base
+    from termweave.training.trainer.fit import Fit
     from termweave.training.trainer.loop import fit
 
     method = base.get("dtr")
-    model = family.build_model(settings, part.setup.backbone)
-    inputs = family.prepare(method, part, model, lambda _: None)[0]
+    model = method.build(settings, part.setup.backbone)
+    inputs = method.inputs(part, model, lambda _: None)
     clock.start()
-    fit(family.Trainable(method, model, [inputs], settings), lambda: 0.0, home, progress=lambda *_, **__: clock.tick())
+    fit(Fit(method, model, [inputs], settings), lambda: 0.0, home, progress=lambda *_, **__: clock.tick())
 
 
 def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: Clock) -> None:

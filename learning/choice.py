@@ -20,7 +20,7 @@ from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
 from termweave.search.profiles import Profile
 from termweave.training import feature_ranker, judged_candidates
-from termweave.training.methods.ltr import METHOD as LTR
+from termweave.training.methods import base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +139,7 @@ def _feature_ranker(
         name: What the questions are called.
     """
     started = time.monotonic()
-    settings = LTR.settings({})
+    settings = base.get("ltr").settings({})
     judged = judged_candidates.gather(index, held_out, mode, settings, progress, rewrite)
     tried = feature_ranker.cross_validate(judged, settings)
     gain = tried.values - before

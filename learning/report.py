@@ -139,12 +139,13 @@ def bytes_of(server: Engine, generation: str) -> int:
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The terms that gained and lost most weight against BM25."""
     from termweave.training.methods import base  # noqa: PLC0415 - torch, where a model was trained
-    from termweave.training.term_weights.inspection import inspect  # noqa: PLC0415
 
     if model.folder is None:
         return [], []
-    settings = base.get(model.candidate.method).settings(model.candidate.settings)
-    inspection = inspect(model.folder, str(data), settings)
+    method = base.get(model.candidate.method)
+    inspection = method.inspect(model.folder, str(data), method.settings(model.candidate.settings), lambda _: None)
+    if inspection is None:
+        return [], []
     return [asdict(each) for each in inspection.gained], [asdict(each) for each in inspection.lost]
 
 

@@ -31,7 +31,7 @@ _BLOCK = 16_000_000
 
 @dataclass(frozen=True)
 class DevelopmentSet:
-    """Held-out questions of one data set, with the term weights of BM25. Families add the inputs of their models in subclasses.
+    """Held-out questions of one data set, with the term weights of BM25. Each kind of model adds its inputs in a subclass.
 
     Attributes:
         pairs: Questions and relevant documents; indices point into the documents that are searched.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
@@ -17,7 +17,6 @@ from termweave.encoders.manifest import TOKENIZER, digest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError, UsageError
 from termweave.support import atomic_files
-from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.data import teacher_scores
 from termweave.training.setup import RunSetup, apart, set_up
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
+T = TypeVar("T")
 #: Files beside the checkpoints: the development measure of each question before the first step, float64; a digest of the data; setting ->
 #: digest of the models and files that it names.
 _START, _DATA, _NAMED = "start.f64", "data.hash", "named.json"
@@ -47,12 +47,21 @@ class DataPart:
         setup: The data, cut to size, with backbone and statistics.
         settings: The settings for preparing this part; the settings of the model are the same for all parts.
         share: How often batches are drawn from this part, relative to the other parts.
+        shared: What training inputs and held-out questions have in common (`once`), until both are there.
     """
 
     name: str
     setup: RunSetup
     settings: Any
     share: float = 1.0
+    shared: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """Return what is shared under a name; it is computed where it is first asked for."""
+        if name not in self.shared:
+            self.shared[name] = compute()
+        result: T = self.shared[name]
+        return result
 
     def described(self) -> dict[str, Any]:
         """Describe the data set for plans and cards."""
@@ -72,7 +81,7 @@ class TrainedModel:
     Attributes:
         model: The model with its best parameters, on the CPU.
         start: The development measure of each question of the first part before the first step, float64 ``(questions,)``.
-        developments: The development questions of each part, as the family prepared them.
+        developments: The development questions of each part, as the method prepared them.
         history: History of the mean development measure in the last fit.
         settings: All settings, with the values that were used for automatic ones.
     """
@@ -171,7 +180,7 @@ def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def learn(
-    method: TrainingMethod,
+    method: Method,
     settings: TrainingParameters,
     data: Sequence[DataPart],
     home: Path,
@@ -183,7 +192,7 @@ def learn(
 
     Args:
         method: The training method.
-        settings: All settings of the method (`TrainingMethod.settings`).
+        settings: All settings of the method (`Method.settings`).
         data: The data sets, which share one backbone and one analysis.
         home: Folder for checkpoints. A run that was stopped there is resumed.
         say: Called with lines about the run.
@@ -199,15 +208,14 @@ def learn(
     from termweave.training.trainer.trainer import Trainer  # noqa: PLC0415 - torch
 
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
-    family = families.get(method.family)
-    model = family.build_model(settings, data[0].setup.backbone)
+    model = method.build(settings, data[0].setup.backbone)
     _check_same_models(model, data[0].setup, settings, home)
     settings = loading.settled(model.backbone, settings, say)
     inputs, developments = [], []
     for part in data:
-        drawn_from, development = family.prepare(method, part, model, say)
-        inputs.append(drawn_from)
-        developments.append(development)
+        inputs.append(method.inputs(part, model, say))
+        developments.append(development := method.held_out(part, model, say))
+        part.shared.clear()
         bm25 = development.bm25()
         where = f"{len(bm25)} questions in {len(part.setup.places):,} documents"
         say(f"{part.name}: dev {settings.measure} of BM25 {bm25.mean():.4f} ({where})")
@@ -222,7 +230,7 @@ def learn(
             atomic_files.write(file, figures[0].tobytes())
         return float(np.mean([each.mean() for each in figures]))
 
-    trainer = Trainer(method, family.Trainable, model, inputs, settings, measure, home, say, progress)
-    method.train(trainer)
+    trainer = Trainer(method, model, inputs, settings, measure, home, say, progress)
+    method.fits(trainer)
     model.to("cpu").eval()
     return TrainedModel(model, start[0], developments, trainer.history, settings)

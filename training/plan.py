@@ -12,7 +12,6 @@ import orjson
 
 from termweave.errors import UsageError
 from termweave.support import private_files
-from termweave.training import families
 from termweave.training.backbone import loading
 from termweave.training.methods.parameters import FROM_SCRATCH
 from termweave.training.mixture import parts
@@ -21,8 +20,9 @@ from termweave.training.run import is_finished
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.methods.parameters import TrainingParameters
+    from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
 
 
@@ -67,30 +67,31 @@ class TrainingPlan:
     settings: dict[str, Any]
 
 
-def plan(method: TrainingMethod, spec: str, settings: TrainingParameters, say: Callable[[str], None]) -> TrainingPlan:
+def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[[str], None]) -> TrainingPlan:
     """Plan a run; settings and data that `train` would refuse at once are refused here, too.
 
     Raises:
         UsageError: The method has no plan.
     """
-    if method.run is not None:
+    if not method.torch:
         raise UsageError(
             f"{method.name} has no plan: it searches every question once and then trains for about a minute.", "Leave --plan out."
         )
-    family = families.get(method.family)
     with tempfile.TemporaryDirectory(
         dir=private_files.scratch()
     ) as work:  # a backbone from scratch is only created to measure it
         data = parts(spec, settings, Path(work), say)
         setup, settings = data[0].setup, data[0].settings
-        model = family.build_model(settings, setup.backbone)
-        family.check(settings, setup)
+        model = method.build(settings, setup.backbone)
+        method.refuse(settings, setup)
         settings = loading.settled(model.backbone, settings, say)
-        estimate = family.estimate(model, settings, setup)
-        before = _before(method, spec, data[0].setup, settings, say)
+        cost = method.cost(model, settings, setup)
+        before = _before(method, data[0], say)
         width = 2 * int(orjson.loads((setup.backbone / "config.json").read_bytes())["hidden_size"])
     pieces = sum(_pieces(part.setup, settings.training_length) for part in data)
     frozen = settings.top_layers == 0
+    looks = settings.steps // settings.every + 1
+    seconds = cost.preparing + settings.steps * cost.step + looks * cost.look
     return TrainingPlan(
         method=method.name,
         dataset=spec,
@@ -105,21 +106,19 @@ def plan(method: TrainingMethod, spec: str, settings: TrainingParameters, say: C
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
         before=before,
-        minutes=estimate.minutes + sum(each["minutes"] for each in before),
-        memory_bytes=estimate.memory_bytes,
+        minutes=seconds / 60 + sum(each["minutes"] for each in before),
+        memory_bytes=cost.memory_bytes,
         settings=asdict(settings),
     )
 
 
-def _before(
-    method: TrainingMethod, spec: str, setup: RunSetup, settings: TrainingParameters, say: Callable[[str], None]
-) -> list[dict[str, Any]]:
+def _before(method: Method, part: DataPart, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """What is trained before this method and is not in the cache yet."""
-    to_train = method.trains_first(spec, setup, settings)
-    if to_train is None or is_finished(to_train[2]):
+    earlier = method.before(part)
+    if earlier is None or is_finished(earlier[2]):
         return []
-    first, own, _ = to_train
-    planned = plan(first, spec, own, say)
+    first, settings, _ = earlier
+    planned = plan(first, part.name, settings, say)
     return [{"method": first.name, "steps": planned.settings["steps"], "minutes": planned.minutes}]
 
 

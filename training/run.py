@@ -20,7 +20,6 @@ from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.support import atomic_files, file_locks
-from termweave.training import families
 from termweave.training.backbone.lookup import SCRATCH
 from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.mixture import learn, parts
@@ -31,7 +30,7 @@ from termweave.training.trainer.checkpoints import HISTORY, system_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart, TrainedModel
 
@@ -81,7 +80,7 @@ class TrainingResult:
 
 
 def train(
-    method: TrainingMethod,
+    method: Method,
     spec: str,
     settings: TrainingParameters,
     out: Path,
@@ -95,7 +94,7 @@ def train(
     Args:
         method: The training method.
         spec: The data set.
-        settings: All settings of the method (`TrainingMethod.settings`).
+        settings: All settings of the method (`Method.settings`).
         out: Folder of the run and of the model.
         resume: Resume the run in `out`.
         say: Called with lines about the run.
@@ -117,25 +116,37 @@ def train(
             say(f"The run in {out} is already finished.")
             return _result(out)
         try:
-            if method.run is not None:
+            if method.torch:
+                _fit_and_finish(method, spec, settings, out, say, progress)
+            else:
                 method.run(spec, settings, out, say, progress)
-                return _result(out)
-            data = parts(spec, settings, out, say)
-            with system_errors(out):
-                trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
         except BaseException as stopped:  # also Ctrl-C, which the user may press to correct a setting
             if _release(out, new=new) and isinstance(stopped, KeyboardInterrupt):
                 say(f"Stopped before the first checkpoint: {out} holds nothing of this run, and the same command begins it anew.")
             raise
-        with system_errors(out):
-            return _finish(method, data, settings, out, trained, say)
+        return _result(out)
+
+
+def _fit_and_finish(
+    method: Method,
+    spec: str,
+    settings: TrainingParameters,
+    out: Path,
+    say: Callable[[str], None],
+    progress: Callable[..., None],
+) -> None:
+    """Fit a model of torch, resuming from its checkpoints, and write its folder."""
+    data = parts(spec, settings, out, say)
+    with system_errors(out):
+        trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
+        _finish(method, data, settings, out, trained, say)
 
 
 def _refuse(out: Path) -> None:
     raise UsageError(f"Another process is training in {out}.", "Wait until it ends, or name another folder with --out.")
 
 
-def _claim(out: Path, method: TrainingMethod, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
+def _claim(out: Path, method: Method, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
     """Reserve the output folder for this run by writing ``run.json``, unless it contains this run already.
 
     Returns:
@@ -149,7 +160,7 @@ def _claim(out: Path, method: TrainingMethod, spec: str, settings: TrainingParam
     return False
 
 
-def holds(out: Path, method: TrainingMethod, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
+def holds(out: Path, method: Method, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
     """Whether the folder contains this run already. If not, a new run can begin there.
 
     Raises:
@@ -199,7 +210,7 @@ def _release(out: Path, *, new: bool) -> bool:
         out: The output folder.
         new: Whether this run created the folder.
     """
-    if any((out / CHECKPOINTS).rglob(HISTORY)):
+    if any((out / CHECKPOINTS).rglob(HISTORY)) or is_finished(out):
         return False
     for name in (CHECKPOINTS, SCRATCH):
         shutil.rmtree(out / name, ignore_errors=True)
@@ -216,30 +227,29 @@ def _absolute(spec: str) -> str:
 
 
 def _finish(
-    method: TrainingMethod,
+    method: Method,
     data: Sequence[DataPart],
     settings: TrainingParameters,
     out: Path,
     trained: TrainedModel,
     say: Callable[[str], None],
-) -> TrainingResult:
+) -> None:
     """Save, export and measure the model. Figures are written to the manifest last: a run without them counts as unfinished."""
-    from termweave.encoders.onnx.export import int8_cost  # noqa: PLC0415 - torch
+    from termweave.encoders.onnx.export import export, int8_cost  # noqa: PLC0415 - torch
 
-    family, setup, model, development = families.get(method.family), data[0].setup, trained.model, trained.developments[0]
+    setup, model, development = data[0].setup, trained.model, trained.developments[0]
     bm25 = development.bm25()
     dev, unrounded = development.figures(model, unrounded=True)
     p = float(randomisation_test(dev, bm25))
     contents = writer.FolderContents(
         name=out.resolve().name,
-        method=method,
         settings=trained.settings,
         setup=setup,
         statistics=most_frequent(setup.statistics, DEFAULT_TABLE),
         training=card.described(method, settings, trained.settings, data),
     )
-    writer.write(model, out, contents)
-    parity = family.export(out)
+    writer.write(method, model, out, contents)
+    parity = export(out)
     say(f"exported: {parity}")
     manifest = read_folder(out, check=False).manifest
     figures = {
@@ -267,7 +277,6 @@ def _finish(
     card.write(out, manifest, {})
     write_manifest(out, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-    return _result(out)
 
 
 def _result(out: Path) -> TrainingResult:

@@ -339,10 +339,10 @@ def fit(given, results) -> None:
     """The training steps of one method; a process of its own, because torch sees the GPU or does not."""
     import torch
 
-    from termweave.training import families
     from termweave.training.methods import base
     from termweave.training.mixture import parts
     from termweave.training.trainer import loop
+    from termweave.training.trainer.fit import Fit
 
     method = base.get(given.method)
     steps = 2 if given.small else 12
@@ -357,10 +357,9 @@ def fit(given, results) -> None:
         settings = method.settings({**common, **METHODS[given.method], "precision": precision})
         work = given.work / precision
         part = parts(str(given.data / "stackfaq"), settings, work, lambda _: None)[0]
-        family = families.get(method.family)
-        model = family.build_model(settings, part.setup.backbone)
-        inputs = family.prepare(method, part, model, lambda _: None)[0]
-        trainable, clock = family.Trainable(method, model, [inputs], settings), Clock()
+        model = method.build(settings, part.setup.backbone)
+        inputs = method.inputs(part, model, lambda _: None)
+        trainable, clock = Fit(method, model, [inputs], settings), Clock()
         losses: list[float] = []
         trainable.register_forward_hook(lambda *called, losses=losses: losses.append(float(called[-1]["loss"].detach())))
         if torch.cuda.is_available():

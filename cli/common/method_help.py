@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.declared_settings import DeclaredSetting
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
 
 
 class TrainCommand(GroupedCommand):
@@ -42,7 +42,7 @@ class TrainCommand(GroupedCommand):
         super().format_options(ctx, formatter)
 
 
-def _described(method: TrainingMethod) -> str:
+def _described(method: Method) -> str:
     """A method with its paper, equations and all its parameters."""
     equations = [f"  {equation}" for equation in method.equations]
     presets = [_preset(name, preset.help, preset.settings) for name, preset in method.presets.items()]

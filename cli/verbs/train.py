@@ -88,7 +88,7 @@ def command(
     chosen = base.get(method)
     flags = {"skip_bad": skip_bad, **reading}
     settings = chosen.settings(base.read_assignments(assignments), {name: value for name, value in flags.items() if value})
-    if chosen.run is None:
+    if chosen.torch:
         needs.check_packages("Training")
     from termweave.training import run
     from termweave.training.plan import plan
@@ -102,12 +102,7 @@ def command(
     assert folder is not None
     with out.progress("Training") as bar:
         result = run.train(chosen, dataset, settings, folder, resume=resume, say=out.say, progress=bar)
-    inspection = None
-    if chosen.family == "term_weights":
-        from termweave.training.term_weights.inspection import inspect
-
-        out.say("Weighing sample passages with the new model")
-        inspection = inspect(result.folder, dataset, settings)
+    inspection = chosen.inspect(result.folder, dataset, settings, out.say)
     out.emit(_as_json(result, inspection), lambda: _show(result, inspection, out))
     if not result.beats_its_start:
         out.warn(f"{without_effect(result)} Train with more questions, or with judged ones.")

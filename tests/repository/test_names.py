@@ -18,8 +18,8 @@ FOLDERS = {package: ROOT / folder for package, folder in PYPROJECT["package-dir"
 MOST_FILES = 12
 #: One file for each verb of the command line.
 VERBS = "cli/verbs"
-#: The families of training have one layout (`training.families`): the file of each task has the same name in all of them.
-FAMILIES = {"training/term_weights", "training/dense", "training/ranker"}
+#: The kinds of models that are trained have one layout: the file of each task has the same name in all of them.
+TRAINED = {"training/term_weights", "training/dense", "training/ranker"}
 #: What remains to be renamed or split. Take an entry out once it is done; the tests below refuse entries that are not needed.
 NAMES_USED_TWICE: set[str] = set()
 LARGE_FOLDERS = {"search/features"}  # a file for each feature
@@ -71,7 +71,7 @@ def test_no_two_files_of_one_name_in_neighbouring_packages():
     same = set()
     for first, second in combinations(packages(), 2):
         folders = {relative(first), relative(second)}
-        if VERBS in folders or folders <= FAMILIES or not neighbours(first, second):
+        if VERBS in folders or folders <= TRAINED or not neighbours(first, second):
             continue
         shared = {path.name for path in first.glob("*.py")} & {path.name for path in second.glob("*.py")}
         same |= {f"{relative(first)} and {relative(second)}: {name}" for name in shared - {"__init__.py", "__main__.py"}}

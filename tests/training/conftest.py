@@ -165,11 +165,12 @@ def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, sta
     return json.loads(captured.out) if status == 0 else captured.err
 
 
-def stop_and_resume(monkeypatch, tmp_path, sampler, deaths, train):
+def stop_and_resume(monkeypatch, tmp_path, deaths, train):
     """Check that a run which dies in a batch and is resumed makes the model of a run that does not: `train` takes folder and options."""
+    from termweave.training.data.sampler import BatchSampler
     from termweave.training.trainer import checkpoints
 
-    whole, draw, calls, out = train(tmp_path / "whole"), sampler.draw, [], tmp_path / "out"
+    whole, draw, calls, out = train(tmp_path / "whole"), BatchSampler.draw, [], tmp_path / "out"
 
     def dies(self, number):
         calls.append(number)
@@ -178,7 +179,7 @@ def stop_and_resume(monkeypatch, tmp_path, sampler, deaths, train):
         return draw(self, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sampler, "draw", dies)
+        patch.setattr(BatchSampler, "draw", dies)
         assert "the machine went away" in train(out, status=1)
     assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
     resumed = train(out, "--resume")

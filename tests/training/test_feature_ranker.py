@@ -32,7 +32,7 @@ from termweave.search.results.feature_log import CandidateFeatures
 from termweave.search.retrieval.candidates import Candidates
 from termweave.search.rewriting.configuration import Rewriting
 from termweave.training import feature_ranker, judged_candidates
-from termweave.training.methods.ltr import METHOD
+from termweave.training.methods.ltr import Ltr
 from tests.same_ranking import same_ranking
 
 pytest.importorskip("lightgbm")
@@ -134,7 +134,7 @@ def test_pages_hold_every_document_once(index, model):
 def test_training_sees_what_a_search_sees(opensearch_engine, index, built, folder, model):
     """The features of training, scored by the model, give the order of a search."""
     opened = Index.open(opensearch_engine, built)
-    settings = METHOD.settings({"candidates_from": f"index:{built}"})
+    settings = Ltr().settings({"candidates_from": f"index:{built}"})
     mode, _ = opened.choose(None, "none")
     judged = judged_candidates.gather(opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None)
     trees = open_feature_ranker(str(model), "").trees
@@ -200,7 +200,7 @@ def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, buil
     )
     opened = Index.open(opensearch_engine, built)
     mode = opened.mode("lexical")
-    settings = METHOD.settings({"candidates_from": f"index:{built}"})
+    settings = Ltr().settings({"candidates_from": f"index:{built}"})
     judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     at = judged.questions.index("nothing")
     assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
@@ -218,7 +218,7 @@ def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
     rows = [f"{topic}\t{topic}-{number}\t{draw.randint(0, 1)}\n" for topic in TOPICS for number in range(10)]
     (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
     opened = Index.open(opensearch_engine, built)
-    settings = METHOD.settings({"candidates_from": f"index:{built}", "steps": 40})
+    settings = Ltr().settings({"candidates_from": f"index:{built}", "steps": 40})
     mode, _ = opened.choose(None, "none")
     judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
@@ -306,7 +306,7 @@ def test_clicks_of_a_question_do_not_reach_its_own_features(opensearch_engine, b
     opened = Index.open(opensearch_engine, built)
     queries = [f"{topic.upper()}  module" for topic in TOPICS] * 3
     clicks = log_of(tmp_path / "log", relevant, queries)
-    settings = METHOD.settings({"candidates_from": f"index:{built}", "steps": 40, "clicks": clicks})
+    settings = Ltr().settings({"candidates_from": f"index:{built}", "steps": 40, "clicks": clicks})
     mode, _ = opened.choose(None, "none")
     judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()

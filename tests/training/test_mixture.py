@@ -1,7 +1,6 @@
 """Fits one after the other, and the development measure that was asked for."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,21 +10,26 @@ from termweave.training import mixture
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.dev_measure import DevelopmentSet
 from termweave.training.methods import base as methods
+from termweave.training.methods.fectek import Fectek
 from tests.training.conftest import SMALL, train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def two_fits(trainer):
+class TwoFits(Fectek):
     """First the usual fit, then one that begins with what the first one learned."""
-    trainer.fit("first", steps=10)
-    two_fits.between = trainer.model.heads.document.outer.weight.detach().clone()
-    trainer.fit("second", trainer.inputs, steps=20, seed=1)
+
+    between = None
+
+    def fits(self, trainer):
+        trainer.fit("first", steps=10)
+        TwoFits.between = trainer.model.heads.document.outer.weight.detach().clone()
+        trainer.fit("second", trainer.inputs, steps=20, seed=1)
 
 
 def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypatch):
-    method = replace(methods.get("fectek"), train=two_fits)
+    method = TwoFits()
     settings = method.settings(methods.read_assignments((*SMALL, f"backbone={base}")))
     data = mixture.parts(str(folder), settings, tmp_path, lambda _: None)
 
@@ -34,7 +38,7 @@ def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypa
         return model, model.model.heads.document.outer.weight.detach().clone()
 
     whole, weight = learn("whole")
-    between = two_fits.between
+    between = TwoFits.between
     assert np.abs((weight - between).numpy()).max() > 0
     assert whole.history.steps == [0, 10, 20]
     assert whole.history.values[0] > 0.5  # begins with what the first fit learned

@@ -9,16 +9,13 @@ from termweave.declared_settings import LARGEST
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import InputError, UsageError
-from termweave.training import families
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.negatives import mine
-from termweave.training.data.sampler import BatchSampler
 from termweave.training.dev_measure import search_measure
 from termweave.training.methods import base as methods
 from termweave.training.mixture import DataPart, parts
 from termweave.training.setup import set_up
-
-FAMILY = families.get("term_weights")
+from termweave.training.trainer.fit import Fit
 
 
 @pytest.fixture
@@ -118,8 +115,9 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
     ahead, _ = made("granada mortar number {}", **given)
     method = methods.get("fectek")
     settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
-    model = FAMILY.build_model(settings, ahead.backbone)
-    material, development = FAMILY.prepare(method, DataPart("made", ahead, settings), model, lambda _: None)
+    model = method.build(settings, ahead.backbone)
+    part = DataPart("made", ahead, settings)
+    material, development = (hook(part, model, lambda _: None) for hook in (method.inputs, method.held_out))
     of = [ahead.examples.ids[place].partition("#")[0] for place in ahead.places]
     assert sum(map(len, material.negatives)) > 0
     for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
@@ -184,18 +182,20 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
     assert [part.settings.teacher_weight for part in every] == [9.0, 1.0, 9.0]
     assert any(line.startswith(f"{judged}: 60 documents") for line in said)
 
-    model = FAMILY.build_model(every[0].settings, every[0].setup.backbone)
-    materials = [FAMILY.prepare(method, part, model, said.append)[0] for part in every[:2]]
+    model = method.build(every[0].settings, every[0].setup.backbone)
+    materials = [method.inputs(part, model, said.append) for part in every[:2]]
     assert [material.distilled.weight for material in materials] == [9.0, 1.0]
-    objective, sampler = FAMILY.Trainable(method, model, materials, every[0].settings), BatchSampler(materials, every[0].settings)
-    parted = [batch.collection for batch in map(sampler.draw, range(200))]
+    objective = Fit(method, model, materials, every[0].settings)
+    sampler = objective.batches()
+    parted = [batch.inputs is materials[1] for batch in map(sampler.draw, range(200))]
     assert 80 < sum(parted) < 120
-    losses = [objective(sampler.draw(parted.index(which)))["teacher"] for which in (0, 1)]
+    batches = [sampler.draw(parted.index(which)) for which in (False, True)]
+    losses = [objective(batch)["teacher"] for batch in batches]
     for which, weight in enumerate((9.0, 1.0)):
         one = replace(materials[which], distilled=replace(materials[which].distilled, weight=2 * weight))
-        inputs = [one if place == which else each for place, each in enumerate(materials)]
-        doubled = FAMILY.Trainable(method, model, inputs, every[0].settings)
-        assert float(doubled(sampler.draw(parted.index(which)))["teacher"]) == pytest.approx(2 * float(losses[which]), rel=1e-5)
+        assert float(objective(replace(batches[which], inputs=one))["teacher"]) == pytest.approx(
+            2 * float(losses[which]), rel=1e-5
+        )
 
 
 def test_no_data_set_trains_on_what_another_one_holds_out(sets, base, tmp_path):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,64 +22,91 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.training.data.pairs import Pairs
+    from termweave.training.methods.base import Method
 
 
 #: Tells the seed of a pass's order from that of a batch.
 _PASS = 1
 
 
-class TrainingInputs(Protocol):
-    """What batches are drawn from; a family's inputs of one data set have these attributes and more of their own."""
+@dataclass(frozen=True)
+class TrainingInputs:
+    """What batches are drawn from; each kind of model adds its own.
 
-    @property
-    def share(self) -> float:
-        """How often batches come from this data set, relative to the others."""
-        ...
+    Attributes:
+        share: How often batches come from this data set, relative to the others.
+        pairs: Questions and their relevant documents.
+    """
 
-    @property
-    def pairs(self) -> Pairs:
-        """Questions and their relevant documents."""
-        ...
-
-    @property
-    def negatives(self) -> Sequence[NDArray[np.int64]]:
-        """For each question the indices of its hard negatives; may be empty."""
-        ...
+    share: float
+    pairs: Pairs
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The texts that one step looks at.
+    """What one step looks at.
+
+    Attributes:
+        inputs: Those of the data set that the batch is drawn from (`Method.inputs`).
+        drawn: What the method drew (`Method.draw`).
+    """
+
+    inputs: Any
+    drawn: Any
+
+
+@dataclass(frozen=True)
+class AnsweredQuestions:
+    """Questions with a relevant document and hard negatives.
 
     Attributes:
         questions: int64 ``(Q,)``.
         documents: int64 ``(D,)``: document q is relevant to question q; those from Q on are hard negatives.
         owner: int64 ``(D,)``: the question that a document was drawn for.
-        collection: Index of the data set that the texts are of.
     """
 
     questions: NDArray[np.int64]
     documents: NDArray[np.int64]
     owner: NDArray[np.int64]
-    collection: int = 0
+
+    @classmethod
+    def draw(
+        cls,
+        questions: NDArray[np.int64],
+        relevant: Sequence[frozenset[int]],
+        negatives: Sequence[NDArray[np.int64]],
+        most: int,
+        generator: np.random.Generator,
+    ) -> AnsweredQuestions:
+        """Draw one of the relevant documents of each question, and then at most `most` of its hard negatives."""
+        answers = [sorted(relevant[question]) for question in questions.tolist()]
+        documents = [own[int(generator.integers(len(own)))] for own in answers]
+        owner = list(range(len(questions)))
+        for row, question in enumerate(questions.tolist()):
+            pool = negatives[question] if len(negatives) else ()
+            for place in generator.permutation(len(pool))[:most]:
+                documents.append(int(pool[place]))
+                owner.append(row)
+        return cls(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64))
 
     def foreign(self) -> NDArray[np.bool_]:
         """Which documents were drawn for another question than that of the row: ``(Q, D)``."""
-        own: NDArray[np.bool_] = self.owner[None, :] != np.arange(len(self.questions))[:, None]
-        return own
+        foreign: NDArray[np.bool_] = self.owner[None, :] != np.arange(len(self.questions))[:, None]
+        return foreign
 
 
 class BatchSampler:
     """The batches of a run, as a data set that torch's data loader reads in order."""
 
-    def __init__(self, inputs: Sequence[TrainingInputs], settings: Any) -> None:
+    def __init__(self, method: Method, inputs: Sequence[TrainingInputs], settings: Any) -> None:
         """Prepare to draw.
 
         Args:
+            method: Draws the texts of a batch.
             inputs: One or more data sets.
-            settings: Of the method: seed, batch, steps, epochs and, where the method draws hard negatives, drawn.
+            settings: Of the fit: seed, batch, steps, epochs, and what the method reads.
         """
-        self._inputs, self._settings = list(inputs), settings
+        self._method, self._inputs, self._settings = method, list(inputs), settings
         shares = np.array([each.share for each in self._inputs])
         self._shares = shares / shares.sum()
 
@@ -89,12 +116,19 @@ class BatchSampler:
     def __getitem__(self, number: int) -> Batch:
         return self.draw(number)
 
-    def begin(self, number: int) -> tuple[np.random.Generator, int]:
+    def draw(self, number: int) -> Batch:
+        """Draw one batch by its number in the run."""
+        generator, collection = self._begin(number)
+        inputs = self._inputs[collection]
+        questions = partial(self._questions, number, generator, collection)
+        return Batch(inputs, self._method.draw(inputs, self._settings, generator, questions))
+
+    def _begin(self, number: int) -> tuple[np.random.Generator, int]:
         """Return the source of randomness of a batch, and the data set that it is drawn from."""
         generator = np.random.default_rng((self._settings.seed, number))
         return generator, int(generator.choice(len(self._inputs), p=self._shares))
 
-    def questions(self, number: int, generator: np.random.Generator, collection: int) -> NDArray[np.int64]:
+    def _questions(self, number: int, generator: np.random.Generator, collection: int) -> NDArray[np.int64]:
         """Draw the distinct training questions of a batch: int64 ``(batch or fewer,)``."""
         pairs, size = self._inputs[collection].pairs, self._settings.batch
         if self._settings.epochs < 0 or pairs.shares is not None:
@@ -109,20 +143,4 @@ class BatchSampler:
     @cached_property
     def _collections(self) -> list[int]:
         """The data set of each batch of the run."""
-        return [self.begin(number)[1] for number in range(len(self))]
-
-    def draw(self, number: int) -> Batch:
-        """Draw one batch by its number in the run."""
-        generator, collection = self.begin(number)
-        pairs, negatives = self._inputs[collection].pairs, self._inputs[collection].negatives
-        questions = self.questions(number, generator, collection)
-        size = len(questions)
-        relevant = [sorted(pairs.relevant[question]) for question in questions.tolist()]
-        documents = [answers[int(generator.integers(len(answers)))] for answers in relevant]
-        owner = list(range(size))
-        for row, question in enumerate(questions.tolist()):
-            pool = negatives[question] if len(negatives) else ()
-            for place in generator.permutation(len(pool))[: self._settings.drawn]:
-                documents.append(int(pool[place]))
-                owner.append(row)
-        return Batch(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64), collection)
+        return [self._begin(number)[1] for number in range(len(self))]

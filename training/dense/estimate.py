@@ -9,27 +9,25 @@ import numpy as np
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.manifest import TOKENIZER
 from termweave.training.backbone import loading
-from termweave.training.dense.inputs import tokenise
-from termweave.training.dense.preparation import reading_of
-from termweave.training.families import RunEstimate
+from termweave.training.dense.inputs import reading_of, tokenise
+from termweave.training.methods.base import Cost
 from termweave.training.trainer.pass_cost import parameter_bytes, pass_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from termweave.training.dense.declaration import DenseParameters
     from termweave.training.dense.model import Side, Towers
+    from termweave.training.methods.bi_encoder import DenseParameters
     from termweave.training.setup import RunSetup
 
 #: Texts that are encoded to measure one.
 _SAMPLE = 8
 
 
-def estimate(model: Towers, settings: DenseParameters, setup: RunSetup) -> RunEstimate:
-    """Run a few queries and documents forwards and backwards, and estimate minutes and memory from that.
+def estimate(model: Towers, settings: DenseParameters, setup: RunSetup) -> Cost:
+    """Run a few queries and documents forwards and backwards, and estimate time and memory from that.
 
-    Minutes cover all steps and evaluations on this machine as busy as it is now. Memory is that of parameters, gradients, the optimiser's
-    moments and the activations of one chunk; libraries and data come on top.
+    Memory is that of parameters, gradients, the optimiser's moments and the activations of one chunk; libraries and data come on top.
     """
     model.train()
     queries, documents = settings.texts()
@@ -37,14 +35,12 @@ def estimate(model: Towers, settings: DenseParameters, setup: RunSetup) -> RunEs
     document_seconds, document_bytes = _one_text(model, "document", setup.texts, settings, setup)
     chunk = settings.chunk or max(queries, documents)
     again = 4 / 3 if max(queries, documents) > chunk else 1.0  # a cached chunk is computed forwards twice
-    step = again * (queries * query_seconds + documents * document_seconds)
-    looks = settings.steps // settings.every + 1
     searched = 0 if model.fixed_documents else len(setup.texts)
-    looking = (searched * document_seconds + len(setup.dev) * query_seconds) / 3  # forwards alone
     activations = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
     model.zero_grad(set_to_none=True)
-    return RunEstimate(
-        minutes=settings.rounds() * (settings.steps * step + looks * looking) / 60,
+    return Cost(
+        step=settings.rounds() * again * (queries * query_seconds + documents * document_seconds),
+        look=settings.rounds() * (searched * document_seconds + len(setup.dev) * query_seconds) / 3,  # forwards alone
         memory_bytes=round(parameter_bytes(model) + activations),
     )
 

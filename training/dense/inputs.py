@@ -1,25 +1,28 @@
-"""What dense training reads: token ids, kept flat in memory and padded batch by batch, and the batches of a method."""
+"""What dense training reads: token ids, stored flat in memory and padded batch by batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.kinds.anchored import AnchoredModel
+from termweave.encoders.kinds.dense import DenseModel, DenseSettings
+from termweave.encoders.layouts import read_folder
+from termweave.errors import UsageError
 from termweave.support.batching import in_parts
-from termweave.training.data.sampler import BatchSampler
+from termweave.training.data.sampler import TrainingInputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-    from termweave.training.data.pairs import Pairs
-    from termweave.training.dense.declaration import DenseParameters
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.encoders.manifest import Manifest
 
 #: Texts tokenised at a time.
 _BLOCK = 1024
@@ -55,6 +58,20 @@ class TokenIds:
         return ids, mask
 
 
+def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
+    """How the backbone's folder says that texts are read and states are pooled.
+
+    Raises:
+        UsageError: The folder is a cross-encoder or a sparse model, whose states are not made into vectors.
+    """
+    manifest = read_folder(backbone, check=False).manifest
+    if manifest.kind not in (DenseModel.kind, AnchoredModel.kind):
+        raise UsageError(
+            f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors of texts."
+        )
+    return manifest, DenseSettings.from_manifest(manifest)
+
+
 def tokenise(tokenizer: ModelTokenizer, texts: Sequence[str], max_length: int, prompt: str = "") -> TokenIds:
     """Tokenise texts as the trained model will read them.
 
@@ -70,63 +87,20 @@ def tokenise(tokenizer: ModelTokenizer, texts: Sequence[str], max_length: int, p
 
 
 @dataclass(frozen=True)
-class DenseInputs:
-    """What dense batches are drawn from; fulfils `data.sampler.TrainingInputs`.
+class DenseInputs(TrainingInputs):
+    """What dense batches are drawn from.
 
     Attributes:
-        share: How often batches come from this data set, relative to the others.
-        pairs: Questions and their relevant documents.
         negatives: For each question its hard negatives, best first; may be empty.
         questions: Token ids of the training questions.
         documents: Token ids of all documents.
-        targets: What the method computed before training (`TrainingMethod.targets`).
+        targets: What the method computed before training (`BiEncoderMethod.targets`).
     """
 
-    share: float
-    pairs: Pairs
     negatives: list[NDArray[np.int64]]
     questions: TokenIds
     documents: TokenIds
     targets: Any = None
-
-
-@dataclass(frozen=True)
-class DenseBatch:
-    """The texts of one step.
-
-    Attributes:
-        collection: Index of the data set that they are of.
-        drawn: What the method drew (`TrainingMethod.draw`).
-    """
-
-    collection: int
-    drawn: Any
-
-
-class DenseBatchSampler(BatchSampler):
-    """The batches of a dense method: each method draws its own; the seed and the number decide, as in `BatchSampler`."""
-
-    def __init__(
-        self,
-        method: TrainingMethod,
-        inputs: Sequence[DenseInputs],
-        settings: DenseParameters,
-    ) -> None:
-        """Prepare to draw; further arguments as in `BatchSampler`.
-
-        Args:
-            method: Draws the batch.
-            inputs: One or more data sets.
-            settings: Of the method.
-        """
-        super().__init__(inputs, settings)
-        self._method, self._dense = method, list(inputs)
-
-    def draw(self, number: int) -> Any:
-        """Draw one batch by its number in the run."""
-        generator, collection = self.begin(number)
-        questions = partial(self.questions, number, generator, collection)
-        return DenseBatch(collection, self._method.draw(self._dense[collection], self._settings, generator, questions))
 
 
 def by_length(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,17 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from termweave.encoders.kinds.sentence_modules import read_modules
 from termweave.errors import UsageError
-from termweave.training.dense.inputs import by_length
+from termweave.training.backbone import loading
+from termweave.training.backbone.reading import problem_of
+from termweave.training.dense.inputs import by_length, reading_of
 from termweave.training.trainer.gradient_cache import CachedPasses
+from termweave.training.trainer.mixed_precision import backbone_precision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.training.dense.inputs import TokenIds
+    from termweave.training.methods.bi_encoder import DenseParameters
 
 Side = Literal["query", "document"]
 #: Ways of pooling that are trained, as sentence-transformers names them.
@@ -42,10 +46,12 @@ class Towers(nn.Module):
         pooling: One of `POOLING`.
         unit: Whether vectors get length 1.
         fixed_documents: Whether the documents' tower is not trained, so that documents are encoded once.
-        precision: Makes the context in which the transformers run in training (`TrainableModel.backbone_precision`).
+        precision: What the transformers compute with in training (`mixed_precision.backbone_precision`).
     """
 
-    def __init__(self, backbone: Any, *, pooling: str = "mean", towers: str = "one", unit: bool = True) -> None:
+    def __init__(
+        self, backbone: Any, *, pooling: str = "mean", towers: str = "one", unit: bool = True, precision: str = "fp32"
+    ) -> None:
         """Put towers on a backbone.
 
         Args:
@@ -53,13 +59,13 @@ class Towers(nn.Module):
             pooling: One of `POOLING`.
             towers: "one" for both sides; "two" independent copies; "query": two, and the documents' tower is not trained.
             unit: Whether vectors get length 1.
+            precision: "auto", "fp32" or "bf16".
         """
         super().__init__()
         self.backbone = backbone
         self.query_backbone = copy.deepcopy(backbone) if towers != "one" else None
-        self.pooling, self.unit = pooling, unit
+        self.pooling, self.unit, self.precision = pooling, unit, precision
         self.fixed_documents = towers == "query"
-        self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
         if self.fixed_documents:
             self.backbone.requires_grad_(requires_grad=False)
 
@@ -79,7 +85,7 @@ class Towers(nn.Module):
 
     def forward(self, side: Side, ids: Tensor, mask: Tensor) -> Tensor:
         """Encode a padded batch: int64 ``(T, n)`` twice -> float32 ``(T, d)``."""
-        with self.precision() if self.training else nullcontext():
+        with backbone_precision(ids.device, self.precision if self.training else "fp32"):
             states = self.tower(side)(input_ids=ids, attention_mask=mask).last_hidden_state
         vectors = pool(_exact(states), mask, self.pooling)
         return nn.functional.normalize(vectors, dim=-1) if self.unit else vectors
@@ -150,6 +156,27 @@ def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
         last = mask.sum(dim=1) - 1
         return states[torch.arange(len(states), device=states.device), last]
     return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+
+
+def build(settings: DenseParameters, backbone: Path) -> Towers:
+    """Build the towers as training begins with them.
+
+    Raises:
+        UsageError: The backbone's folder has modules that are not trained.
+    """
+    manifest, reading = reading_of(backbone)
+    left_out = bool(reading.prompts) and not reading.include_prompt
+    if problem := problem_of(manifest.pooling, POOLING, bool(reading.layers), left_out):
+        raise UsageError(
+            f"The backbone {backbone.name} was trained with {problem}, which termweave does not train.",
+            f"Name a backbone without dense layers, pooled by one of {', '.join(POOLING)}.",
+        )
+    transformer = loading.load(backbone, settings)
+    loading.attend_by_sdpa(transformer)
+    reinitialise(transformer, settings.reinitialise, settings.seed)
+    unit = settings.vectors != "given" or read_modules(backbone).normalised
+    pooling = "mean" if settings.vectors == "mean" else manifest.pooling
+    return Towers(transformer, pooling=pooling, towers=settings.towers, unit=unit, precision=settings.precision)
 
 
 def reinitialise(backbone: Any, layers: int, seed: int) -> None:

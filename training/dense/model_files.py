@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders.kinds import sentence_layout, sentence_modules
 from termweave.encoders.manifest import TOKENIZER, Manifest, digests, write_manifest
 from termweave.training.backbone import loading
-from termweave.training.dense.preparation import reading_of
+from termweave.training.dense.inputs import reading_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,27 +7,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.kinds import kind_of
-from termweave.encoders.kinds.anchored import AnchoredModel
-from termweave.encoders.kinds.dense import DenseModel, DenseSettings
-from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER
-from termweave.errors import UsageError
 from termweave.training.backbone import loading
 from termweave.training.dense.evaluation import DenseDevelopment
-from termweave.training.dense.inputs import DenseInputs, tokenise
+from termweave.training.dense.inputs import DenseInputs, reading_of, tokenise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.manifest import Manifest
+    from termweave.training.dense.inputs import TokenIds
     from termweave.training.dense.labels.candidate_lists import RankedLists
-    from termweave.training.dense.model import Towers
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.dense.model import Side, Towers
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
 
@@ -80,46 +73,38 @@ class TargetContext:
         return self.candidates("bm25", self.settings.negatives).negatives(self.inputs.pairs.known)
 
 
-def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
-    """How the backbone's folder says that texts are read and states are pooled.
-
-    Raises:
-        UsageError: The folder is a cross-encoder or a sparse model, whose states are not made into vectors.
-    """
-    manifest = read_folder(backbone, check=False).manifest
-    if manifest.kind not in (DenseModel.kind, AnchoredModel.kind):
-        raise UsageError(
-            f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors of texts."
-        )
-    return manifest, DenseSettings.from_manifest(manifest)
-
-
-def prepare(
-    method: TrainingMethod, part: DataPart, model: Towers, say: Callable[[str], None]
-) -> tuple[DenseInputs, DenseDevelopment]:
-    """Tokenise the texts, find hard negatives, compute the method's targets (`families.Family.prepare`)."""
-    setup, settings = part.setup, part.settings
-    _, reading = reading_of(setup.backbone)
-    tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
-    length, whole = (loading.length(model.backbone, getattr(settings, name)) for name in ("training_length", "max_length"))
-    query, document = reading.prompt("query"), reading.prompt("document")
+def training_inputs(
+    part: DataPart, model: Towers, targets: Callable[[TargetContext], Any], say: Callable[[str], None]
+) -> DenseInputs:
+    """Tokenise the texts, find hard negatives, and compute the method's targets."""
+    setup = part.setup
     inputs = DenseInputs(
         share=part.share,
         pairs=setup.train,
         negatives=[],
-        questions=tokenise(tokenizer, setup.train.questions, length, query),
-        documents=tokenise(tokenizer, setup.texts, length, document),
+        questions=_tokens(part, model, setup.train.questions, "query", "training_length"),
+        documents=_tokens(part, model, setup.texts, "document", "training_length"),
     )
-    context = TargetContext(part, inputs, model, settings, say)
+    context = TargetContext(part, inputs, model, part.settings, say)
     inputs = replace(inputs, negatives=context.hard_negatives())
-    inputs = replace(inputs, targets=method.targets(replace(context, inputs=inputs)))
-    searched = tokenise(tokenizer, setup.texts, whole, document)
-    development = DenseDevelopment.from_setup(
-        setup,
+    return replace(inputs, targets=targets(replace(context, inputs=inputs)))
+
+
+def held_out(part: DataPart, model: Towers) -> DenseDevelopment:
+    """Tokenise the held-out questions and the documents that they are searched in, as the model reads them in use."""
+    documents = _tokens(part, model, part.setup.texts, "document", "max_length")
+    return DenseDevelopment.from_setup(
+        part.setup,
         bits=0,
-        measure=settings.measure,
-        questions=tokenise(tokenizer, setup.dev.questions, whole, query),
-        documents=searched,
-        fixed=model.vectors("document", searched) if model.fixed_documents else None,
+        measure=part.settings.measure,
+        questions=_tokens(part, model, part.setup.dev.questions, "query", "max_length"),
+        documents=documents,
+        fixed=model.vectors("document", documents) if model.fixed_documents else None,
     )
-    return inputs, development
+
+
+def _tokens(part: DataPart, model: Towers, texts: Sequence[str], side: Side, length: str) -> TokenIds:
+    """The token ids of texts, cut at the setting that `length` names."""
+    _, reading = reading_of(part.setup.backbone)
+    tokenizer = ModelTokenizer(part.setup.backbone / TOKENIZER, lower=reading.lower)
+    return tokenise(tokenizer, texts, loading.length(model.backbone, getattr(part.settings, length)), reading.prompt(side))

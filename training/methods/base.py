@@ -1,7 +1,8 @@
-"""What can be trained: `TrainingMethod` declares a paper's method, `get` finds one by name.
+"""What can be trained: `Method` is the contract of a training method, `get` finds one by name.
 
-A method is one file with a `TrainingMethod` named `METHOD` and one line in `_FILES` below (or an entry point in the group
-``termweave.methods`` of another package). The help, the checks of --set and the docs all read the declaration.
+A method is one file with a class and one line in `_CLASSES` below (or an entry point in the group ``termweave.methods`` of another
+package). It derives from the base of its kind of model, which has everything but the paper's loss: `term_weights.TermWeightMethod`,
+`bi_encoder.BiEncoderMethod` or `cross_encoder.CrossEncoderMethod`. The help, the checks of --set and the docs all read the class.
 Nothing here imports torch.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave import plugins
 from termweave.declared_settings import parse, settings_of
@@ -20,20 +21,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from termweave.encoders.manifest import Manifest
+    from termweave.training.data.sampler import Batch, TrainingInputs
+    from termweave.training.dev_measure import DevelopmentSet
     from termweave.training.methods.parameters import TrainingParameters
+    from termweave.training.mixture import DataPart
+    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.setup import RunSetup
+    from termweave.training.term_weights.inspection import Inspection
+    from termweave.training.trainer.fit import Fit
     from termweave.training.trainer.trainer import Trainer
 
-#: Where each method that comes with termweave is declared.
-_FILES = {
-    "bert-scorer": "termweave.training.methods.bert_scorer",
-    "coder": "termweave.training.methods.coder",
-    "dtr": "termweave.training.methods.dtr",
-    "fectek": "termweave.training.methods.fectek",
-    "le-bs": "termweave.training.methods.le_bs",
-    "ltr": "termweave.training.methods.ltr",
-    "sir": "termweave.training.methods.sir",
+    #: Called with lines about the run.
+    Say = Callable[[str], None]
+    #: Name -> module or parameter.
+    Parts = Mapping[str, nn.Module | nn.Parameter]
+
+#: Where each method that comes with termweave is.
+_CLASSES = {
+    "bert-scorer": "bert_scorer:BertScorer",
+    "coder": "coder:Coder",
+    "dtr": "dtr:Dtr",
+    "fectek": "fectek:Fectek",
+    "le-bs": "le_bs:LeBs",
+    "ltr": "ltr:Ltr",
+    "sir": "sir:Sir",
 }
 #: The preset that every method has: what serves best.
 DEFAULT = "default"
@@ -52,9 +68,44 @@ class Preset:
     settings: Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingMethod:
-    """One way to train: the declaration of a paper's method.
+@dataclass(frozen=True)
+class Cost:
+    """The estimated cost of a run on this machine, as busy as it is now.
+
+    Attributes:
+        step: Seconds of a step, of all fits together.
+        look: Seconds of an evaluation, of all fits together.
+        memory_bytes: Bytes of parameters, gradients, optimiser and activations.
+        preparing: Seconds before the first step.
+    """
+
+    step: float
+    look: float
+    memory_bytes: int
+    preparing: float = 0.0
+
+
+@dataclass(frozen=True)
+class CardText:
+    """What a model card says of the outputs of a kind of model.
+
+    Attributes:
+        title: What the model gives, as the subject of a sentence: "Term weights and a dense vector".
+        lines: Further facts, one for each point of a list.
+        export: What the export's parity figures say, as a sentence without its full stop.
+        measured: How the development questions were ranked.
+        unrounded: What the second figure of the development questions was computed with; "" where there is no second one.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+    export: str
+    measured: str = "exact sparse dot product, impacts as an index stores them"
+    unrounded: str = "float impacts"
+
+
+class Method:
+    """One way to train. It has no state: a run, a data set and a fit each bring their settings, which may differ.
 
     Attributes:
         name: As in ``termweave train NAME``.
@@ -62,40 +113,116 @@ class TrainingMethod:
         source: The paper.
         equations: What is computed, in the paper's numbers.
         note: What to know before choosing the method; a short paragraph.
-        parameters: The record of its parameters; its `family` is the kind of model that is trained (`families`).
+        parameters: The record of its parameters.
         presets: Named settings beside `DEFAULT`, such as "paper".
-        loss: ``(model, batch) -> parts``: the named parts of a batch's loss, which are summed; `model` is the trained part of the model
-            (`TrainableModel`): it encodes the texts of the batch and has the settings and the data.
-        extras: ``(model, settings) -> name -> module``: what only training needs and is trained too.
-        draw: ``(inputs, settings, generator, questions) -> the method's own batch``, of a dense method; ``questions()`` draws
-            its questions, which are the batch where it is not given.
-        targets: ``(context) -> targets``: what a dense method computes once before training, such as soft labels.
-        train: Takes the fits of a run, one after the other; one fit where it is not given.
-        trains_first: ``(name of the data set, setup, settings) -> (method, settings, folder)`` of a model that is trained and kept before,
-            if the settings need one; None: none. It refuses a model that was named instead and does not fit.
-        run: ``(data set, settings, folder, say, progress)``, of a method whose models are not of torch: it trains and writes the folder
-            itself. None for all others.
+        kind: The kind of the manifests of its model folders.
+        torch: Whether its models are of torch, and the extra ``[train]`` is needed; one that is not overrides `run` alone.
     """
 
-    name: str
-    title: str
-    source: str
-    equations: tuple[str, ...]
-    note: str
-    parameters: type[TrainingParameters]
-    presets: Mapping[str, Preset]
-    loss: Callable[[Any, Any], dict[str, Tensor]]
-    extras: Callable[[Any, Any], Mapping[str, nn.Module | nn.Parameter]] = lambda *_: {}
-    draw: Callable[[Any, Any, Any, Any], Any] = lambda *given: given[3]()
-    targets: Callable[[Any], Any] = lambda _: None
-    train: Callable[[Trainer], None] = lambda trainer: trainer.fit()
-    trains_first: Callable[[str, Any, Any], tuple[Any, Any, Path] | None] = lambda *_: None
-    run: Callable[..., None] | None = None
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    equations: ClassVar[tuple[str, ...]]
+    note: ClassVar[str]
+    parameters: ClassVar[type[TrainingParameters]]
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    kind: ClassVar[str]
+    torch: ClassVar[bool] = True
 
-    @property
-    def family(self) -> str:
-        """The name of the family of its models."""
-        return self.parameters.family
+    # -- The model -------------------------------------------------------------------------------------------------------------------
+
+    def build(self, settings: Any, backbone: Path) -> Any:
+        """Build the torch module as training begins with it; parameters that are not trained are frozen.
+
+        Its attribute `backbone` is the transformers model (`backbone.loading.load`).
+        """
+        raise NotImplementedError
+
+    def trained(self, model: Any, settings: Any) -> Parts:
+        """Return the parts of a model that a fit trains; "backbone", and names that end like it, have the rate `layers_rate`."""
+        raise NotImplementedError
+
+    def extras(self, model: Any, settings: Any) -> Parts:
+        """Return what only training needs and is trained, too: made anew in each fit."""
+        del model, settings
+        return {}
+
+    def save(self, model: Any, folder: Path, contents: FolderContents) -> None:
+        """Write weights and manifest; the tokeniser and the statistics are in the folder already."""
+        raise NotImplementedError
+
+    @classmethod
+    def card(cls, manifest: Manifest) -> CardText:
+        """Return what the model card says of the outputs."""
+        raise NotImplementedError
+
+    # -- The data --------------------------------------------------------------------------------------------------------------------
+
+    def refuse(self, settings: Any, setup: RunSetup) -> None:
+        """Refuse at once what would fail after an hour, apart from what `build` refuses; ``--plan`` does so, too."""
+
+    def before(self, part: DataPart) -> tuple[Method, Any, Path] | None:
+        """Return method, settings and folder of a model that is trained and stored first; None: there is no such model."""
+        del part
+        return None
+
+    def inputs(self, part: DataPart, model: Any, say: Say) -> TrainingInputs:
+        """Return what batches of a data set are drawn from. Called before `held_out`; both share work by `DataPart.once`."""
+        raise NotImplementedError
+
+    def held_out(self, part: DataPart, model: Any, say: Say) -> DevelopmentSet:
+        """Return the held-out questions of a data set, as they measure the model."""
+        raise NotImplementedError
+
+    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]) -> Any:
+        """Draw what a step reads. The order in which numbers are drawn is part of the method: resumed runs depend on it.
+
+        Args:
+            inputs: Of the data set.
+            settings: Of the fit.
+            generator: Source of randomness of this batch alone.
+            questions: Draws the training questions of the batch: int64 ``(Q,)``.
+        """
+        del inputs, settings, generator
+        return questions()
+
+    # -- The fit ---------------------------------------------------------------------------------------------------------------------
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """Compute the named parts of a batch's loss, which are summed.
+
+        Args:
+            fit: Has the model, the settings, and the modules of `extras` as attributes.
+            batch: What `draw` drew, and the inputs that it was drawn from.
+        """
+        raise NotImplementedError
+
+    def fits(self, trainer: Trainer) -> None:
+        """Take the fits of a run, one after the other."""
+        trainer.fit()
+
+    def cost(self, model: Any, settings: Any, setup: RunSetup) -> Cost:
+        """Estimate from a few real texts what a run takes, for ``--plan``."""
+        raise NotImplementedError
+
+    # -- The run ---------------------------------------------------------------------------------------------------------------------
+
+    def run(self, spec: str, settings: Any, out: Path, say: Say, progress: Callable[..., None]) -> None:
+        """Train on a data set, and write the model folder with its figures: of a method whose models are not of torch.
+
+        Args:
+            spec: The data set.
+            settings: All settings.
+            out: Folder of the run and of the model.
+            say: Called with lines about the run.
+            progress: Called with ``(done, total, stage)``.
+        """
+        raise NotImplementedError
+
+    def inspect(self, folder: Path, spec: str, settings: Any, say: Say) -> Inspection | None:
+        """Return sample passages of the data set as a trained model weighs them; None: it gives nothing that a passage can show."""
+        del folder, spec, settings, say
+        return None
 
     def settings(self, given: Mapping[str, object], reading: Mapping[str, Any] | None = None) -> Any:
         """The record of all parameters with their values.
@@ -136,10 +263,10 @@ class TrainingMethod:
 
 def names() -> list[str]:
     """The names of all methods."""
-    return [*_FILES, *plugins.names("methods")]
+    return [*_CLASSES, *plugins.names("methods")]
 
 
-def get(name: str) -> TrainingMethod:
+def get(name: str) -> Method:
     """A method by name.
 
     Raises:
@@ -149,8 +276,14 @@ def get(name: str) -> TrainingMethod:
         near = get_close_matches(name, names(), n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Methods: {', '.join(names())}."
         raise UsageError(f"There is no method {name!r}.", hint)
-    method: TrainingMethod = import_module(_FILES[name]).METHOD if name in _FILES else plugins.load("methods", name)
-    return method
+    place = _CLASSES.get(name)
+    method: type[Method] = resolve_name(f"{__package__}.{place}") if place else plugins.load("methods", name)
+    return method()
+
+
+def card_of(manifest: Manifest) -> CardText:
+    """What the card of a model says of its outputs, by its kind: the training of a shipped model is told in prose."""
+    return next(method for method in map(get, names()) if method.kind == manifest.kind).card(manifest)
 
 
 def read_assignments(assignments: Sequence[str]) -> dict[str, object]:

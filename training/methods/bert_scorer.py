@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import EVERYTHING, PRESET
-from termweave.training.term_weights.declaration import TermWeightParameters
+from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import torch
@@ -47,43 +47,9 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.sampler import Batch
     from termweave.training.term_weights.batch import BatchSide
-    from termweave.training.term_weights.trainable_heads import TrainableHeads
+    from termweave.training.trainer.fit import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
-
-
-def loss(model: TrainableHeads, batch: Batch) -> dict[str, Tensor]:
-    """Eq. 4: the mean squared error of the batch's pieces."""
-    inputs, settings = model.inputs[batch.collection], model.settings
-    documents = batch.documents[: len(batch.questions)]
-    asked, given = inputs.questions.anchors, inputs.documents.anchors
-    errors: list[Tensor] = []
-    if settings.target == "recall":
-        targets = [recall(given[y], [asked[x] for x in inputs.answered[y]]) for y in documents.tolist()]
-        errors.append(_errors(model, batch, documents, "document", targets))
-    else:
-        pairs = zip(batch.questions.tolist(), documents.tolist(), strict=True)
-        targets = [tfidf(asked[x], given[y], inputs.statistics) for x, y in pairs]
-        errors.append(_errors(model, batch, batch.questions, "query", targets))
-        if settings.sides == "both":
-            targets = [tfidf(given[y], given[y], inputs.statistics) for y in documents.tolist()]
-            errors.append(_errors(model, batch, documents, "document", targets))
-    every = torch.cat(errors)
-    return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term
-
-
-def _errors(
-    model: TrainableHeads,
-    batch: Batch,
-    texts: NDArray[np.int64],
-    kind: Kind,
-    targets: Sequence[NDArray[np.float64]],
-) -> Tensor:
-    """Squared error of each piece of some texts: ``(P,)``."""
-    side = model.side(batch, texts, {}, kind, everything=True)
-    features = model.features(side, model.encode(batch, side)[0])
-    wanted = torch.from_numpy(piece_targets(side, targets)).to(features)
-    return (model.logits(side, features) - wanted) ** 2
 
 
 def tfidf(asked: Anchored, given: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:
@@ -170,23 +136,28 @@ _PRINTED = {
     "outputs": "weights",
 }
 
-METHOD = TrainingMethod(
-    name="bert-scorer",
-    title="Weights by regression on tf-idf or query-term recall.",
-    source="LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target 'recall': DeepCT (Dai and Callan 2019)",
-    equations=(
+
+class BertScorer(TermWeightMethod):
+    """BERT-Scorer, and DeepCT's target."""
+
+    name = "bert-scorer"
+    title = "Weights by regression on tf-idf or query-term recall."
+    source = (
+        "LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target 'recall': DeepCT (Dai and Callan 2019)"
+    )
+    equations = (
         "Eq. 1  t_w = (n_wy / |y|) * log(|Y| / (df_w + 1))   (target=tfidf)",
         "       t_w = share of the document's questions that hold w   (target=recall)",
         "Eq. 3  t^_i = W h_i + b                             (hidden=0; the default's head is deep)",
         "Eq. 4  J = mean (t - t^)^2",
-    ),
-    note=(
+    )
+    note = (
         "It needs no negatives and learns what is probable, not what tells documents apart: on English sets it stays below the contrastive "
         "method (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. preset=paper trains Eq. 1-4 as "
         "printed, with all layers of the backbone, preset=paper-chinese section 3.2.1. Chinese without a backbone: --set backbone=scratch "
         "--set bmes=true."
-    ),
-    presets={
+    )
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "Eq. 1-4: a linear head on the last layer, all layers trained, questions alone; terms are word-pieces, stop words too, "
             "without punctuation",
@@ -197,7 +168,33 @@ METHOD = TrainingMethod(
             {**_PRINTED, **EVERYTHING, "bmes": True, "top_layers": -1},
         ),
         "paper-frozen": Preset("the paper's target and linear head for words, on a frozen backbone: minutes", _PRINTED),
-    },
-    parameters=BertScorerParameters,
-    loss=loss,
-)
+    }
+    parameters = BertScorerParameters
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 4: the mean squared error of the batch's pieces."""
+        inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
+        documents = drawn.documents[: len(drawn.questions)]
+        asked, given = inputs.questions.anchors, inputs.documents.anchors
+        errors: list[Tensor] = []
+        if settings.target == "recall":
+            targets = [recall(given[y], [asked[x] for x in inputs.answered[y]]) for y in documents.tolist()]
+            errors.append(self._errors(fit, batch, documents, "document", targets))
+        else:
+            pairs = zip(drawn.questions.tolist(), documents.tolist(), strict=True)
+            targets = [tfidf(asked[x], given[y], inputs.statistics) for x, y in pairs]
+            errors.append(self._errors(fit, batch, drawn.questions, "query", targets))
+            if settings.sides == "both":
+                targets = [tfidf(given[y], given[y], inputs.statistics) for y in documents.tolist()]
+                errors.append(self._errors(fit, batch, documents, "document", targets))
+        every = torch.cat(errors)
+        return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term
+
+    def _errors(
+        self, fit: Fit, batch: Batch, texts: NDArray[np.int64], kind: Kind, targets: Sequence[NDArray[np.float64]]
+    ) -> Tensor:
+        """Squared error of each piece of some texts: ``(P,)``."""
+        side = self.side(fit, batch, texts, {}, kind, everything=True)
+        features = self.features(fit, side, self.encode(fit, batch, side)[0])
+        expected = torch.from_numpy(piece_targets(side, targets)).to(features)
+        return (self.logits(fit, side, features) - expected) ** 2

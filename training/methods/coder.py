@@ -45,25 +45,30 @@ from annotated_types import Ge, Gt, Le
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import DenseParameters
-from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.base import Preset
+from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import torch
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import Tensor
 
-    from termweave.training.dense.inputs import DenseBatch
+    from termweave.training.data.sampler import Batch
+    from termweave.training.dense.labels import list_targets
     from termweave.training.dense.labels.list_targets import ListTargets
     from termweave.training.dense.model import Towers
     from termweave.training.dense.preparation import TargetContext
-    from termweave.training.dense.trainable_towers import TrainableTowers
+    from termweave.training.methods.base import Parts
+    from termweave.training.ranker import candidate_targets
+    from termweave.training.trainer.fit import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
+    list_targets = LazyModule("termweave.training.dense.labels.list_targets")
+    candidate_targets = LazyModule("termweave.training.ranker.candidate_targets")
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
@@ -140,44 +145,6 @@ def list_loss(scores: Tensor, targets: Tensor, log_temperature: Tensor | float =
 
 
 # -- Declaration -----------------------------------------------------------------------------------------------------------------
-
-
-def _targets(context: TargetContext) -> ListTargets:
-    """Retrieve the candidates with the base model and make the target distributions, once."""
-    from termweave.training.dense.labels import list_targets  # noqa: PLC0415 - numpy
-
-    if context.settings.teacher != "none":
-        from termweave.training.ranker.candidate_targets import ranker_targets  # noqa: PLC0415 - numpy
-
-        return ranker_targets(context)
-    if context.settings.labels == "hybrid":
-        return list_targets.hybrid_targets(context)
-    return list_targets.judged_targets(
-        context, partial(target, context.settings), with_evidence=context.settings.labels == "evidence"
-    )
-
-
-def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
-    """KL(r || s^) of the lists of a batch: the part "list"."""
-    prepared, queries = model.inputs[batch.collection].targets, model.encode(batch, "query", batch.drawn)
-    lists = prepared.candidates.documents[batch.drawn]
-    present = lists >= 0
-    used, places = np.unique(np.where(present, lists, lists[:, :1]), return_inverse=True)
-    documents = (
-        torch.from_numpy(prepared.documents[used]).to(queries)
-        if model.model.fixed_documents
-        else model.encode(batch, "document", used)
-    )
-    scores = (queries @ documents.T).gather(1, torch.from_numpy(places.reshape(lists.shape)).to(queries.device))
-    targets, mask = (torch.from_numpy(each).to(queries.device) for each in (prepared.targets[batch.drawn], present))
-    return {"list": list_loss(scores, targets, model.log_temperature, mask)}
-
-
-def extras(model: Towers, settings: CoderParameters) -> dict[str, nn.Module | nn.Parameter]:
-    """T, learned on its logarithm."""
-    del model
-    start = torch.tensor(math.log(settings.temperature))
-    return {"log_temperature": torch.nn.Parameter(start)}
 
 
 @dataclass(frozen=True)
@@ -289,24 +256,27 @@ _MARCO = {
     "every": 1000,
 }
 
-METHOD = TrainingMethod(
-    name="coder",
-    title="List-wise fine-tuning over many candidates, with evidence-based label smoothing.",
-    source="Evidence-based label smoothing and reranking by reciprocal nearest neighbours, on CODER (paper 002)",
-    equations=(
+
+class Coder(BiEncoderMethod):
+    """CODER with label smoothing."""
+
+    name = "coder"
+    title = "List-wise fine-tuning over many candidates, with evidence-based label smoothing."
+    source = "Evidence-based label smoothing and reranking by reciprocal nearest neighbours, on CODER (paper 002)"
+    equations = (
         "Eq. 1     s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c)",
         "Eq. 2     r = [1 - e, e / (N - 1), ...]                              (labels=uniform)",
         "Alg. 1.5  r'' = mean over the judged l of s*(l, c)                   (labels=evidence)",
         "Alg. 1.6  r' = b f_n(r'') if c is judged; -inf beyond n_max; f_n(r'') otherwise",
         "Alg. 1.9  L = KL(softmax(r') || softmax(s' / T)), T learned",
-    ),
-    note=(
+    )
+    note = (
         "The documents' vectors stay as they are and the query encoder learns, so that an existing index keeps its vectors and a batch costs "
         "little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1, and the default b, n_max and f_n are those of "
         "CODER(TAS-B). The paper's parameters belong to its base encoders: preset=paper is CODER(TAS-B) in its Tables 5 and 6, preset=cocondenser "
         "has the labels of CoCondenser in Table 5 and CODER(CoCondenser) in Table 6. Without judgements hybrid search is the teacher (labels=hybrid)."
-    ),
-    presets={
+    )
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "CODER(TAS-B) as printed, Tables 5 and 6: lambda .451, k 21, k_exp 3, tau 0, N_r 60, b 1.222, n_max 4, max-min, Eq. 5 with >=, "
             "inner products of the base model's vectors (held-out questions and indices are searched by cosine)",
@@ -338,9 +308,34 @@ METHOD = TrainingMethod(
                 "warmup": 12_000.0,
             },
         ),
-    },
-    parameters=CoderParameters,
-    loss=loss,
-    extras=extras,
-    targets=_targets,
-)
+    }
+    parameters = CoderParameters
+
+    def targets(self, context: TargetContext) -> ListTargets:
+        """Retrieve the candidates and make the target distributions, once."""
+        settings = context.settings
+        if settings.teacher != "none":
+            return candidate_targets.ranker_targets(context)
+        if settings.labels == "hybrid":
+            return list_targets.hybrid_targets(context)
+        return list_targets.judged_targets(context, partial(target, settings), with_evidence=settings.labels == "evidence")
+
+    def extras(self, model: Towers, settings: CoderParameters) -> Parts:
+        """T, learned on its logarithm."""
+        del model
+        return {"log_temperature": torch.nn.Parameter(torch.tensor(math.log(settings.temperature)))}
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """KL(r || s^) of the lists of a batch: the part "list"."""
+        prepared, queries = batch.inputs.targets, self.encode(fit, batch, "query", batch.drawn)
+        lists = prepared.candidates.documents[batch.drawn]
+        present = lists >= 0
+        used, places = np.unique(np.where(present, lists, lists[:, :1]), return_inverse=True)
+        documents = (
+            torch.from_numpy(prepared.documents[used]).to(queries)
+            if fit.model.fixed_documents
+            else self.encode(fit, batch, "document", used)
+        )
+        scores = (queries @ documents.T).gather(1, torch.from_numpy(places.reshape(lists.shape)).to(queries.device))
+        targets, mask = (torch.from_numpy(each).to(queries.device) for each in (prepared.targets[batch.drawn], present))
+        return {"list": list_loss(scores, targets, fit.log_temperature, mask)}

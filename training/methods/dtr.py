@@ -26,28 +26,28 @@ L(Q,T) = .474887, L(Q,Q) = .618622, L(T,T) = .313262, L(T,Q) = .578864; L(Q,T) +
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import DenseParameters
-from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.base import Preset
+from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.data.sampler import Batch
     from termweave.training.dense.preparation import TargetContext
-    from termweave.training.dense.trainable_towers import TrainableTowers
+    from termweave.training.trainer.fit import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
@@ -233,35 +233,6 @@ def _unit(vectors: Tensor) -> Tensor:
 # -- Declaration -----------------------------------------------------------------------------------------------------------------
 
 
-def _targets(context: TargetContext) -> NDArray[np.int64]:
-    """The template that labels each training query: int64 ``(queries,)``."""
-    return np.array([min(relevant) for relevant in context.inputs.pairs.relevant], dtype=np.int64)
-
-
-def _draw(
-    inputs: DenseInputs, settings: DtrParameters, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-) -> LabelledBatch:
-    del questions  # templates are drawn first; an epoch is as many batches as a pass would be
-    more = {"negatives": settings.random_negatives} if settings.sampling == "random" else {}
-    return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator, **more)
-
-
-def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
-    """Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""
-    settings, drawn, pairs = model.settings, batch.drawn, model.inputs[batch.collection].pairs
-    queries, templates = model.encode(batch, "query", drawn.queries), model.encode(batch, "document", drawn.templates)
-    left_out = exclusions(drawn, pairs.known)
-    return batch_loss(
-        queries,
-        templates,
-        *(torch.from_numpy(labels).to(queries.device) for labels in (drawn.query_labels, drawn.templates)),
-        weights=settings.weights,
-        scale=settings.scale,
-        top=settings.top,
-        left_out=(torch.from_numpy(left_out[0]).to(queries.device), torch.from_numpy(left_out[1]).to(queries.device)),
-    )
-
-
 @dataclass(frozen=True)
 class DtrParameters(MixtureParameters, DenseParameters):
     """The parameters of dtr."""
@@ -321,22 +292,25 @@ _PRINTED = {
     "top": 4,
 }
 
-METHOD = TrainingMethod(
-    name="dtr",
-    title="Dense retrieval where many queries share an answer: labelled batches and a four-term loss.",
-    source="DTR: dense template retrieval for customer support (paper 004)",
-    equations=(
+
+class Dtr(BiEncoderMethod):
+    """DTR."""
+
+    name = "dtr"
+    title = "Dense retrieval where many queries share an answer: labelled batches and a four-term loss."
+    source = "DTR: dense template retrieval for customer support (paper 004)"
+    equations = (
         "Eq. 4.1   s(q, t) = cos(E_Q(q), E_T(t))",
         "Eq. 4.3   L = alpha L(Q,T) + beta L(Q,Q) + gamma L(T,T) + theta L(T,Q)",
         "Eq. 4.4   L(A,B) = mean over a, over positives p of -log(e^s(a,p) / (e^s(a,p) + sum over negatives e^s(a,n)))",
         "Alg. 4.1  b templates uniformly; b queries among those that they answer",
-    ),
-    note=(
+    )
+    note = (
         "For data in which a document answers many queries: support templates, FAQ answers, intents. It needs no mined negatives. Equations "
         "4.1 to 4.4 have no temperature; the default scale of 20 is that of the author's program, and preset=paper sets it to 1 as printed. "
         "In-batch top-k (top) helps on CS-P1 and hurts on CS-Twitter."
-    ),
-    presets={
+    )
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "the proposed model on CS-P1 as printed: two encoders, scale 1, alpha 1, beta and gamma .5, top-k of 4, batches of 32, Adam 3e-5 with "
             "500 warm-up steps, 30 epochs; on CS-Twitter it has batch=192, epochs=50 and top=0",
@@ -346,9 +320,34 @@ METHOD = TrainingMethod(
             "as paper, with cosines times 20, as in the author's program (which averages L(Q,Q) over pairs, unlike Eq. 4.4)",
             {**_PRINTED, "scale": 20.0},
         ),
-    },
-    parameters=DtrParameters,
-    loss=loss,
-    draw=_draw,
-    targets=_targets,
-)
+    }
+    parameters = DtrParameters
+
+    def targets(self, context: TargetContext) -> NDArray[np.int64]:
+        """The template that labels each training query: int64 ``(queries,)``."""
+        return np.array([min(relevant) for relevant in context.inputs.pairs.relevant], dtype=np.int64)
+
+    def draw(
+        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
+    ) -> LabelledBatch:
+        """Draw templates first: an epoch is as many batches as a pass over the queries would be."""
+        del questions
+        more = {"negatives": settings.random_negatives} if settings.sampling == "random" else {}
+        return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator, **more)
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""
+        settings, drawn = fit.settings, batch.drawn
+        queries = self.encode(fit, batch, "query", drawn.queries)
+        templates = self.encode(fit, batch, "document", drawn.templates)
+        labels = (torch.from_numpy(each).to(queries.device) for each in (drawn.query_labels, drawn.templates))
+        of_templates, of_queries = exclusions(drawn, batch.inputs.pairs.known)
+        return batch_loss(
+            queries,
+            templates,
+            *labels,
+            weights=settings.weights,
+            scale=settings.scale,
+            top=settings.top,
+            left_out=(torch.from_numpy(of_templates).to(queries.device), torch.from_numpy(of_queries).to(queries.device)),
+        )

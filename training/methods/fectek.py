@@ -39,7 +39,7 @@ from annotated_types import Ge, Gt, Le
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import (
     FROM_SCRATCH,
     PRESET,
@@ -47,7 +47,7 @@ from termweave.training.methods.parameters import (
     MixtureParameters,
     NegativesParameters,
 )
-from termweave.training.term_weights.declaration import TermWeightParameters
+from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,10 +59,11 @@ if TYPE_CHECKING:
 
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.weight_function import Form
-    from termweave.training.data.sampler import Batch
+    from termweave.training.data.sampler import AnsweredQuestions, Batch
     from termweave.training.data.teacher_scores import Distilled
+    from termweave.training.methods.base import Parts
     from termweave.training.term_weights.batch import BatchSide
-    from termweave.training.term_weights.trainable_heads import TrainableHeads
+    from termweave.training.trainer.fit import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
@@ -70,58 +71,7 @@ else:
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
 
 
-def loss(model: TrainableHeads, batch: Batch) -> dict[str, Tensor]:
-    """Eq. 8: the parts of a batch's loss.
-
-    Args:
-        model: Encodes the texts; `log_scale` and `knowledge` are the method's `extras`.
-        batch: Q questions, D documents.
-
-    Returns:
-        "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay".
-    """
-    inputs, settings = model.inputs[batch.collection], model.settings
-    asked, given = model.sides(batch, everything=settings.tkgm)
-    (asked_states, asked_vectors), (given_states, given_vectors) = model.encode(batch, asked), model.encode(batch, given)
-    asked_features, given_features = model.features(asked, asked_states), model.features(given, given_states)
-    products = model.weights(asked, asked_features) @ model.weights(given, given_features).T
-    scores = model.log_scale.exp() * products if settings.learn_scale else settings.scale * products
-    masked = left_out(inputs.pairs.known, batch, in_batch=settings.in_batch)
-    parts = {"text": text_loss(scores, masked)}
-    if settings.tkgm:
-        of_questions, of_documents = (
-            model.knowledge["query" if "query" in model.knowledge else "document"],
-            model.knowledge["document"],
-        )
-        asked_logits = of_questions(model.ungated_features(asked, asked_states, asked_features)).squeeze(-1)
-        given_logits = of_documents(model.ungated_features(given, given_states, given_features)).squeeze(-1)
-        parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
-        parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
-    if inputs.distilled is not None:
-        parts["teacher"] = _teacher_loss(scores, batch, inputs.distilled, in_batch=settings.in_batch)
-    if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
-        parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
-        parts["stay"] = _STAY * (
-            model.distance_to_start(batch, asked, asked_vectors) + model.distance_to_start(batch, given, given_vectors)
-        )
-    return parts
-
-
-def extras(model: JointModel, settings: FectekParameters) -> dict[str, nn.Module | nn.Parameter]:
-    """What only training needs: the learned scale a, and TKGM's projector (w_2, b_2 of Eq. 3).
-
-    The paper has one projector for queries and passages. Separate deep heads have hidden layers of their own, and so a projector each.
-    """
-    modules: dict[str, nn.Module | nn.Parameter] = {}
-    if settings.learn_scale:
-        modules["log_scale"] = torch.nn.Parameter(torch.tensor(math.log(settings.scale)))
-    if settings.tkgm:
-        kinds = ("document",) if settings.shared else ("query", "document")
-        modules["knowledge"] = torch.nn.ModuleDict({kind: torch.nn.Linear(model.heads.document.width, 1) for kind in kinds})
-    return modules
-
-
-def left_out(known: Sequence[frozenset[int]], batch: Batch, *, in_batch: bool) -> NDArray[np.bool_]:
+def left_out(known: Sequence[frozenset[int]], batch: AnsweredQuestions, *, in_batch: bool) -> NDArray[np.bool_]:
     """Which documents are left out of a question's softmax, ``(Q, D)``.
 
     These are its other right answers, and without `in_batch` all documents that were drawn for other questions.
@@ -171,7 +121,7 @@ def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, weight=shares, reduction="sum")
 
 
-def _teacher_loss(scores: Tensor, batch: Batch, distilled: Distilled, *, in_batch: bool) -> Tensor:
+def _teacher_loss(scores: Tensor, batch: AnsweredQuestions, distilled: Distilled, *, in_batch: bool) -> Tensor:
     wanted = distilled.teacher.scores(batch.questions, batch.documents)
     if not in_batch:
         wanted[batch.foreign()] = -np.inf
@@ -194,6 +144,13 @@ def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
     student = torch.log_softmax(scores.masked_fill(~known, -torch.inf), dim=1).masked_fill(~known, 0.0)
     entropy = (teacher * torch.log(teacher.clamp(min=1e-12))).sum(dim=1)
     return (entropy - (teacher * student).sum(dim=1)).mean()
+
+
+def _distance_to_start(fit: Fit, batch: Batch, side: BatchSide, vectors: Tensor) -> Tensor:
+    """The mean cosine distance between vectors and the vectors of the backbone before training."""
+    states = batch.inputs.states(side.kind)
+    original = torch.from_numpy(states.pooled(fit.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
+    return (1.0 - (vectors * torch.nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
 
 
 #: The divisor of each teacher's scores: they lie between 0 and 1, 0 and 2, are z-scores, or are a cross-encoder's logits.
@@ -330,24 +287,27 @@ _PRINTED = {
     "outputs": "weights",
 }
 
-METHOD = TrainingMethod(
-    name="fectek",
-    title="Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper.",
-    source="FecTek: Enhancing Term Weight in Lexicon-Based Retrieval with Feature Context and Term-level Knowledge (paper 001)",
-    equations=(
+
+class Fectek(TermWeightMethod):
+    """FecTek, and the anchored head."""
+
+    name = "fectek"
+    title = "Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper."
+    source = "FecTek: Enhancing Term Weight in Lexicon-Based Retrieval with Feature Context and Term-level Knowledge (paper 001)"
+    equations = (
         "Eq. 1  W_i = log(1 + ReLU(w_1 f_i + b_1))          (anchor=none; anchored: anchor * softplus(z_i + ln(e-1)))",
         "Eq. 2  F = H * sigmoid(W'' relu(W' mean(H)))        (fcm)",
         "Eq. 3  P_i = sigmoid(w_2 h_i + b_2)                 (tkgm; training only)",
         "Eq. 4  L_text = -log softmax(s(q, .))[d+]",
         "Eq. 8  L = L_text + L_term",
-    ),
-    note=(
+    )
+    note = (
         "The default is the anchored head: a term is worth its BM25 impact times a learned multiplier, so that an untrained model is BM25 "
         "and training keeps nothing that is worse on the development questions. anchor=idf leaves the term frequency out, anchor=none is the "
         "paper's own formula. On a frozen backbone it trains in a minute and the vector of the same pass stays as it was. preset=paper trains "
         "what the paper prints, with all layers of the backbone, which takes hours without a GPU."
-    ),
-    presets={
+    )
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "the model, the losses and the optimiser that the paper prints, all layers trained, 5 epochs over all questions; texts are cut at 192 "
             "word-pieces, questions too (64 in the paper); punctuation is read but gets no weight; no expansion, BM25's negatives alone, "
@@ -369,8 +329,46 @@ METHOD = TrainingMethod(
             },
         ),
         "paper-frozen": Preset("the paper's model and losses on words, on a frozen backbone: minutes", _PRINTED),
-    },
-    parameters=FectekParameters,
-    loss=loss,
-    extras=extras,
-)
+    }
+    parameters = FectekParameters
+
+    def extras(self, model: JointModel, settings: FectekParameters) -> Parts:
+        """The learned scale a, and TKGM's projector (w_2, b_2 of Eq. 3).
+
+        The paper has one projector for queries and passages. Separate deep heads have hidden layers of their own, and so a projector each.
+        """
+        modules: dict[str, nn.Module | nn.Parameter] = {}
+        if settings.learn_scale:
+            modules["log_scale"] = torch.nn.Parameter(torch.tensor(math.log(settings.scale)))
+        if settings.tkgm:
+            kinds = ("document",) if settings.shared else ("query", "document")
+            modules["knowledge"] = torch.nn.ModuleDict({kind: torch.nn.Linear(model.heads.document.width, 1) for kind in kinds})
+        return modules
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 8: "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay"."""
+        inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
+        asked, given = self.both_sides(fit, batch, everything=settings.tkgm)
+        (asked_states, asked_vectors), (given_states, given_vectors) = (
+            self.encode(fit, batch, asked),
+            self.encode(fit, batch, given),
+        )
+        asked_features, given_features = self.features(fit, asked, asked_states), self.features(fit, given, given_states)
+        products = self.weights(fit, asked, asked_features) @ self.weights(fit, given, given_features).T
+        scores = fit.log_scale.exp() * products if settings.learn_scale else settings.scale * products
+        masked = left_out(inputs.pairs.known, drawn, in_batch=settings.in_batch)
+        parts = {"text": text_loss(scores, masked)}
+        if settings.tkgm:
+            of_documents = fit.knowledge["document"]
+            of_questions = of_documents if settings.shared else fit.knowledge["query"]
+            asked_logits = of_questions(self.ungated_features(fit, asked, asked_states, asked_features)).squeeze(-1)
+            given_logits = of_documents(self.ungated_features(fit, given, given_states, given_features)).squeeze(-1)
+            parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
+            parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
+        if inputs.distilled is not None:
+            parts["teacher"] = _teacher_loss(scores, drawn, inputs.distilled, in_batch=settings.in_batch)
+        if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
+            parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
+            distances = [_distance_to_start(fit, batch, *each) for each in ((asked, asked_vectors), (given, given_vectors))]
+            parts["stay"] = _STAY * (distances[0] + distances[1])
+        return parts

@@ -39,8 +39,8 @@ from annotated_types import Ge, Gt, Le
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
-from termweave.training.dense.declaration import DenseParameters
-from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.base import Preset
+from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
 from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters
 
 if TYPE_CHECKING:
@@ -52,14 +52,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.data.sampler import Batch
+    from termweave.training.dense import pair_sampler
+    from termweave.training.dense.labels import term_label_weights
     from termweave.training.dense.pair_sampler import PairBatch
     from termweave.training.dense.preparation import TargetContext
-    from termweave.training.dense.trainable_towers import TrainableTowers
-    from termweave.training.setup import RunSetup
+    from termweave.training.methods.base import Method
+    from termweave.training.mixture import DataPart
+    from termweave.training.trainer.fit import Fit
     from termweave.training.trainer.trainer import Trainer
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
+    pair_sampler = LazyModule("termweave.training.dense.pair_sampler")
+    term_label_weights = LazyModule("termweave.training.dense.labels.term_label_weights")
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
@@ -152,63 +157,6 @@ class LabelSource:
         return distributions(self.queries, self.documents, pairs) if self.queries else labels
 
 
-def _targets(context: TargetContext) -> LabelSource:
-    """The term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
-    from termweave.training.dense.labels import term_label_weights  # noqa: PLC0415 - onnxruntime
-
-    sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
-    weigh = sources.get(context.settings.labels)
-    return LabelSource(*weigh(context)) if weigh else LabelSource()
-
-
-def _trains_first(name: str, setup: RunSetup, settings: LeBsParameters) -> tuple[TrainingMethod, Any, Path] | None:
-    from termweave.training.dense.labels import term_label_weights  # noqa: PLC0415 - onnxruntime
-
-    return term_label_weights.scorer_to_train(name, setup, settings)
-
-
-def _draw(
-    inputs: DenseInputs, settings: LeBsParameters, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-) -> PairBatch:
-    from termweave.training.dense.pair_sampler import PairSampler  # noqa: PLC0415 - numpy
-
-    sampler = PairSampler(
-        relevant=inputs.pairs.relevant,
-        known=inputs.pairs.known,
-        hard=inputs.negatives,
-        documents=len(inputs.documents),
-        hard_drawn=settings.drawn,
-        random_drawn=settings.random_negatives,
-        in_batch=settings.in_batch,
-    )
-    return sampler.draw(questions(), generator)
-
-
-def loss(model: TrainableTowers, batch: DenseBatch) -> dict[str, Tensor]:
-    """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
-    drawn, source = batch.drawn, model.inputs[batch.collection].targets
-    alpha, farthest = model.settings.alpha, model.settings.farthest
-    queries, documents = model.encode(batch, "query", drawn.queries), model.encode(batch, "document", drawn.documents)
-    rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
-    d = source.distributions(drawn.pairs(), drawn.labels) if alpha else drawn.labels
-    soft, hard = (torch.from_numpy(each).to(queries) for each in (d, drawn.labels))
-    return {"labels": label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha, farthest) / len(drawn.labels)}
-
-
-def train(trainer: Trainer) -> None:
-    """Fit the retriever; LE-Distill first fits its teacher, the same retriever on hard labels, from the same start."""
-    inputs = trainer.inputs
-    if trainer.settings.labels == "distill":
-        start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-        trainer.fit("teacher", alpha=0.0)
-        inputs = []
-        for each in trainer.inputs:
-            vectors = tuple(trainer.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
-            inputs.append(replace(each, targets=LabelSource(vectors=vectors, farthest=trainer.settings.farthest)))
-        trainer.model.load_state_dict(start)
-    trainer.fit("student", inputs)
-
-
 @dataclass(frozen=True)
 class LeBsParameters(NegativesParameters, DenseParameters):
     """The parameters of le-bs."""
@@ -271,20 +219,22 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         return 1 + (self.labels == "distill")
 
 
-METHOD = TrainingMethod(
-    name="le-bs",
-    title="A two-tower retriever that learns label distributions made of BERT-Scorer's term weights.",
-    source="LE-BS: label enhancement for embedding retrieval (paper 000)",
-    equations=(
+class LeBs(BiEncoderMethod):
+    """LE-BS, and the paper's variants."""
+
+    name = "le-bs"
+    title = "A two-tower retriever that learns label distributions made of BERT-Scorer's term weights."
+    source = "LE-BS: label enhancement for embedding retrieval (paper 000)"
+    equations = (
         "Eq. 5     d = tanh(1/|x n y| sum over shared terms of t_w^y t_w^x)",
         "Eq. 6     f(x, y) = 1/2 (1 - cos(u, v))",
         "Eq. 8     L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
-    ),
-    note=(
+    )
+    note = (
         "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ. "
         "labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives are not in the paper."
-    ),
-    presets={
+    )
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "shared towers, average pooling, 64 word-pieces, the loss as printed, hard and random negatives of each query alone",
             {
@@ -297,11 +247,53 @@ METHOD = TrainingMethod(
                 "scorer": "paper",
             },
         ),
-    },
-    parameters=LeBsParameters,
-    loss=loss,
-    draw=_draw,
-    targets=_targets,
-    trains_first=_trains_first,
-    train=train,
-)
+    }
+    parameters = LeBsParameters
+
+    def before(self, part: DataPart) -> tuple[Method, Any, Path] | None:
+        """BERT-Scorer, unless a trained one is named or another label distribution is asked for."""
+        return term_label_weights.scorer_to_train(part)
+
+    def targets(self, context: TargetContext) -> LabelSource:
+        """The term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
+        sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
+        weigh = sources.get(context.settings.labels)
+        return LabelSource(*weigh(context)) if weigh else LabelSource()
+
+    def draw(
+        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
+    ) -> PairBatch:
+        """Draw labelled pairs of the questions."""
+        sampler = pair_sampler.PairSampler(
+            relevant=inputs.pairs.relevant,
+            known=inputs.pairs.known,
+            hard=inputs.negatives,
+            documents=len(inputs.documents),
+            hard_drawn=settings.drawn,
+            random_drawn=settings.random_negatives,
+            in_batch=settings.in_batch,
+        )
+        return sampler.draw(questions(), generator)
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
+        drawn, alpha, farthest = batch.drawn, fit.settings.alpha, fit.settings.farthest
+        queries = self.encode(fit, batch, "query", drawn.queries)
+        documents = self.encode(fit, batch, "document", drawn.documents)
+        rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
+        d = batch.inputs.targets.distributions(drawn.pairs(), drawn.labels) if alpha else drawn.labels
+        soft, hard = (torch.from_numpy(each).to(queries) for each in (d, drawn.labels))
+        total = label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha, farthest)
+        return {"labels": total / len(drawn.labels)}
+
+    def fits(self, trainer: Trainer) -> None:
+        """Fit the retriever; LE-Distill first fits its teacher, the same retriever on hard labels, from the same start."""
+        inputs, model = trainer.inputs, trainer.model
+        if trainer.settings.labels == "distill":
+            start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            trainer.fit("teacher", alpha=0.0)
+            vectors = [(model.vectors("query", each.questions), model.vectors("document", each.documents)) for each in inputs]
+            sources = [LabelSource(vectors=each, farthest=trainer.settings.farthest) for each in vectors]
+            inputs = [replace(each, targets=source) for each, source in zip(inputs, sources, strict=True)]
+            model.load_state_dict(start)
+        trainer.fit("student", inputs)

@@ -10,18 +10,19 @@ from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
 from termweave.support.lazy_module import LazyModule
-from termweave.training.methods.base import TrainingMethod
+from termweave.training.methods.base import Method
 from termweave.training.methods.parameters import PRESET, ParameterRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from termweave.training import feature_ranker
+    from termweave.training.methods.base import Say
 else:
     feature_ranker = LazyModule(
         "termweave.training.feature_ranker"
     )  # `termweave train --help` reads this file and needs no numpy
-
-#: Families of models know it by this name; its models are not of torch.
-_FAMILY = "features"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,6 @@ class FeatureRankerParameters(ParameterRecord):
     """
 
     heading: ClassVar[str] = "Of ltr"
-    family: ClassVar[str] = _FAMILY
     preset: Annotated[Literal["default"], PRESET] = "default"
     candidates_from: Annotated[
         str,
@@ -68,22 +68,26 @@ class FeatureRankerParameters(ParameterRecord):
     reading: Mapping[str, Any] = field(default_factory=dict)
 
 
-METHOD = TrainingMethod(
-    name="ltr",
-    title="Boosted decision trees over the scores of the signals, vectors and metadata: a reranker that takes a millisecond.",
-    source="LambdaMART (Burges 2010), by LightGBM",
-    equations=(
+class Ltr(Method):
+    """LambdaMART."""
+
+    name = "ltr"
+    title = "Boosted decision trees over the scores of the signals, vectors and metadata: a reranker that takes a millisecond."
+    source = "LambdaMART (Burges 2010), by LightGBM"
+    equations = (
         "lambda_ij = -sigma |Delta nDCG_ij| / (1 + exp(sigma (s_i - s_j)))   of each pair i, j of a question, i the better one",
         "s = sum of the trees; each is fitted to the sums of a document's lambdas",
-    ),
-    note=(
+    )
+    note = (
         "It reranks the best documents of an index by what the search has at hand: the score, rank and spread of each signal, cosine, "
         "rNN's J, and typed metadata such as votes, dates and categories (docs/rankers.md lists the features). Cross-validation over the "
         "questions measures it and chooses the number of trees. Train it on questions that the index's own models have not learned from: "
         "their scores are too good there."
-    ),
-    parameters=FeatureRankerParameters,  # type: ignore[arg-type]  # not of torch: none of the common ones
-    presets={},
-    loss=lambda *_: {},
-    run=lambda *given: feature_ranker.train(*given),  # noqa: PLW0108 - the module is loaded when it is called
-)
+    )
+    parameters = FeatureRankerParameters  # type: ignore[assignment]  # not of torch: none of the common ones
+    kind = "ltr"
+    torch = False
+
+    def run(self, spec: str, settings: Any, out: Path, say: Say, progress: Callable[..., None]) -> None:
+        """Train trees on what an index finds for judged questions, and write the folder."""
+        feature_ranker.train(spec, settings, out, say, progress)

@@ -220,7 +220,6 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
         reading: How the corpus is read: keyword arguments of `corpora.open_source`. It comes from options of the command line.
     """
 
-    family: ClassVar[str] = ""
     reading: Mapping[str, Any] = field(default_factory=dict)
     # What a method does that lacks the parameter of this name.
     preset = "default"

@@ -32,9 +32,9 @@ from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.support.messages import duration, paced
-from termweave.training.methods.base import Preset, TrainingMethod
+from termweave.training.methods.base import Preset
+from termweave.training.methods.cross_encoder import CrossEncoderMethod, RankerParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
-from termweave.training.ranker.declaration import RankerParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,11 +44,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.training.ranker.inputs import RankerBatch, RankerInputs
-    from termweave.training.ranker.trainable_ranker import TrainableRanker
+    from termweave.training.data.sampler import Batch
+    from termweave.training.ranker import inputs as ranker_inputs
+    from termweave.training.ranker.inputs import Blocks, RankerInputs
+    from termweave.training.trainer.fit import Fit
     from termweave.training.trainer.trainer import Trainer
 else:
-    torch = LazyModule("torch")  # `termweave train --help` reads this file and does not need it
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
+    ranker_inputs = LazyModule("termweave.training.ranker.inputs")
 
 #: Versions that train one compressor after the other, and those that train one model on all levels.
 _ONE_BY_ONE, _TOGETHER = ("v1", "v2"), ("v3", "v4")
@@ -117,62 +120,34 @@ def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Seque
     return result
 
 
-# -- Loss of a batch -------------------------------------------------------------------------------------------------------------
+# -- Candidates ------------------------------------------------------------------------------------------------------------------
 
 
-def loss(model: TrainableRanker, batch: RankerBatch) -> dict[str, Tensor]:
-    """The loss of a batch: "block" for one block, else "level1" and so on."""
-    settings = model.settings
-    present = torch.from_numpy(batch.documents >= 0).to(model.device)
-    if settings.variant not in _TOGETHER:
-        logarithms = log_probabilities(model.score(batch, None), present)
-        contrast = settings.variant == "lcl"
-        return {"block": -logarithms[:, 0].mean() if contrast else block_loss(logarithms, present)}
-    levels, kept, present_at = _levels(model, batch, present)
-    if settings.variant == "v4":
-        levels = conditional(levels, kept, present_at)
-        used = list(range(len(levels)))  # Eq. 9
-    else:
-        used = sorted({0, len(levels) - 1})  # Eq. 5
-    return {f"level{place + 1}": block_loss(levels[place], present_at[place]) for place in used}
-
-
-def _levels(model: TrainableRanker, batch: RankerBatch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Algorithm 1, lines 1 and 2: log P of each level, which documents went on, and which are present."""
-    settings, random = model.settings, torch.from_numpy(batch.keys).to(model.device)
-    scores, places = model.score(batch, None), torch.arange(present.shape[1], device=present.device).expand_as(present)
-    levels, kept, present_at = [log_probabilities(scores, present)], [], [present]
-    for size in settings.blocks[1:]:
-        by = scores if settings.selected_by() == "top" else random.gather(1, places)
-        kept.append(survivors(by, present_at[-1], size))
-        places = places.gather(1, kept[-1])
-        present_at.append(present_at[-1].gather(1, kept[-1]))
-        scores = scores.gather(1, kept[-1]) if settings.reuse else model.score(batch, places)
-        levels.append(log_probabilities(scores, present_at[-1]))
-    return levels, kept, present_at
-
-
-# -- Fits ------------------------------------------------------------------------------------------------------------------------
-
-
-def train(trainer: Trainer) -> None:
-    """Fit one model; V1 and V2 fit each compressor whose result is used."""
-    settings: SirParameters = trainer.settings
-    if settings.variant not in _ONE_BY_ONE:
-        trainer.fit()
-        return
-    sizes, top = settings.blocks, settings.selected_by() == "top"
-    inputs: Sequence[RankerInputs] = trainer.inputs
-    begun = {name: tensor.detach().clone() for name, tensor in trainer.model.state_dict().items()}
-    for level, size in enumerate(sizes):
-        last = level == len(sizes) - 1
-        if settings.variant == "v1":
-            if not (top or last):
-                continue
-            trainer.model.load_state_dict(begun)
-        trainer.fit(f"compressor-{level + 1}", inputs, blocks=(size,))
-        if top and not last:
-            inputs = [narrowed(trainer.model, each, sizes[level + 1] - 1, trainer.say) for each in inputs]
+def _block(
+    inputs: RankerInputs, settings: SirParameters, question: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Draw one right document and wrong ones: int64 ``(n,)``, and the features of the first stage, float32 ``(n, F)``."""
+    lists, size = inputs.lists, settings.block()
+    right = int(generator.choice(sorted(inputs.pairs.relevant[question])))
+    column = int(np.flatnonzero(lists.documents[question] == right)[0])
+    documents = np.full(size, ranker_inputs.NOTHING, dtype=np.int64)
+    features = np.zeros((size, lists.features.shape[2]), dtype=np.float32)
+    documents[0], features[0] = right, lists.features[question, column]
+    if settings.variant == "random":  # any documents of the collection; the first stage knows nothing of most of them
+        drawn = generator.integers(len(inputs.documents), size=2 * size)
+        known = inputs.pairs.known[question]
+        wrong = np.array([each for each in dict.fromkeys(drawn.tolist()) if each not in known], dtype=np.int64)
+        if len(wrong) < size - 1:  # in a small collection many were drawn twice
+            others = np.setdiff1d(np.arange(len(inputs.documents)), [*wrong, *known])
+            wrong = np.concatenate([wrong, generator.permutation(others)])
+        wrong = wrong[: size - 1]
+        documents[1 : 1 + len(wrong)] = wrong
+        return documents, features
+    pool = inputs.negatives[question]
+    columns = (pool if settings.variant == "static" else generator.permutation(pool))[: size - 1]
+    documents[1 : 1 + len(columns)] = lists.documents[question, columns]
+    features[1 : 1 + len(columns)] = lists.features[question, columns]
+    return documents, features
 
 
 def narrowed(model: Any, inputs: RankerInputs, keep: int, say: Callable[[str], None]) -> RankerInputs:
@@ -275,23 +250,25 @@ class SirParameters(MixtureParameters, RankerParameters):
         return self.batch * sum(self.trained_blocks())
 
 
-METHOD = TrainingMethod(
-    name="sir",
-    title="A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker.",
-    source="Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 003)",
-    equations=(
+class Sir(CrossEncoderMethod):
+    """SIR in its four versions, and three baselines."""
+
+    name = "sir"
+    title = "A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker."
+    source = "Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 003)"
+    equations = (
         "Eq. 1     L(i) = -log P(o_i^0) - sum over wrong j of log(1 - P(o_i^j));  Eq. 2: P = softmax over the block",
         "Eq. 4     S_{i+1} = the K_i wrong documents with the best scores, and the right one",
         "Eq. 5     V3: L = L(1) + L(M)",
         "Eq. 7     CPR_i = softmax(P_1 * ... * P_i), of the documents of level i",
         "Eq. 8, 9  V4: L = sum over i of L(i) with CPR_i for P",
-    ),
-    note=(
+    )
+    note = (
         "The default ranker is anchored: its logit is the first stage's score times a factor, plus a residual that starts at zero, so that it "
         "begins as the first stage and learns what that gets wrong. preset=paper is the paper's model: no anchor, blocks of 88, 48 and 16. "
         "V1 and V2 train one compressor after the other; with their top selector they collapse in the paper."
-    ),
-    presets={
+    )
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 2 epochs over all questions; not printed: "
             "512 word-pieces, a rate that falls linearly after a tenth; the paper's candidates are those of HDCT or ANCE, here of candidates_from",
@@ -310,8 +287,63 @@ METHOD = TrainingMethod(
                 "every": 1000,
             },
         ),
-    },
-    parameters=SirParameters,
-    loss=loss,
-    train=train,
-)
+    }
+    parameters = SirParameters
+
+    def draw(
+        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
+    ) -> Blocks:
+        """Draw a block for each question: one right document, and wrong ones from where `variant` says."""
+        rows = questions()
+        drawn = [_block(inputs, settings, question, generator) for question in rows.tolist()]
+        documents, features = (np.stack(part) for part in zip(*drawn, strict=True))
+        return ranker_inputs.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
+
+    def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
+        """The loss of a batch: "block" for one block, else "level1" and so on."""
+        settings = fit.settings
+        present = torch.from_numpy(batch.drawn.documents >= 0).to(fit.device)
+        if settings.variant not in _TOGETHER:
+            logarithms = log_probabilities(self.score(fit, batch), present)
+            contrast = settings.variant == "lcl"
+            return {"block": -logarithms[:, 0].mean() if contrast else block_loss(logarithms, present)}
+        levels, places, present_at = self._levels(fit, batch, present)
+        if settings.variant == "v4":
+            levels = conditional(levels, places, present_at)
+            used = list(range(len(levels)))  # Eq. 9
+        else:
+            used = sorted({0, len(levels) - 1})  # Eq. 5
+        return {f"level{level + 1}": block_loss(levels[level], present_at[level]) for level in used}
+
+    def _levels(self, fit: Fit, batch: Batch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Algorithm 1, lines 1 and 2: log P of each level, which documents went on, and which are present."""
+        settings, random = fit.settings, torch.from_numpy(batch.drawn.keys).to(fit.device)
+        scores, places = self.score(fit, batch), torch.arange(present.shape[1], device=present.device).expand_as(present)
+        levels, selected, present_at = [log_probabilities(scores, present)], [], [present]
+        for size in settings.blocks[1:]:
+            by = scores if settings.selected_by() == "top" else random.gather(1, places)
+            selected.append(survivors(by, present_at[-1], size))
+            places = places.gather(1, selected[-1])
+            present_at.append(present_at[-1].gather(1, selected[-1]))
+            scores = scores.gather(1, selected[-1]) if settings.reuse else self.score(fit, batch, places)
+            levels.append(log_probabilities(scores, present_at[-1]))
+        return levels, selected, present_at
+
+    def fits(self, trainer: Trainer) -> None:
+        """Fit one model; V1 and V2 fit each compressor whose result is used."""
+        settings: SirParameters = trainer.settings
+        if settings.variant not in _ONE_BY_ONE:
+            trainer.fit()
+            return
+        sizes, top = settings.blocks, settings.selected_by() == "top"
+        inputs: Sequence[RankerInputs] = trainer.inputs
+        begun = {name: tensor.detach().clone() for name, tensor in trainer.model.state_dict().items()}
+        for level, size in enumerate(sizes):
+            last = level == len(sizes) - 1
+            if settings.variant == "v1":
+                if not (top or last):
+                    continue
+                trainer.model.load_state_dict(begun)
+            trainer.fit(f"compressor-{level + 1}", inputs, blocks=(size,))
+            if top and not last:
+                inputs = [narrowed(trainer.model, each, sizes[level + 1] - 1, trainer.say) for each in inputs]

@@ -10,7 +10,7 @@ from termweave.declared_settings import written
 from termweave.encoders import hub
 from termweave.encoders.onnx.export import int8_cost
 from termweave.support import paths
-from termweave.training import families
+from termweave.training.methods.base import card_of
 from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
 from termweave.training.recipes import shipped_card
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.encoders.manifest import Manifest
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart
 
@@ -67,7 +67,7 @@ _DATA = "| {what} | {dataset}: {documents:,} documents; {questions:,} questions 
 
 
 def described(
-    method: TrainingMethod, asked: TrainingParameters, settings: TrainingParameters, data: Sequence[DataPart]
+    method: Method, asked: TrainingParameters, settings: TrainingParameters, data: Sequence[DataPart]
 ) -> dict[str, Any]:
     """Describe for ``termweave.json`` how a model was trained.
 
@@ -113,7 +113,7 @@ def flags_of(reading: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def summary(method: TrainingMethod, settings: TrainingParameters) -> str:
+def summary(method: Method, settings: TrainingParameters) -> str:
     """Describe in a few words how a model was trained on several data sets."""
     changed = ", ".join(f"{name}={value}" for name, value in method.changed(settings).items())
     return (
@@ -126,7 +126,7 @@ def summary(method: TrainingMethod, settings: TrainingParameters) -> str:
 def _run(manifest: Manifest) -> str:
     """Format the card of a model that `termweave train` wrote."""
     made, figures = manifest.training, manifest.metrics["train"]
-    parity, text = manifest.quantisation["parity"], families.of_kind(manifest.kind).card_text(manifest)
+    parity, text = manifest.quantisation["parity"], card_of(manifest)
     history, ndcg = figures["history"], manifest.quantisation["ndcg"]
     rows = zip(history["steps"], history["losses"], history["values"], strict=True)
     verdict = (

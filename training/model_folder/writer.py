@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.manifest import STATISTICS, TOKENIZER
-from termweave.training import families
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from termweave.statistics import CorpusStatistics
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.setup import RunSetup
 
 
@@ -24,7 +23,6 @@ class FolderContents:
 
     Attributes:
         name: Name of the model.
-        method: The training method.
         settings: All settings, with the values that were used for automatic ones.
         setup: Setup of the first data set, with backbone, tokeniser and analysis.
         statistics: Document frequencies for texts without a corpus.
@@ -32,16 +30,15 @@ class FolderContents:
     """
 
     name: str
-    method: TrainingMethod
     settings: Any
     setup: RunSetup
     statistics: CorpusStatistics
     training: Mapping[str, Any]
 
 
-def write(model: Any, folder: Path, contents: FolderContents) -> None:
-    """Write the model folder, without the exported graphs."""
+def write(method: Method, model: Any, folder: Path, contents: FolderContents) -> None:
+    """Write the folder of a model that a method trained, without the exported graphs."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(contents.setup.backbone / TOKENIZER, folder / TOKENIZER)
     (folder / STATISTICS).write_bytes(contents.statistics.to_bytes())
-    families.get(contents.method.family).save(model, folder, contents)
+    method.save(model, folder, contents)

@@ -1,1 +1,1 @@
-"""The family of rankers: a cross-encoder that reads a question with each candidate, its inputs, candidate lists and evaluation."""
+"""Rankers: a cross-encoder that reads a question with each candidate, its inputs, candidate lists and evaluation."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from termweave.encoders.kinds.ranker import FEATURES
 from termweave.encoders.models.transformer import PairScores
+from termweave.training.backbone import loading
 from termweave.training.dense.inputs import by_length
 from termweave.training.trainer.gradient_cache import CachedPasses
+from termweave.training.trainer.mixed_precision import backbone_precision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.encoders.kinds.ranker import PairReader
+    from termweave.training.methods.cross_encoder import RankerParameters
 
     #: Token ids and token types of a pair.
     TokenPair = tuple[NDArray[np.int64], NDArray[np.int64]]
 
+#: Factor of the first stage's score as training begins.
+_ANCHOR_SCALE = 10.0
 #: Pairs of one pass without gradients.
 _PASS = 64
 
@@ -45,20 +49,21 @@ class AnchoredRanker(nn.Module):
     Attributes:
         classifier: The transformers model with one label; its logit is the residual.
         weights: float32 ``(F,)``, of the features; None: no anchor.
-        precision: Makes the context in which the transformer runs in training (`TrainableModel.backbone_precision`).
+        precision: What the transformer computes with in training (`mixed_precision.backbone_precision`).
     """
 
-    def __init__(self, classifier: Any, weights: Sequence[float] = ()) -> None:
+    def __init__(self, classifier: Any, weights: Sequence[float] = (), precision: str = "fp32") -> None:
         """Put an anchor on a classifier.
 
         Args:
             classifier: A transformers model with one label.
             weights: Of the features as training begins; (): no anchor. With an anchor the residual starts at zero.
+            precision: "auto", "fp32" or "bf16".
         """
         super().__init__()
         self.classifier = classifier
         self.weights = nn.Parameter(torch.tensor(list(weights))) if weights else None
-        self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.precision = precision
         self._scores = [PairScores(classifier)]  # in a list: the classifier is registered once
         for layer in self.head_layers():
             # Logits near 8 are 1/16 apart in bf16, and Eq. 1 of SIR and its selection tell them apart.
@@ -116,7 +121,7 @@ class AnchoredRanker(nn.Module):
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
         for row, (own, kinds) in enumerate(pairs):
             ids[row, : len(own)], mask[row, : len(own)], types[row, : len(own)] = own, 1, kinds
-        with self.precision() if self.training else nullcontext():
+        with backbone_precision(self.device, self.precision if self.training else "fp32"):
             logits = self._scores[0](*(torch.from_numpy(each).to(self.device) for each in (ids, mask, types)))
         flat: Tensor = logits[:, 0]
         return flat if flat.dtype == torch.float64 else flat.float()
@@ -137,6 +142,15 @@ def read(reader: PairReader, question: str, documents: Sequence[str]) -> list[To
     """Token ids and types of a question with each document."""
     _, inputs = reader.read(question, documents)
     return [(pair.ids, pair.types if pair.types is not None else np.zeros_like(pair.ids)) for pair in inputs]
+
+
+def build(settings: RankerParameters, backbone: Path) -> AnchoredRanker:
+    """Build the classifier with its anchor as training begins with them; layers that are not trained are frozen."""
+    classifier = load_classifier(backbone, settings.layers, settings.seed)
+    loading.freeze(classifier.base_model, settings.top_layers)
+    features = FEATURES if settings.candidates_from == "hybrid" else FEATURES[:1]  # as `first_stage` gives
+    start = [_ANCHOR_SCALE, *(0.0 for _ in features[1:])]
+    return AnchoredRanker(classifier, start if settings.anchor else (), settings.precision)
 
 
 def load_classifier(folder: Path, layers: int, seed: int) -> Any:

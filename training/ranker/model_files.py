@@ -12,11 +12,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds import sentence_layout, sentence_modules
+from termweave.encoders.kinds.ranker import FEATURES
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.training.backbone import loading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.training.model_folder.writer import FolderContents
@@ -25,15 +25,8 @@ if TYPE_CHECKING:
 _TOKENISER_SETTINGS = "tokenizer_config.json"
 
 
-def save(model: AnchoredRanker, names: Sequence[str], folder: Path, contents: FolderContents) -> None:
-    """Write the classifier and its description; ``tokenizer.json`` is in the folder already.
-
-    Args:
-        model: The ranker.
-        names: The features of its anchor.
-        folder: To write into.
-        contents: What else the folder holds.
-    """
+def save(model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
+    """Write the classifier and its description; ``tokenizer.json`` is in the folder already."""
     source = contents.setup.backbone
     loading.write_backbone(model.classifier, source, folder)
     config: dict[str, Any] = sentence_modules.read_json(source / _TOKENISER_SETTINGS, missing={})
@@ -44,7 +37,7 @@ def save(model: AnchoredRanker, names: Sequence[str], folder: Path, contents: Fo
     training = {**contents.training, "backbone_hash": loading.fingerprint(model.backbone)}
     manifest = replace(manifest, training=training, files=digests(folder))
     if model.weights is not None:
-        weights = dict(zip(names, model.weights.detach().cpu().tolist(), strict=True))
+        weights = dict(zip(FEATURES, model.weights.detach().cpu().tolist(), strict=False))
         anchored = blake2b(f"{manifest.hash} {weights}".encode(), digest_size=8).hexdigest()
         manifest = replace(manifest, hash=anchored, anchor={"kind": "first-stage", "weights": weights})
     write_manifest(folder, manifest)

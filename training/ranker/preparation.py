@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.cross_encoder import RankerParameters
     from termweave.training.mixture import DataPart
-    from termweave.training.ranker.declaration import RankerParameters
+    from termweave.training.ranker.first_stage import FirstStage
     from termweave.training.ranker.inputs import CandidateLists
     from termweave.training.ranker.model import AnchoredRanker
     from termweave.training.setup import RunSetup
@@ -39,16 +39,11 @@ def reader_of(setup: RunSetup, model: AnchoredRanker, settings: RankerParameters
     return PairReader(ModelFolder(setup.backbone, manifest, {}), reading)
 
 
-def prepare(
-    method: TrainingMethod, part: DataPart, model: AnchoredRanker, say: Callable[[str], None]
-) -> tuple[RankerInputs, RankerDevelopment]:
-    """Rank the documents of the training and the held-out questions by the first stage (`families.Family.prepare`)."""
-    del method
+def training_inputs(part: DataPart, model: AnchoredRanker, say: Callable[[str], None]) -> RankerInputs:
+    """Rank the documents of the training questions by the first stage."""
     setup, settings = part.setup, part.settings
-    check(settings.candidates_from)
-    stage = first_stage(settings.candidates_from, setup, lambda line: say(f"{part.name}: {line}"))
-    lists = lists_of(stage, setup.train, settings.candidates, with_relevant=True)
-    inputs = RankerInputs(
+    lists = lists_of(_stage(part, say), setup.train, settings.candidates, with_relevant=True)
+    return RankerInputs(
         share=part.share,
         pairs=setup.train,
         negatives=[_wrong(lists, row, known) for row, known in enumerate(setup.train.known)],
@@ -57,16 +52,28 @@ def prepare(
         documents=setup.texts,
         reader=reader_of(setup, model, settings),
     )
+
+
+def held_out(part: DataPart, model: AnchoredRanker, say: Callable[[str], None]) -> RankerDevelopment:
+    """Rank the documents of the held-out questions by the first stage."""
+    setup, settings = part.setup, part.settings
     development = RankerDevelopment.from_setup(
         setup,
         bits=0,
         measure=settings.measure,
-        lists=lists_of(stage, setup.dev, settings.reranked),
+        lists=lists_of(_stage(part, say), setup.dev, settings.reranked),
         documents=setup.texts,
         reader=reader_of(setup, model, settings, "max_length"),
     )
     say(f"{part.name}: dev {settings.measure} of the first stage {development.first_stage().mean():.4f}")
-    return inputs, development
+    return development
+
+
+def _stage(part: DataPart, say: Callable[[str], None]) -> FirstStage:
+    """The first stage, which encodes the documents once for both kinds of questions."""
+    name = part.settings.candidates_from
+    check(name)
+    return part.once("first stage", lambda: first_stage(name, part.setup, lambda line: say(f"{part.name}: {line}")))
 
 
 def _wrong(lists: CandidateLists, row: int, known: frozenset[int]) -> NDArray[np.int64]:

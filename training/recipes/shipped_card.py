@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from termweave.training import families
+from termweave.training.methods.base import card_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ def render(manifest: Manifest, figures: Mapping[str, str]) -> str:
     """The card as text; `figures`: split -> Markdown tables."""
     training: dict[str, Any] = manifest.training
     language = training.get("language", "English")
-    text = families.of_kind(manifest.kind).card_text(manifest)
+    text = card_of(manifest)
     data = "\n".join(f"| {each['set']} | {each['part']} | {each['licence']} |" for each in training["data"])
     shown = "\n".join(f"### {split.capitalize()} splits\n\n{table}" for split, table in sorted(figures.items()))
     return _TEXT.format(

@@ -148,7 +148,7 @@ def build(
     first = parts[0].setup
     table = most_frequent(count([part.setup.examples.corpus for part in parts], first.analysis), DEFAULT_TABLE)
     described = _described(method, asked, settings, sources, parts, learned.history)
-    writer.write(learned.model, keep, writer.FolderContents(name, method, settings, first, table, described))
+    writer.write(method, learned.model, keep, writer.FolderContents(name, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
     _prove(keep, [pool for pool in development if pool.name in {source.set for source in sources}], data, say)
@@ -228,7 +228,7 @@ def _origin(backbone: str) -> str:
 
 
 def _described(
-    method: base.TrainingMethod,
+    method: base.Method,
     asked: TrainingParameters,
     settings: TrainingParameters,
     sources: Sequence[RecipeData],

@@ -1,1 +1,1 @@
-"""The term-weights family: inputs, batches, hidden states, evaluation."""
+"""Models of term weights: inputs, batches, hidden states, evaluation."""

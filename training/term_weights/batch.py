@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from termweave.encoders.term_weighting.weight_function import UNIT, Form, place_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -125,12 +125,9 @@ class BatchSide:
     def padded(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the inputs of the backbone: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, in which only the tags are set."""
         pieces = [self.prepared.pieces[text] for text in self.texts.tolist()]
-        ids = np.zeros((len(pieces), max(len(each.ids) for each in pieces)), dtype=np.int64)
-        mask, features = np.zeros_like(ids), np.zeros((*ids.shape, 3), dtype=np.float32)
-        for row, text in enumerate(pieces):
-            ids[row, : len(text.ids)], mask[row, : len(text.ids)] = text.ids, 1
-            features[row, : len(text.ids), 2] = place_tags(text.words)
-        return tuple(torch.from_numpy(each).to(self.device) for each in (ids, mask, features))
+        tags = [np.pad(place_tags(text.words)[:, None], ((0, 0), (2, 0))) for text in pieces]
+        ids, mask, features = (each.to(self.device) for each in padded(pieces, tags))
+        return ids, mask, features
 
     def live(self, hidden: Tensor, means: Tensor) -> HeadInputs:
         """Select the chosen pieces from the states of a forward pass, ``(T, n, s)`` with means ``(T, s)``."""
@@ -202,6 +199,15 @@ def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np
         return missed
     words = np.unique(word_of_piece[term >= 0])
     return anchor.anchor - np.bincount(anchor.term_of_word[words], minlength=len(anchor.terms))
+
+
+def padded(pieces: Sequence[Pieces], features: Sequence[NDArray[np.floating]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Pad texts to the length of the longest: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, of each piece."""
+    ids = np.zeros((len(pieces), max(len(each.ids) for each in pieces)), dtype=np.int64)
+    mask, inputs = np.zeros_like(ids), np.zeros((*ids.shape, 3), dtype=np.float32)
+    for row, (text, own) in enumerate(zip(pieces, features, strict=True)):
+        ids[row, : len(text.ids)], mask[row, : len(text.ids)], inputs[row, : len(text.ids)] = text.ids, 1, own
+    return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(inputs)
 
 
 def activate(logits: Tensor, activation: str) -> Tensor:

@@ -11,8 +11,10 @@ import torch
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
-from termweave.training.families import RunEstimate
-from termweave.training.term_weights import evaluation, hidden_states, inputs
+from termweave.training.methods.base import Cost
+from termweave.training.term_weights import evaluation, hidden_states
+from termweave.training.term_weights.batch import padded
+from termweave.training.term_weights.inputs import prepare
 from termweave.training.trainer.pass_cost import parameter_bytes, pass_cost
 
 if TYPE_CHECKING:
@@ -20,34 +22,34 @@ if TYPE_CHECKING:
 
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.setup import RunSetup
-    from termweave.training.term_weights.declaration import TermWeightParameters
 
 #: Number of texts that are computed to measure one, with gradients and without.
 _SAMPLE, _READ = 8, 32
 
 
-def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> RunEstimate:
-    """Run a few questions and documents through the backbone, and estimate minutes and memory from that.
+def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> Cost:
+    """Run a few questions and documents through the backbone, and estimate time and memory from that.
 
     A frozen backbone reads each text once, and nothing of what the cache holds; layers that are trained read the texts of each step, and all
     texts that are searched at each evaluation. Memory is that of parameters, gradients, the optimiser's moments and the activations of a batch.
     """
     questions, documents = settings.texts()
-    looks, steps = settings.steps // settings.every + 1, settings.steps
     if settings.top_layers == 0:
         read_document, weigh_document = _one_cached_text(model, setup.texts, "document", settings, setup)
         read_question, weigh_question = _one_cached_text(model, setup.train.questions, "query", settings, setup)
-        states = len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question
-        step = 3 * (questions * weigh_question + documents * weigh_document)  # forwards, and twice that backwards
-        look = len(setup.dev) * weigh_question + len(setup.texts) * weigh_document
-        return RunEstimate(minutes=(states + steps * step + looks * look) / 60, memory_bytes=parameter_bytes(model))
+        return Cost(
+            step=3 * (questions * weigh_question + documents * weigh_document),  # forwards, and twice that backwards
+            look=len(setup.dev) * weigh_question + len(setup.texts) * weigh_document,
+            memory_bytes=parameter_bytes(model),
+            preparing=len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question,
+        )
     question_seconds, question_bytes = _one_text(model, setup.train.questions, "query", settings, setup)
     document_seconds, document_bytes = _one_text(model, setup.texts, "document", settings, setup)
-    step = questions * question_seconds + documents * document_seconds
-    look = (len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3  # forwards alone
-    return RunEstimate(
-        minutes=(steps * step + looks * look) / 60,
+    return Cost(
+        step=questions * question_seconds + documents * document_seconds,
+        look=(len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3,  # forwards alone
         memory_bytes=round(parameter_bytes(model) + questions * question_bytes + documents * document_bytes),
     )
 
@@ -59,7 +61,7 @@ def _one_cached_text(
     drawn, prompt = texts[:: max(1, len(texts) // _READ)][:_READ], reading_of(setup.backbone, settings)[1].prompt(kind)
     length = loading.length(model.backbone, settings.training_length)
     common = (setup.analysis, setup.tokenizer, setup.statistics, BM25())
-    prepared = inputs.prepare(drawn, *common, kind, length, settings.form(), prompt)
+    prepared = prepare(drawn, *common, kind, length, settings.form(), prompt)
     starts = np.cumsum([0, *(len(each.ids) for each in prepared.pieces)])
     width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)
     states = hidden_states.States(np.zeros((int(starts[-1]), width), dtype=np.float16), starts)
@@ -75,12 +77,7 @@ def _one_text(
     """Seconds for a text, forwards and where layers are trained backwards, and the bytes of its activations."""
     drawn, prompt = texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], reading_of(setup.backbone, settings)[1].prompt(kind)
     sample = setup.tokenizer.encode(drawn, settings.training_length, prompt=prompt)
-    ids, mask = (np.zeros((len(sample), max(len(each.ids) for each in sample)), dtype=np.int64) for _ in range(2))
-    for row, pieces in enumerate(sample):
-        ids[row, : len(pieces.ids)], mask[row, : len(pieces.ids)] = pieces.ids, 1
-    features = torch.zeros((*ids.shape, 3))
-    seconds, activations = pass_cost(
-        model, lambda: torch.cat(model.states(torch.from_numpy(ids), torch.from_numpy(mask), features))
-    )
+    inputs = padded(sample, [np.zeros((1, 3))] * len(sample))
+    seconds, activations = pass_cost(model, lambda: torch.cat(model.states(*inputs)))
     model.zero_grad(set_to_none=True)
     return seconds / len(sample), activations / len(sample)

@@ -11,6 +11,7 @@ import torch
 from termweave.encoders.term_weighting.weight_function import place_tags
 from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
 from termweave.training.model_folder import quantisation_check
+from termweave.training.term_weights.batch import padded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,15 +92,11 @@ def _cached(model: JointModel, prepared: Prepared, states: States, kind: Kind, t
 
 def _live(model: JointModel, prepared: Prepared, kind: Kind, texts: range) -> list[NDArray[np.float32]]:
     device = next(model.heads.parameters()).device
-    lengths = [len(prepared.pieces[text].ids) for text in texts]
-    ids, mask = np.zeros((len(texts), max(lengths)), dtype=np.int64), np.zeros((len(texts), max(lengths)), dtype=np.int64)
-    features = np.zeros((*ids.shape, 3), dtype=np.float32)
-    for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-        ids[row, :length], mask[row, :length] = prepared.pieces[text].ids, 1
-        features[row, :length] = _features(prepared, text, kind)
-    outputs = model(*(torch.from_numpy(each).to(device) for each in (ids, mask, features)))
+    pieces = [prepared.pieces[text] for text in texts]
+    inputs = padded(pieces, [_features(prepared, text, kind) for text in texts])
+    outputs = model(*(each.to(device) for each in inputs))
     chosen = outputs[0 if kind == "document" else 1].cpu().numpy()
-    return [row[:length] for row, length in zip(chosen, lengths, strict=True)]
+    return [row[: len(each.ids)] for row, each in zip(chosen, pieces, strict=True)]
 
 
 def last_layer(states: States, width: int) -> States:

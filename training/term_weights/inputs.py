@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from termweave.encoders.term_weighting.anchored_terms import anchored
 from termweave.encoders.term_weighting.weight_function import Form
+from termweave.training.data.sampler import TrainingInputs
 from termweave.training.term_weights.batch import Prepared
 
 if TYPE_CHECKING:
@@ -21,18 +22,15 @@ if TYPE_CHECKING:
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.encoders.term_weighting.bm25_anchor import BM25
     from termweave.statistics import CorpusStatistics
-    from termweave.training.data.pairs import Pairs
     from termweave.training.data.teacher_scores import Distilled
     from termweave.training.term_weights.hidden_states import States
 
 
 @dataclass(frozen=True)
-class TermWeightInputs:
-    """One data set that term weights learn from; implements `data.sampler.TrainingInputs`.
+class TermWeightInputs(TrainingInputs):
+    """One data set that term weights learn from; the pairs are indices into `documents`.
 
     Attributes:
-        share: How often batches are drawn from this data set, relative to the others.
-        pairs: Questions and relevant documents, as indices into `documents`.
         documents: The analysed documents.
         questions: The analysed questions.
         document_states: Hidden states of the documents; None if the backbone is trained, because they change.
@@ -42,8 +40,6 @@ class TermWeightInputs:
         distilled: Teacher scores and the weight of their loss; None: no teacher.
     """
 
-    share: float
-    pairs: Pairs
     documents: Prepared
     questions: Prepared
     document_states: States | None

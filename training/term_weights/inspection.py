@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.records import TermWeights, WordWeight
-    from termweave.training.term_weights.declaration import TermWeightParameters
+    from termweave.training.methods.parameters import TrainingParameters
 
 #: Number of documents in which gains and losses are counted, of passages shown, and of terms listed.
 _SAMPLE, _SHOWN, _LISTED = 400, 10, 12
@@ -74,7 +74,7 @@ class Inspection:
     lost: list[Change]
 
 
-def inspect(folder: Path, spec: str, settings: TermWeightParameters) -> Inspection:
+def inspect(folder: Path, spec: str, settings: TrainingParameters) -> Inspection:
     """Weigh a sample of the corpus that a model was trained on.
 
     Args:

@@ -20,13 +20,13 @@ from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError, UsageError
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
-from termweave.training.term_weights.declaration import ANCHOR
+from termweave.training.methods.term_weights import ANCHOR
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.model_folder.writer import FolderContents
-    from termweave.training.term_weights.declaration import TermWeightParameters
 
 
 def build(settings: TermWeightParameters, folder: Path) -> JointModel:

@@ -1,1 +1,1 @@
-"""The training loop and its parts; they know no model family."""
+"""The training loop and its parts; they know no kind of model."""

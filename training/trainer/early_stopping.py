@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from termweave.training.trainer.trainable_model import TrainableModel
+    from termweave.training.trainer.fit import Fit
 
     #: Called with (done, total, stage).
     ShowProgress = Callable[..., None]
@@ -69,7 +69,7 @@ class DevelopmentCallback(TrainerCallback):
 
     def __init__(
         self,
-        model: TrainableModel,
+        model: Fit,
         measure: Callable[[], float],
         home: Path,
         say: Callable[[str], None],

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.training.trainer.early_stopping import ShowProgress
-    from termweave.training.trainer.trainable_model import TrainableModel
+    from termweave.training.trainer.fit import Fit
 
 
 def fit(
-    model: TrainableModel,
+    model: Fit,
     measure: Callable[[], float],
     home: Path,
     *,

@@ -8,10 +8,10 @@ import torch
 
 if TYPE_CHECKING:
     from termweave.training.methods.parameters import TrainingParameters
-    from termweave.training.trainer.trainable_model import TrainableModel
+    from termweave.training.trainer.fit import Fit
 
 
-def optimizer(model: TrainableModel, settings: TrainingParameters) -> tuple[torch.optim.Optimizer, Any]:
+def optimizer(model: Fit, settings: TrainingParameters) -> tuple[torch.optim.Optimizer, Any]:
     """Return the optimiser and its schedule.
 
     The backbone's layers have a rate of their own (`layers_rate`): parameters of a submodule whose name ends in ``backbone``. Scalars have no

@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.training.trainer import loop
+from termweave.training.trainer.fit import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
     from termweave.training.trainer.early_stopping import History, ShowProgress
-    from termweave.training.trainer.trainable_model import TrainableModel
 
 
+@dataclass
 class Trainer:
     """Trains one model.
 
     Attributes:
+        method: Whose loss is minimised.
         model: What is trained and saved.
         inputs: What batches are drawn from, of each data set.
         settings: The parameters of the method.
+        measure: The development figure of the model as it is; the best step is stored, and a fit ends where it stops rising.
+        home: Folder for checkpoints.
+        say: Called with lines about the run.
+        progress: Called with ``(done, total, stage)``.
         history: The development figures of the last fit.
     """
 
-    history: History
-
-    def __init__(
-        self,
-        method: TrainingMethod,
-        trainable: type[TrainableModel],
-        model: Any,
-        inputs: Sequence[Any],
-        settings: Any,
-        measure: Callable[[], float],
-        home: Path,
-        say: Callable[[str], None],
-        progress: ShowProgress,
-    ) -> None:
-        """Prepare to train.
-
-        Args:
-            method: Whose loss is minimised.
-            trainable: Makes the trained part of a model.
-            model: The model.
-            inputs: What batches are drawn from, of each data set.
-            settings: The parameters of the method.
-            measure: The development figure of the model as it is; the best step is kept, and a fit ends where it stops rising.
-            home: Folder for checkpoints.
-            say: Called with lines about the run.
-            progress: Called with ``(done, total, stage)``.
-        """
-        self.model, self.inputs, self.settings = model, inputs, settings
-        self._method, self._trainable, self._measure = method, trainable, measure
-        self._home, self.say, self._progress = home, say, progress
+    method: Method
+    model: Any
+    inputs: Sequence[Any]
+    settings: Any
+    measure: Callable[[], float]
+    home: Path
+    say: Callable[[str], None]
+    progress: ShowProgress
+    history: History = field(init=False)
 
     def fit(self, name: str = "", inputs: Sequence[Any] | None = None, **changed: Any) -> None:
         """Minimise the loss, and leave the parameters of the best step in the model.
@@ -67,6 +52,5 @@ class Trainer:
             inputs: What batches are drawn from; None: the trainer's inputs.
             **changed: Parameters that have another value in this fit.
         """
-        settings = replace(self.settings, **changed)
-        trained = self._trainable(self._method, self.model, self.inputs if inputs is None else inputs, settings)
-        self.history = loop.fit(trained, self._measure, self._home / name, say=self.say, progress=self._progress)
+        fit = Fit(self.method, self.model, self.inputs if inputs is None else inputs, replace(self.settings, **changed))
+        self.history = loop.fit(fit, self.measure, self.home / name, say=self.say, progress=self.progress)

@@ -11,15 +11,14 @@ pytest.importorskip("torch", reason="training needs the extra [train]")
 
 from termweave.training.data.pairs import Pairs
 from termweave.training.data.sampler import BatchSampler
-from termweave.training.dense.inputs import DenseBatchSampler
 from termweave.training.methods import base as methods
-from termweave.training.ranker.inputs import CandidateLists, RankerBatchSampler
+from termweave.training.ranker.inputs import CandidateLists
 
 QUESTIONS, BATCH, EPOCHS = 11, 4, 5
 
 
 def data(count=QUESTIONS, shares=None):
-    """Questions that each have a document of their own, as each family reads them."""
+    """Questions that each have a document of their own, as each kind of model reads them."""
     lists = CandidateLists(np.arange(count)[:, None], np.zeros((count, 1, 1), np.float32))
     return SimpleNamespace(
         share=1.0,
@@ -34,16 +33,12 @@ def sampler(name, *inputs, **given):
     """The sampler of a method with as many steps as its settings ask for."""
     settings = methods.get(name).settings({"batch": BATCH, "epochs": EPOCHS, "steps": 1, **given})
     settings = replace(settings, steps=settings.steps_of(len(inputs[0].pairs), 1 / len(inputs)))
-    kinds = {"fectek": BatchSampler, "bert-scorer": BatchSampler, "sir": RankerBatchSampler}
-    if name in kinds:
-        return kinds[name](inputs, settings)
-    return DenseBatchSampler(methods.get(name), inputs, settings)
+    return BatchSampler(methods.get(name), inputs, settings)
 
 
 def questions_of(batch):
-    """The questions of a batch of any family."""
-    drawn = getattr(batch, "drawn", batch)
-    return (drawn if isinstance(drawn, np.ndarray) else getattr(drawn, "questions", None)).tolist()
+    """The questions of a batch of any method."""
+    return (batch.drawn if isinstance(batch.drawn, np.ndarray) else batch.drawn.questions).tolist()
 
 
 def joined(batches):
@@ -73,7 +68,7 @@ def test_le_bs_draws_its_pairs_for_the_questions_of_a_pass():
 def test_random_documents_fill_a_block_of_nearly_the_whole_collection():
     drawn = sampler("sir", data(), variant="random", anchor=False, blocks="10", candidates=20)
     for number in range(len(drawn)):
-        batch = drawn[number]
+        batch = drawn[number].drawn
         for question, block in zip(batch.questions.tolist(), batch.documents.tolist(), strict=True):
             assert block[0] == question
             assert len(set(block)) == 10
@@ -81,10 +76,11 @@ def test_random_documents_fill_a_block_of_nearly_the_whole_collection():
 
 
 def test_each_data_set_has_passes_of_its_own():
-    drawn = sampler("fectek", data(), data(6))
+    inputs = (data(), data(6))
+    drawn = sampler("fectek", *inputs)
     batches = [drawn[number] for number in range(len(drawn))]
     for place, count in enumerate((QUESTIONS, 6)):
-        own = [each.questions.tolist() for each in batches if each.collection == place]
+        own = [questions_of(each) for each in batches if each.inputs is inputs[place]]
         per_pass = math.ceil(count / BATCH)
         whole = [joined(own[first : first + per_pass]) for first in range(0, len(own) - per_pass + 1, per_pass)]
         assert len(whole) >= 2
@@ -94,8 +90,8 @@ def test_each_data_set_has_passes_of_its_own():
 def test_questions_of_a_click_log_are_drawn_by_their_shares_and_steps_draw_anew():
     shares = np.array([0.7, 0.3, *[0.0] * (QUESTIONS - 2)])
     drawn = sampler("fectek", data(shares=shares))
-    assert all(sorted(drawn[number].questions.tolist()) == [0, 1] for number in range(len(drawn)))
+    assert all(sorted(questions_of(drawn[number])) == [0, 1] for number in range(len(drawn)))
     drawn = sampler("fectek", data(), epochs=-1, steps=9)
-    seen = joined(drawn[number].questions.tolist() for number in range(9))
+    seen = joined(questions_of(drawn[number]) for number in range(9))
     assert len(seen) == 9 * BATCH  # no batch is smaller
     assert np.ptp(np.bincount(seen, minlength=QUESTIONS)) > 1  # some more often than others

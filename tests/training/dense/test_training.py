@@ -24,8 +24,7 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.models.store import load_backbone
 from termweave.encoders.onnx.export import export
 from termweave.errors import UsageError
-from termweave.training.dense.family import build_model
-from termweave.training.dense.preparation import reading_of
+from termweave.training.dense.inputs import reading_of
 from termweave.training.methods import base as methods
 from termweave.training.model_folder.precision import remove_int8
 from termweave.training.trainer import checkpoints
@@ -102,10 +101,10 @@ def test_the_papers_le_bs_averages_states_whatever_the_backbone_does(capsys, fol
 
 
 def test_a_backbone_that_termweave_trained_is_read_as_it_says(model, trained_folder):
-    folder = trained_folder(model)
+    folder, method = trained_folder(model), methods.get("dtr")
     described = replace(read_folder(folder, check=False).manifest, pooling="cls", settings={"prompts": {"query": "find: "}})
     write_manifest(folder, described)
-    assert build_model(methods.get("dtr").settings({}), folder).pooling == "cls"
+    assert method.build(method.settings({}), folder).pooling == "cls"
     assert reading_of(folder)[1].prompt("query") == "find: "
     write_manifest(folder, replace(described, kind="ranker"))
     with pytest.raises(UsageError, match="is a cross-encoder"):
@@ -113,7 +112,7 @@ def test_a_backbone_that_termweave_trained_is_read_as_it_says(model, trained_fol
     settings = {"prompts": {"query": "find: "}, "include_prompt": False}
     write_manifest(folder, replace(described, kind="dense", settings=settings))
     with pytest.raises(UsageError, match="prompts that its pooling leaves out, which termweave does not train"):
-        build_model(methods.get("dtr").settings({}), folder)
+        method.build(method.settings({}), folder)
 
 
 def test_two_towers_are_a_model_with_two_encoders(capsys, folder, complete, tmp_path, toy):
@@ -165,10 +164,8 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
     ids=["one-fit", "two-fits"],
 )
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, method, settings):
-    from termweave.training.dense.inputs import DenseBatchSampler
-
     again = partial(train, capsys, folder, base, method=method, settings=(*settings, "steps=14", "every=4"))
-    stop_and_resume(monkeypatch, tmp_path, DenseBatchSampler, (7, 20), again)
+    stop_and_resume(monkeypatch, tmp_path, (7, 20), again)
 
 
 @pytest.mark.nightly

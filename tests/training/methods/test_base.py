@@ -10,7 +10,7 @@ from termweave.training import run
 from termweave.training.methods import base
 
 #: The methods that train with torch, which share parameters of the loop.
-TORCH = [name for name in base.names() if base.get(name).run is None]
+TORCH = [name for name in base.names() if base.get(name).torch]
 
 
 @pytest.mark.parametrize("name", base.names())

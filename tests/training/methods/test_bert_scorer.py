@@ -16,7 +16,7 @@ from termweave.training.methods import base as methods
 from termweave.training.methods import bert_scorer
 from termweave.training.term_weights.batch import BatchSide
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare
-from termweave.training.term_weights.trainable_heads import TrainableHeads
+from termweave.training.trainer.fit import Fit
 
 
 def test_beyond_the_cut_nothing_has_a_weight_where_the_model_is_that_of_the_paper():
@@ -64,6 +64,6 @@ def test_a_batch_without_a_term_teaches_nothing(model, base, target):
     method = methods.get("bert-scorer")
     settings = method.settings({"top_layers": -1, "target": target, "batch": 2})
     inputs = [TermWeightInputs(1.0, pairs, *both, None, None, [], statistics)]
-    loss = TrainableHeads(method, model, inputs, settings)(BatchSampler(inputs, settings).draw(0))["loss"]
+    loss = Fit(method, model, inputs, settings)(BatchSampler(method, inputs, settings).draw(0))["loss"]
     loss.backward()
     assert float(loss.detach()) == 0

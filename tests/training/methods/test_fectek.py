@@ -10,15 +10,13 @@ from termweave.encoders.models.joint_model import ContextGate, masked_mean
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import UsageError
 from termweave.statistics import CorpusStatistics
-from termweave.training import families
 from termweave.training.data.pairs import Pairs
-from termweave.training.data.sampler import Batch, BatchSampler
+from termweave.training.data.sampler import AnsweredQuestions, BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import fectek
 from termweave.training.term_weights.batch import BatchSide
 from termweave.training.term_weights.inputs import TermWeightInputs
-
-FAMILY = families.get("term_weights")
+from termweave.training.trainer.fit import Fit
 
 
 def test_the_gate_is_that_of_the_paper():
@@ -34,14 +32,14 @@ def test_the_gate_is_that_of_the_paper():
 
 def test_the_loss_of_the_worked_example():
     scores = 0.3 * torch.tensor([[3.0, 1.0]])
-    batch = Batch(np.array([0]), np.array([0, 1]), np.array([0, 0]))
+    batch = AnsweredQuestions(np.array([0]), np.array([0, 1]), np.array([0, 0]))
     loss = fectek.text_loss(scores, fectek.left_out([frozenset({0})], batch, in_batch=True))
     assert float(loss) == pytest.approx(0.437, abs=1e-3)
 
 
 def test_text_loss():
     scores = torch.tensor([[1.0, 2.0, 0.5, -1.0], [0.0, 3.0, 1.5, 2.5]])
-    batch = Batch(np.array([0, 1]), np.array([4, 5, 6, 7]), np.array([0, 1, 0, 1]))
+    batch = AnsweredQuestions(np.array([0, 1]), np.array([4, 5, 6, 7]), np.array([0, 1, 0, 1]))
     relevant = [frozenset({4, 5}), frozenset({5})]
 
     def slow(rows):
@@ -54,7 +52,7 @@ def test_text_loss():
 
 
 def test_sixteen_dead_weights_lose_log_sixteen():
-    batch = Batch(np.array([0]), np.arange(16), np.zeros(16, dtype=np.int64))
+    batch = AnsweredQuestions(np.array([0]), np.arange(16), np.zeros(16, dtype=np.int64))
     loss = fectek.text_loss(torch.zeros(1, 16), fectek.left_out([frozenset({0})], batch, in_batch=False))
     assert float(loss) == pytest.approx(2.7726, abs=1e-4)  # ln 16
 
@@ -93,13 +91,13 @@ def objective_of(base, texts, **given):
     """The objective over twelve documents and six questions, with whole passes of the backbone, and a batch."""
     method = methods.get("fectek")
     settings = method.settings({"hidden": 16, "batch": 4, "drawn": 1, "top_layers": -1, **given})
-    model = FAMILY.build_model(settings, base)
+    model = method.build(settings, base)
     documents, questions = texts(settings.form())
     pairs = Pairs(["question"] * 6, [frozenset({place}) for place in range(6)])
     hard = [np.array([place + 6], dtype=np.int64) for place in range(6)]
     inputs = TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, CorpusStatistics("", 12, 12.0, {}))
-    objective = FAMILY.Trainable(method, model, [inputs], settings)
-    return objective, BatchSampler([inputs], settings).draw(0)
+    objective = Fit(method, model, [inputs], settings)
+    return objective, BatchSampler(method, [inputs], settings).draw(0)
 
 
 @pytest.mark.parametrize("fcm", [False, True])
@@ -110,7 +108,7 @@ def test_term_level_knowledge_is_read_from_the_states_before_the_gate(base, text
     objective.knowledge["document"].register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
     parts = objective.eval()(batch)
     assert parts["term"] > 0
-    asked, given = objective.sides(batch, everything=True)
+    asked, given = objective.method.both_sides(objective, batch, everything=True)
     for side, seen in zip((asked, given), read, strict=True):
         ids, mask, features = side.padded()
         last = objective.model.states(ids, mask, features)[1]
@@ -125,12 +123,15 @@ def test_the_papers_model_has_one_head_one_projector_and_no_scale(base, texts):
     assert trained == expected | {"knowledge.document.weight", "knowledge.document.bias"}
     torch.nn.init.normal_(objective.heads.document.outer.weight, std=0.1)
     with torch.no_grad():
-        asked, given = objective.eval().sides(batch, everything=True)
-        weights = [objective.weights(side, objective.features(side, objective.encode(batch, side)[0])) for side in (asked, given)]
+        method, fit = objective.method, objective.eval()
+        asked, given = method.both_sides(fit, batch, everything=True)
+        states = [method.encode(fit, batch, side)[0] for side in (asked, given)]
+        features = [method.features(fit, side, read) for side, read in zip((asked, given), states, strict=True)]
+        weights = [method.weights(fit, side, read) for side, read in zip((asked, given), features, strict=True)]
         scores = weights[0] @ weights[1].T
-        masked = fectek.left_out(objective.inputs[0].pairs.known, batch, in_batch=False)
+        masked = fectek.left_out(batch.inputs.pairs.known, batch.drawn, in_batch=False)
         assert float(objective(batch)["text"]) == pytest.approx(float(fectek.text_loss(scores, masked)), abs=1e-6)  # scale 1
-    assert (~masked).sum() == 2 * len(batch.questions)  # of each question its answer and the hard negatives drawn for it
+    assert (~masked).sum() == 2 * len(batch.drawn.questions)  # of each question its answer and the hard negatives drawn for it
 
 
 def test_the_preset_of_the_paper():

@@ -91,8 +91,8 @@ def test_farthest_is_the_distance_that_a_label_of_0_asks_for():
 
 
 def test_the_preset_paper_is_eq_7_as_printed():
-    assert le_bs.METHOD.settings({"preset": "paper"}).farthest == 1.0
-    assert le_bs.METHOD.settings({}).farthest == 0.5
+    assert le_bs.LeBs().settings({"preset": "paper"}).farthest == 1.0
+    assert le_bs.LeBs().settings({}).farthest == 0.5
 
 
 def test_the_gradients_are_right():

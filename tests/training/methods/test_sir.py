@@ -133,41 +133,46 @@ def test_a_wrong_document_that_is_certain_costs_what_equation_1_says(gap):
 
 
 def test_random_documents_have_no_anchor():
-    assert sir.METHOD.settings({"variant": "random"}).anchor is False
+    assert sir.Sir().settings({"variant": "random"}).anchor is False
     with pytest.raises(UsageError, match="no score of random documents"):
-        sir.METHOD.settings({"variant": "random", "anchor": True})
+        sir.Sir().settings({"variant": "random", "anchor": True})
 
 
 def test_a_measure_that_no_order_changes_is_refused():
     with pytest.raises(UsageError, match="the same however 30 documents are reranked"):
-        sir.METHOD.settings({"measure": "recall@100"})
-    assert sir.METHOD.settings({"measure": "recall@100", "reranked": 200}).reranked == 200
+        sir.Sir().settings({"measure": "recall@100"})
+    assert sir.Sir().settings({"measure": "recall@100", "reranked": 200}).reranked == 200
 
 
 @pytest.mark.parametrize("blocks", ["16,16", "8,16", "x", "", "88,1"])
 def test_a_chain_that_does_not_fall_is_refused(blocks):
     with pytest.raises(UsageError, match="not a chain of block sizes" if blocks != "x" else "a whole number, not x"):
-        sir.METHOD.settings({"blocks": blocks})
+        sir.Sir().settings({"blocks": blocks})
 
 
 def objective(scores, **settings):
-    """Stands for the model: it gives known scores, also of the documents at places of the first block."""
-    settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **settings})
-    return SimpleNamespace(
-        settings=settings, device="cpu", score=lambda _, places: scores if places is None else scores.gather(1, places)
-    )
+    """A fit whose model gives known scores, also of the documents at places of the first block."""
+    settings = sir.Sir().settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **settings})
+    return SimpleNamespace(settings=settings, device="cpu", scores=scores)
+
+
+class Scored(sir.Sir):
+    """The method on known scores."""
+
+    def score(self, fit, batch, places=None):  # noqa: ARG002 - the contract names the arguments
+        return fit.scores if places is None else fit.scores.gather(1, places)
 
 
 def blocks(size=24, seed=1):
     keys = np.random.default_rng(seed).random((3, size)).astype(np.float32)
-    return SimpleNamespace(documents=np.arange(3 * size).reshape(3, size), keys=keys)
+    return SimpleNamespace(drawn=SimpleNamespace(documents=np.arange(3 * size).reshape(3, size), keys=keys))
 
 
 @pytest.mark.parametrize("reuse", [True, False])
 def test_v3_learns_from_the_first_and_the_last_block_and_v4_from_all(reuse):
     levels = [slow_levels(row, [12, 5]) for row in SCORES.tolist()]
     for variant, wanted in (("v3", [0, 2]), ("v4", [0, 1, 2])):
-        found = sir.loss(objective(SCORES, variant=variant, reuse=reuse), blocks())
+        found = Scored().loss(objective(SCORES, variant=variant, reuse=reuse), blocks())
         assert list(found) == [f"level{place + 1}" for place in wanted]  # Eq. 5, Eq. 9
         for place in wanted:
             each = [
@@ -182,9 +187,9 @@ def test_v3_learns_from_the_first_and_the_last_block_and_v4_from_all(reuse):
 def test_one_block_has_equation_1_or_the_contrastive_loss():
     shares = [softmax(row) for row in SCORES.tolist()]
     for variant in ("static", "v1", "v2"):
-        found = sir.loss(objective(SCORES, variant=variant), blocks())
+        found = Scored().loss(objective(SCORES, variant=variant), blocks())
         assert float(found["block"]) == pytest.approx(np.mean([slow_loss(one) for one in shares]), abs=1e-6)
-    contrast = sir.loss(objective(SCORES, variant="lcl"), blocks())
+    contrast = Scored().loss(objective(SCORES, variant="lcl"), blocks())
     assert float(contrast["block"]) == pytest.approx(np.mean([-math.log(one[0]) for one in shares]), abs=1e-6)
 
 
@@ -193,7 +198,7 @@ def test_the_random_selector_keeps_the_right_document_and_draws_anew():
     worst[:, 0] = -50.0  # the right document is the worst by far
     drawn = []
     for seed in (1, 2):
-        levels, kept, _ = sir._levels(
+        levels, kept, _ = Scored()._levels(
             objective(worst, variant="v3", selector="random"), blocks(seed=seed), torch.ones_like(worst, dtype=torch.bool)
         )
         assert [each.shape[1] for each in levels] == [24, 12, 5]
@@ -204,7 +209,7 @@ def test_the_random_selector_keeps_the_right_document_and_draws_anew():
 
 @pytest.mark.parametrize(("variant", "selector"), [("v1", "random"), ("v2", "random"), ("v3", "top"), ("v4", "top")])
 def test_the_default_selector_is_the_one_that_the_paper_found_best(variant, selector):
-    assert sir.METHOD.settings({"variant": variant}).selected_by() == selector
+    assert sir.Sir().settings({"variant": variant}).selected_by() == selector
 
 
 @pytest.mark.parametrize(
@@ -220,7 +225,7 @@ def test_the_default_selector_is_the_one_that_the_paper_found_best(variant, sele
     ids=str,
 )
 def test_what_a_step_scores(given, sizes):
-    settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "batch": 3, "anchor": False, **given})
+    settings = sir.Sir().settings({"blocks": "24,12,5", "candidates": 30, "batch": 3, "anchor": False, **given})
     assert list(settings.trained_blocks()) == sizes
     assert settings.scored() == 3 * sum(sizes)
 
@@ -268,7 +273,7 @@ def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_sele
         reader: None = None
 
     monkeypatch.setattr(sir, "_SAY_EVERY", -1.0)
-    settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **given})
+    settings = sir.Sir().settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **given})
     asked, said = [], []
 
     def fit(name="", inputs=None, blocks=(0,)):
@@ -276,7 +281,7 @@ def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_sele
         asked.append((blocks[-1], columns))
 
     trainer = SimpleNamespace(settings=settings, inputs=[Inputs()], model=_Model(), fit=fit, say=said.append)
-    sir.train(trainer)
+    sir.Sir().fits(trainer)
     assert [line.partition(",")[0] for line in said] == [
         f"selecting the best {kept}: 1 of 2 questions" for kept in left[1:] if kept < 30
     ]

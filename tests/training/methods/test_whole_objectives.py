@@ -22,10 +22,8 @@ from termweave.encoders.models import store  # noqa: E402
 from termweave.encoders.onnx.export import export  # noqa: E402
 from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
-from termweave.training import families  # noqa: E402
 from termweave.training.data.pairs import Pairs, count  # noqa: E402
 from termweave.training.data.sampler import BatchSampler  # noqa: E402
-from termweave.training.dense import preparation  # noqa: E402
 from termweave.training.dense.inputs import DenseInputs, tokenise  # noqa: E402
 from termweave.training.dense.labels import term_label_weights  # noqa: E402
 from termweave.training.methods import base as methods  # noqa: E402
@@ -33,6 +31,7 @@ from termweave.training.methods import le_bs  # noqa: E402
 from termweave.training.mixture import DataPart  # noqa: E402
 from termweave.training.setup import analysis_of, set_up  # noqa: E402
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare  # noqa: E402
+from termweave.training.trainer.fit import Fit  # noqa: E402
 from tests.training.conftest import with_special_tokens  # noqa: E402
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.
@@ -58,9 +57,8 @@ def weights_objective(base, method, length=64, texts=(QUESTIONS, DOCUMENTS), **g
     settings = method.settings(
         {"preset": "paper", "batch": len(texts[0]), "max_length": length, "training_length": length, **given}
     )
-    family = families.get("term_weights")
     torch.manual_seed(0)
-    model = family.build_model(settings, base)
+    model = method.build(settings, base)
     for parameter in model.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     tokenizer = PieceTokenizer(base / "tokenizer.json")
@@ -72,8 +70,8 @@ def weights_objective(base, method, length=64, texts=(QUESTIONS, DOCUMENTS), **g
     pairs = Pairs(texts[0], [frozenset({place}) for place in range(4)])
     hard = [np.array([place + 4], dtype=np.int64) for place in range(4)]
     inputs = [TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, statistics)]
-    objective = family.Trainable(method, model, inputs, settings).eval()
-    return objective, BatchSampler(inputs, settings).draw(0)
+    objective = Fit(method, model, inputs, settings).eval()
+    return objective, BatchSampler(method, inputs, settings).draw(0)
 
 
 class Reader:
@@ -134,11 +132,11 @@ def test_fectek_is_equations_1_to_8(base, length):
         shared = {token for token, *_ in other}
         return -np.mean([np.log(p if token in shared else 1 - p) for token, _, p in text])  # Eq. 5 and 6
 
-    asked = [weights_and_chances(QUESTIONS[place]) for place in batch.questions.tolist()]
-    given = [weights_and_chances(DOCUMENTS[place]) for place in batch.documents.tolist()]
+    asked = [weights_and_chances(QUESTIONS[place]) for place in batch.drawn.questions.tolist()]
+    given = [weights_and_chances(DOCUMENTS[place]) for place in batch.drawn.documents.tolist()]
     text_loss = []
     for row, question in enumerate(asked):
-        own = [place for place, owner in enumerate(batch.owner.tolist()) if owner == row]  # the right answer is the first
+        own = [place for place, owner in enumerate(batch.drawn.owner.tolist()) if owner == row]  # the right answer is the first
         powers = np.exp([similarity(question, given[place]) for place in own])
         text_loss.append(-np.log(powers[0] / powers.sum()))  # Eq. 4
     pairs = list(zip(asked, given[: len(asked)], strict=True))
@@ -161,7 +159,7 @@ def test_bert_scorer_is_equations_1_to_4(base):
     head, read = arrays(objective.heads.document), Reader(base, objective.model)
     corpus = [tokens_of(read, text) for text in DOCUMENTS]
     errors = []
-    for question, document in zip(batch.questions.tolist(), batch.documents.tolist(), strict=False):
+    for question, document in zip(batch.drawn.questions.tolist(), batch.drawn.documents.tolist(), strict=False):
         tokens, h = read(QUESTIONS[question])
         y = corpus[document]
         for place, w in enumerate(tokens):
@@ -197,7 +195,7 @@ def test_bert_scorer_in_chinese_is_section_3_2_1(characters):
     model, head, errors = objective.model, arrays(objective.heads.document), []
     corpus = [[word for word in rjieba.cut(text) if word not in "，。？"] for text in CHINESE]
     vocabulary = PieceTokenizer(characters / "tokenizer.json").tokenizer
-    for question, document in zip(batch.questions.tolist(), batch.documents.tolist(), strict=False):
+    for question, document in zip(batch.drawn.questions.tolist(), batch.drawn.documents.tolist(), strict=False):
         words, y = list(rjieba.cut(CHINESE[question])), corpus[document]
         ids = [vocabulary.token_to_id(each) for each in ("[CLS]", *"".join(words), "[SEP]")]
         tags = [tag for word in words for tag in ([4] if len(word) == 1 else [1, *[2] * (len(word) - 2), 3])]  # S, or B M E
@@ -228,7 +226,7 @@ def scorer(base, tmp_path):
     method = methods.get("bert-scorer")
     settings = method.settings({"preset": "paper"})
     torch.manual_seed(0)
-    model = families.get("term_weights").build_model(settings, base)
+    model = method.build(settings, base)
     for parameter in model.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     shutil.copytree(base, tmp_path / "scorer")
@@ -273,9 +271,8 @@ def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(b
     documents, questions = (tokenise(tokenizer, texts, 64) for texts in (setup.texts, setup.train.questions))
     negatives = [np.array([7, 6])] * len(questions)
     inputs = DenseInputs(1.0, setup.train, negatives, questions, documents, source)
-    family = families.get("dense")
-    model = family.build_model(settings, base)
-    objective = family.Trainable(method, model, [inputs], settings).eval()
+    model = method.build(settings, base)
+    objective = Fit(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
 
     def pooled(ids):
@@ -351,15 +348,15 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
     method = methods.get("coder")
     settings = method.settings({"preset": preset, "backbone": str(base), "batch": 5, "candidates": 6, **given})
     setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = families.get("dense").build_model(settings, base).eval()
+    model = method.build(settings, base).eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, torch.nn.LayerNorm):  # vectors of unequal lengths and directions
                 torch.nn.init.normal_(module.weight, 1.0, 0.5)
     part = DataPart("toy", setup, settings)
-    inputs, _ = preparation.prepare(method, part, model, lambda _: None)
-    objective = families.get("dense").Trainable(method, model, [inputs], settings).eval()
+    inputs = method.inputs(part, model, lambda _: None)
+    objective = Fit(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
 
     def vector(ids, tower):
@@ -401,13 +398,13 @@ def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_pat
     method = methods.get("dtr")
     settings = method.settings({"preset": "paper", "backbone": str(base), "batch": 4, "weights": "1,0.5,0.25,0.125"})
     setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = families.get("dense").build_model(settings, base).eval()
+    model = method.build(settings, base).eval()
     torch.manual_seed(0)
     for module in model.query_backbone.modules():  # the encoders differ, as they do after a step
         if isinstance(module, torch.nn.LayerNorm):
             torch.nn.init.normal_(module.weight, 1.0, 0.5)
-    inputs, _ = preparation.prepare(method, DataPart("toy", setup, settings), model, lambda _: None)
-    objective = families.get("dense").Trainable(method, model, [inputs], settings).eval()
+    inputs = method.inputs(DataPart("toy", setup, settings), model, lambda _: None)
+    objective = Fit(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(1)
 
     def unit(ids, tower):
@@ -437,15 +434,15 @@ def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_pat
 @pytest.mark.usefixtures("own_cache")
 def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection, tmp_path, variant):
     complete = with_special_tokens(base, tmp_path / "complete", "BertTokenizer")
-    method, family = methods.get("sir"), families.get("ranker")
+    method = methods.get("sir")
     given = {"blocks": "6,4,2", "batch": 3, "candidates": 8, "max_length": 64, "training_length": 64, "candidates_from": "bm25"}
     settings = method.settings({"preset": "paper", "variant": variant, "backbone": str(complete), **given})
     setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = family.build_model(settings, complete).eval()
+    model = method.build(settings, complete).eval()
     torch.manual_seed(0)
     torch.nn.init.normal_(model.head_layers()[-1].weight, std=2.0)  # scores apart from each other
-    inputs, _ = family.prepare(method, DataPart("toy", setup, settings), model, lambda _: None)
-    objective = family.Trainable(method, model, [inputs], settings).eval()
+    inputs = method.inputs(DataPart("toy", setup, settings), model, lambda _: None)
+    objective = Fit(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
     tokenizer = PieceTokenizer(complete / "tokenizer.json").tokenizer
 
@@ -464,8 +461,8 @@ def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection,
         return -np.log(p[0]) - np.log(1 - p[1:]).sum()  # Eq. 1
 
     losses = []
-    for row, question in enumerate(batch.questions.tolist()):
-        level = [each for each in batch.documents[row].tolist() if each >= 0]
+    for row, question in enumerate(batch.drawn.questions.tolist()):
+        level = [each for each in batch.drawn.documents[row].tolist() if each >= 0]
         assert level[0] in setup.train.relevant[question]
         scores = {each: score(setup.train.questions[question], setup.texts[each]) for each in level}
         chain, own = dict.fromkeys(level, 1.0), []

@@ -13,9 +13,9 @@ from termweave.encoders.layouts import read_folder
 from termweave.errors import InputError
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import RerankRequest
-from termweave.training import families
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
+from termweave.training.trainer.fit import Fit
 from tests.training.conftest import stop_and_resume, train
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
@@ -84,10 +84,8 @@ def prepared(folder, complete, tmp_path):
         method = methods.get("sir")
         settings = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK), **given})
         data = parts(str(folder), settings, tmp_path / "out", lambda _: None)
-        family = families.get("ranker")
-        model = family.build_model(settings, complete)
-        inputs = family.prepare(method, data[0], model, lambda _: None)[0]
-        objective = family.Trainable(method, model, [inputs], settings).eval()
+        model = method.build(settings, complete)
+        objective = Fit(method, model, [method.inputs(data[0], model, lambda _: None)], settings).eval()
         return objective, objective.batches()[0]
 
     return prepare
@@ -117,7 +115,7 @@ def test_the_head_computes_in_float32_above_a_transformer_in_bf16(prepared):
     for precision in ("fp32", "bf16"):
         objective, batch = prepared(precision=precision, anchor=False)
         torch.manual_seed(0)
-        scores[precision] = objective.train().score(batch, None).detach()
+        scores[precision] = objective.method.score(objective.train(), batch).detach()
     rounded = scores["bf16"].bfloat16().float()
     assert not torch.equal(scores["bf16"], scores["fp32"])
     assert (scores["bf16"] != rounded).float().mean() > 0.9
@@ -125,25 +123,25 @@ def test_the_head_computes_in_float32_above_a_transformer_in_bf16(prepared):
 
 def test_an_anchored_ranker_begins_as_the_first_stage(prepared):
     objective, batch = prepared()
-    scores = objective.score(batch, None)
+    scores = objective.method.score(objective, batch)
     assert torch.allclose(
-        scores, 10 * torch.from_numpy(batch.features[:, :, 0]) * torch.from_numpy(batch.documents >= 0), atol=1e-5
+        scores, 10 * torch.from_numpy(batch.drawn.features[:, :, 0]) * torch.from_numpy(batch.drawn.documents >= 0), atol=1e-5
     )
 
 
 @pytest.mark.parametrize(("variant", "size"), [("random", 3), ("static", 3), ("lcl", 3), ("v1", 9)])
 def test_baselines_have_one_block(prepared, variant, size):
     objective, batch = prepared(variant=variant, anchor=False)
-    assert batch.documents.shape == (3, size)
+    assert batch.drawn.documents.shape == (3, size)
     assert objective(batch).keys() == {"loss", "block"}
     if variant == "static":
-        lists, row = objective.inputs[0].lists, int(batch.questions[0])
-        assert batch.documents[0, 1:].tolist() == lists.documents[row, objective.inputs[0].negatives[row][:2]].tolist()
+        lists, row = objective.inputs[0].lists, int(batch.drawn.questions[0])
+        assert batch.drawn.documents[0, 1:].tolist() == lists.documents[row, objective.inputs[0].negatives[row][:2]].tolist()
 
 
 def test_the_right_document_stands_first_and_no_known_one_behind_it(prepared):
     objective, _ = prepared()
-    pairs, drawn = objective.inputs[0].pairs, [objective.batches()[number] for number in range(20)]
+    pairs, drawn = objective.inputs[0].pairs, [objective.batches()[number].drawn for number in range(20)]
     for batch in drawn:
         for question, block in zip(batch.questions.tolist(), batch.documents.tolist(), strict=True):
             assert block[0] in pairs.relevant[question]
@@ -153,11 +151,9 @@ def test_the_right_document_stands_first_and_no_known_one_behind_it(prepared):
 
 
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, complete, tmp_path, monkeypatch):
-    from termweave.training.ranker.inputs import RankerBatchSampler
-
     settings = (*QUICK, "variant=v2", "steps=6", "every=2")  # three fits
     again = partial(train, capsys, folder, complete, method="sir", settings=settings)
-    stop_and_resume(monkeypatch, tmp_path, RankerBatchSampler, (12,), again)
+    stop_and_resume(monkeypatch, tmp_path, (12,), again)
 
 
 def test_a_plan_says_what_would_be_done(capsys, folder, complete, tmp_path):

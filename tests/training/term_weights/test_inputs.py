@@ -16,12 +16,12 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.negatives import mine
 from termweave.training.data.pairs import Pairs, count
-from termweave.training.data.sampler import Batch, BatchSampler
+from termweave.training.data.sampler import AnsweredQuestions, Batch, BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.term_weights import hidden_states as making_of_states
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.inputs import TermWeightInputs, prepare
-from termweave.training.term_weights.trainable_heads import TrainableHeads
+from termweave.training.trainer.fit import Fit
 from termweave.training.trainer.loop import fit
 from tests.encoders.exact_scores import dot
 
@@ -50,12 +50,12 @@ def material(toy, base, model, tmp_path):
 
 
 def scored(model, material, questions, documents):
-    objective = TrainableHeads(METHOD, model, [material], SETTINGS)
-    batch = Batch(np.arange(questions), np.arange(documents), np.arange(documents))
+    objective = Fit(METHOD, model, [material], SETTINGS)
+    batch = Batch(material, AnsweredQuestions(np.arange(questions), np.arange(documents), np.arange(documents)))
     with torch.no_grad():
         weights = [
-            objective.weights(side, objective.features(side, objective.encode(batch, side)[0]))
-            for side in objective.sides(batch, everything=False)
+            METHOD.weights(objective, side, METHOD.features(objective, side, METHOD.encode(objective, batch, side)[0]))
+            for side in METHOD.both_sides(objective, batch, everything=False)
         ]
         return (weights[0] @ weights[1].T).numpy()
 
@@ -72,7 +72,7 @@ def test_untrained_scores_are_bm25(model, material, toy, base):
 def test_training_improves_on_its_start_and_serves_what_it_learned(model, material, toy, trained_folder, base, tmp_path):
     documents, questions, relevant = toy
     seen = []
-    objective = TrainableHeads(METHOD, model, [material], SETTINGS)
+    objective = Fit(METHOD, model, [material], SETTINGS)
     fit(objective, lambda: float(len(seen)), tmp_path / "run", say=seen.append)
 
     folder = trained_folder(model)
@@ -101,16 +101,16 @@ def test_training_improves_on_its_start_and_serves_what_it_learned(model, materi
 
 def test_batches_come_from_the_collections_by_their_shares(model, material):
     other = replace(material, share=3.0)
-    sampler = BatchSampler([material, other], replace(SETTINGS, drawn=2))
+    sampler = BatchSampler(METHOD, [material, other], replace(SETTINGS, drawn=2))
     drawn = [sampler.draw(step) for step in range(200)]
-    assert 0.65 < np.mean([batch.collection for batch in drawn]) < 0.85
-    twin = BatchSampler([material, other], replace(SETTINGS, drawn=2))
+    assert 0.65 < np.mean([batch.inputs is other for batch in drawn]) < 0.85
+    twin = BatchSampler(METHOD, [material, other], replace(SETTINGS, drawn=2))
     for step, batch in enumerate(drawn[:5]):
         again = twin.draw(step)
-        assert batch.collection == again.collection
-        assert (batch.questions == again.questions).all()
-        assert (batch.documents == again.documents).all()
-    batch = drawn[0]
+        assert batch.inputs is again.inputs
+        assert (batch.drawn.questions == again.drawn.questions).all()
+        assert (batch.drawn.documents == again.drawn.documents).all()
+    batch = drawn[0].drawn
     for place, document in enumerate(batch.documents.tolist()):
         right = document in material.pairs.relevant[batch.questions[batch.owner[place]]]
         assert right == (place < len(batch.questions))
@@ -120,7 +120,7 @@ def test_batches_come_from_the_collections_by_their_shares(model, material):
 @pytest.mark.parametrize("keep", [0.0, 0.25])
 def test_a_share_of_the_start_is_in_what_is_judged_and_kept(model, material, tmp_path, keep):
     settings = replace(SETTINGS, keep=keep, steps=6, every=2)
-    objective, passed, looked = TrainableHeads(METHOD, model, [material], settings), [], []
+    objective, passed, looked = Fit(METHOD, model, [material], settings), [], []
 
     def judge():
         looked.append(objective.heads.document.outer.weight.detach().clone())

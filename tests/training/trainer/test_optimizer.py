@@ -1,7 +1,7 @@
 """Settings of the loop against what they say, on a model of one weight."""
+# ruff: noqa: ARG002 - the contract names the arguments
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +9,11 @@ import torch
 
 from termweave.training.data.pairs import Pairs
 from termweave.training.methods import base as methods
+from termweave.training.methods.fectek import Fectek
+from termweave.training.trainer.fit import Fit
 from termweave.training.trainer.loop import fit
+from termweave.training.trainer.mixed_precision import backbone_precision
 from termweave.training.trainer.optimizer import optimizer
-from termweave.training.trainer.trainable_model import TrainableModel
 
 DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
 
@@ -23,16 +25,23 @@ class Inputs:
     pairs = Pairs([str(place) for place in range(5)], [frozenset({place}) for place in range(5)])
 
 
-class Slope(TrainableModel):
+class Slope(Fectek):
     """The loss of a batch is a weight times the number of its question plus 1."""
 
-    def __init__(self, **changed):
-        method = SimpleNamespace(loss=lambda objective, batch: objective.parts(batch), extras=lambda *_: {})
-        super().__init__(method, None, [Inputs()], replace(DEFAULTS, **changed))
-        self.weight = torch.nn.Parameter(torch.zeros(1))
+    def trained(self, model, settings):
+        return {"weight": model.weight}
 
-    def parts(self, batch):
-        return {"slope": self.weight.sum() * (int(batch.questions[0]) + 1)}
+    def extras(self, model, settings):
+        return {}
+
+    def loss(self, fit, batch):
+        return {"slope": fit.weight.sum() * (int(batch.drawn.questions[0]) + 1)}
+
+
+def slope(**changed):
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.zeros(1))
+    return Fit(Slope(), model, [Inputs()], replace(DEFAULTS, **changed))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +52,7 @@ class Slope(TrainableModel):
     ],
 )
 def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
-    adam, plan = optimizer(Slope(), replace(DEFAULTS, steps=10, schedule=schedule, warmup=0.2))
+    adam, plan = optimizer(slope(), replace(DEFAULTS, steps=10, schedule=schedule, warmup=0.2))
     rates = []
     for _ in range(10):
         rates.append(adam.param_groups[0]["lr"])
@@ -53,7 +62,7 @@ def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
 
 
 def test_the_usual_schedule_is_one_cycle():
-    adam, plan = optimizer(Slope(), replace(DEFAULTS, steps=9))
+    adam, plan = optimizer(slope(), replace(DEFAULTS, steps=9))
     other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     expected = torch.optim.lr_scheduler.OneCycleLR(other, max_lr=0.1, total_steps=10)
     for _ in range(9):
@@ -66,7 +75,7 @@ def test_the_usual_schedule_is_one_cycle():
 def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
     """`auto` is fp32 on a CPU."""
     layer = torch.nn.Linear(2, 2)
-    with Slope(precision=precision).backbone_precision():
+    with backbone_precision(torch.device("cpu"), precision):
         assert layer(torch.ones(1, 2)).dtype == dtype
 
 
@@ -74,7 +83,7 @@ def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
 @pytest.mark.parametrize(("steps", "warmup", "peak"), [(40, 10.0, (9, 10)), (39, 0.025, (0, 1))])
 def test_the_rate_rises_for_as_many_steps_as_were_set(schedule, steps, warmup, peak):
     """A rise of one step in 40 was a division by zero."""
-    adam, rates = optimizer(Slope(), replace(DEFAULTS, steps=steps, schedule=schedule, warmup=warmup)), []
+    adam, rates = optimizer(slope(), replace(DEFAULTS, steps=steps, schedule=schedule, warmup=warmup)), []
     for _ in range(steps):
         rates.append(adam[0].param_groups[0]["lr"])
         adam[0].step()
@@ -85,5 +94,5 @@ def test_the_rate_rises_for_as_many_steps_as_were_set(schedule, steps, warmup, p
 
 def test_a_warm_up_that_is_longer_than_the_run_is_said(tmp_path):
     said = []
-    fit(Slope(steps=3, warmup=500.0), lambda: 1.0, tmp_path, say=said.append)
+    fit(slope(steps=3, warmup=500.0), lambda: 1.0, tmp_path, say=said.append)
     assert "The rate does not reach its peak: it rises for 500 steps, and the run has 3." in said

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import ModelFolder
     from termweave.statistics import CorpusStatistics
     from termweave.training.dense.preparation import TargetContext
-    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.base import Method
+    from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
 
     #: Term -> weight, of each text.
@@ -109,7 +110,7 @@ def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
     return folder
 
 
-def scorer_settings(settings: Any) -> tuple[TrainingMethod, Any]:
+def scorer_settings(settings: Any) -> tuple[Method, Any]:
     """BERT-Scorer, and the settings with which LE-BS trains it on its own data."""
     method = base.get("bert-scorer")
     common = {name: getattr(settings, name) for name in (*settings_of(DataParameters), "backbone", "seed")}
@@ -117,12 +118,13 @@ def scorer_settings(settings: Any) -> tuple[TrainingMethod, Any]:
     return method, method.settings({"preset": preset, **common}, settings.reading)
 
 
-def scorer_to_train(name: str, setup: RunSetup, settings: Any) -> tuple[TrainingMethod, Any, Path] | None:
-    """BERT-Scorer, its settings and its folder in the cache, if LE-BS trains one (`TrainingMethod.trains_first`).
+def scorer_to_train(part: DataPart) -> tuple[Method, Any, Path] | None:
+    """BERT-Scorer, its settings and its folder in the cache, if LE-BS trains one (`Method.before`).
 
     Raises:
         UsageError: The scorer that the settings name cannot be used.
     """
+    setup, settings = part.setup, part.settings
     if settings.labels != "scorer":
         return None
     method, own = scorer_settings(settings)
@@ -131,7 +133,7 @@ def scorer_to_train(name: str, setup: RunSetup, settings: Any) -> tuple[Training
         return None
     # A scorer of other questions may have learned those that are held out now.
     weights = [digest(file) for file in weight_files(setup.backbone)]
-    wanted = orjson.dumps([name, asdict(own), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
+    wanted = orjson.dumps([part.name, asdict(own), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
     state = blake2b(wanted, digest_size=8)
     for pairs in (setup.examples.train, setup.examples.dev):
         pairs.add_to(state)
@@ -142,7 +144,7 @@ def _trained(context: TargetContext) -> Path:
     """The folder of a scorer that is trained now and kept in the cache."""
     from termweave.training import run  # noqa: PLC0415 - a run prepares its data with this module
 
-    to_train = scorer_to_train(context.part.name, context.setup, context.settings)
+    to_train = scorer_to_train(context.part)
     assert to_train is not None
     method, own, folder = to_train
     if run.is_finished(folder):

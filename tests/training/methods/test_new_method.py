@@ -1,4 +1,4 @@
-"""A family that run, loop and data layer do not know is trained through its contract."""
+"""A kind of model that run, loop and data layer do not know is trained by the contract of its method."""
 # ruff: noqa: ARG002 - the contract names the arguments
 
 import json
@@ -7,15 +7,16 @@ from types import SimpleNamespace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+import pytest
 import torch
 
 from termweave.declared_settings import settings_of
-from termweave.training import families, mixture
+from termweave.training import mixture
+from termweave.training.data.sampler import AnsweredQuestions
 from termweave.training.dev_measure import DevelopmentSet, ranking_measure
 from termweave.training.methods import base as methods
-from termweave.training.methods.base import TrainingMethod
+from termweave.training.methods.base import Method
 from termweave.training.methods.parameters import PRESET, NegativesParameters, TrainingParameters
-from termweave.training.trainer.trainable_model import TrainableModel
 from tests.training.conftest import SMALL
 
 
@@ -24,14 +25,7 @@ class BagParameters(NegativesParameters, TrainingParameters):
     """The parameters of bags."""
 
     heading: ClassVar[str] = "Of bags"
-    family: ClassVar[str] = "bags"
     preset: Annotated[Literal["default"], PRESET] = "default"
-
-
-class TrainableBags(TrainableModel):
-    def __init__(self, method, model, inputs, settings):
-        super().__init__(method, model, inputs, settings)
-        self.words = model.words
 
 
 @dataclass(frozen=True)
@@ -50,16 +44,12 @@ class BagDevelopment(DevelopmentSet):
         return [ranking_measure(rankings, self.gains(), "MRR@10")]
 
 
-class Bags:
-    """A family of its own: a text is the sum of its words' vectors; the backbone gives nothing but its length."""
+class Bags(Method):
+    """A kind of model of its own: a text is the sum of its words' vectors; the backbone gives nothing but its length."""
 
-    KIND = "bags"
-    Trainable = TrainableBags
+    name, kind, parameters = "bags", "bags", BagParameters
 
-    def check(self, settings, setup):
-        """Nothing to refuse."""
-
-    def build_model(self, settings, backbone):
+    def build(self, settings, backbone):
         torch.manual_seed(0)
         model = torch.nn.Module()
         model.backbone = torch.nn.Module()
@@ -67,15 +57,29 @@ class Bags:
         model.words = torch.nn.EmbeddingBag(200, 16, mode="sum")
         return model
 
-    def prepare(self, method, part, model, say):
-        def ids(texts):
-            return [torch.tensor(pieces.ids) for pieces in part.setup.tokenizer.encode(texts, 64)]
+    def trained(self, model, settings):
+        return {"words": model.words}
 
+    def inputs(self, part, model, say):
         setup = part.setup
-        inputs = SimpleNamespace(
-            share=1.0, pairs=setup.train, negatives=[], documents=ids(setup.texts), questions=ids(setup.train.questions)
-        )
-        return inputs, BagDevelopment(setup.dev, [], [], 0, "MRR@10", (inputs.documents, ids(setup.dev.questions)))
+        documents = part.once("documents", lambda: ids(part, setup.texts))
+        return SimpleNamespace(share=1.0, pairs=setup.train, documents=documents, questions=ids(part, setup.train.questions))
+
+    def held_out(self, part, model, say):
+        documents = part.once("documents", lambda: pytest.fail("computed again"))
+        return BagDevelopment(part.setup.dev, [], [], 0, "MRR@10", (documents, ids(part, part.setup.dev.questions)))
+
+    def draw(self, inputs, settings, generator, questions):
+        return AnsweredQuestions.draw(questions(), inputs.pairs.relevant, [], 0, generator)
+
+    def loss(self, fit, batch):
+        asked = vectors(fit.words, [batch.inputs.questions[place] for place in batch.drawn.questions])
+        given = vectors(fit.words, [batch.inputs.documents[place] for place in batch.drawn.documents])
+        return {"contrast": torch.nn.functional.cross_entropy(asked @ given.T, torch.arange(len(asked)))}
+
+
+def ids(part, texts):
+    return [torch.tensor(pieces.ids) for pieces in part.setup.tokenizer.encode(texts, 64)]
 
 
 def vectors(words, texts):
@@ -83,25 +87,8 @@ def vectors(words, texts):
     return words(torch.cat(texts), torch.tensor(starts))
 
 
-def loss(objective, batch):
-    inputs = objective.inputs[batch.collection]
-    asked = vectors(objective.words, [inputs.questions[place] for place in batch.questions])
-    given = vectors(objective.words, [inputs.documents[place] for place in batch.documents])
-    return {"contrast": torch.nn.functional.cross_entropy(asked @ given.T, torch.arange(len(asked)))}
-
-
-def test_a_new_family_is_trained(folder, base, tmp_path, monkeypatch):
-    method = TrainingMethod(
-        name="bags",
-        title="Bags.",
-        source="",
-        equations=(),
-        note="",
-        parameters=BagParameters,
-        presets={},
-        loss=loss,
-    )
-    monkeypatch.setattr(families, "get", {"bags": Bags()}.get)
+def test_a_new_kind_of_model_is_trained(folder, base, tmp_path):
+    method = Bags()
     assert not {"terms", "hidden"} & settings_of(method.parameters).keys()  # none of term weights' parameters
     given = [setting for setting in SMALL if setting.partition("=")[0] != "hidden"]
     settings = method.settings(

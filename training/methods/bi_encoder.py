@@ -1,0 +1,165 @@
+"""The base of methods that train dense vectors, and the parameters that they share.
+
+A model is one encoder for queries and documents, or two (`training.dense.model.Towers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Le
+
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.support.lazy_module import LazyModule
+from termweave.training.methods.base import CardText, Method
+from termweave.training.methods.parameters import Count, TrainingParameters
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from termweave.encoders.manifest import Manifest
+    from termweave.training.data.sampler import Batch
+    from termweave.training.dense import estimate, model_files, preparation
+    from termweave.training.dense import model as models
+    from termweave.training.dense.evaluation import DenseDevelopment
+    from termweave.training.dense.inputs import DenseInputs
+    from termweave.training.dense.model import Side, Towers
+    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.methods.base import Cost, Parts, Say
+    from termweave.training.mixture import DataPart
+    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.ranker import first_stage, teacher
+    from termweave.training.setup import RunSetup
+    from termweave.training.trainer.fit import Fit
+else:  # `termweave train --help` reads this file and needs neither torch nor numpy
+    estimate = LazyModule("termweave.training.dense.estimate")
+    model_files = LazyModule("termweave.training.dense.model_files")
+    models = LazyModule("termweave.training.dense.model")
+    preparation = LazyModule("termweave.training.dense.preparation")
+    first_stage = LazyModule("termweave.training.ranker.first_stage")
+    teacher = LazyModule("termweave.training.ranker.teacher")
+
+
+@dataclass(frozen=True)
+class DenseParameters(TrainingParameters):
+    """The parameters of every method that trains vectors: all layers are trained by default."""
+
+    heading: ClassVar[str] = "Encoder"
+    towers: Annotated[
+        Literal["one", "two", "query"],
+        Setting(
+            "Encoders: one for queries and documents, two that begin alike, or two of which only the query encoder is trained (query)."
+        ),
+    ] = "one"
+    reinitialise: Annotated[
+        int,
+        Setting(
+            "Top layers that begin with new random weights: a backbone that is a retriever already becomes nearer to plain BERT."
+        ),
+        Ge(0),
+        Le(1000),
+    ] = 0
+    chunk: Annotated[
+        Count,
+        Setting(
+            "Texts whose activations are kept at a time (gradient caching): memory is that of a chunk, the loss that of the batch; 0: all."
+        ),
+    ] = 32
+    top_layers: int = -1
+    batch: int = 32
+    schedule: Literal["one-cycle", "linear", "constant"] = "linear"
+    warmup: float = 0.1
+    # What a method does that lacks the parameter of this name.
+    candidates_from = "model"
+    vectors = "unit"
+
+    def check(self) -> None:
+        """Refuse a frozen backbone."""
+        super().check()
+        if self.top_layers == 0:
+            raise UsageError(
+                "A dense method trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more."
+            )
+
+    def texts(self) -> tuple[int, int]:
+        """Return how many queries and documents a step encodes at most, for ``--plan``."""
+        raise NotImplementedError
+
+    def rounds(self) -> int:
+        """Return the number of fits of a run, for ``--plan``."""
+        return 1
+
+
+class BiEncoderMethod(Method):
+    """A method that trains dense vectors; it adds parameters, the drawing of a batch, targets and the loss, which reads vectors (`encode`)."""
+
+    kind = "dense"
+
+    def build(self, settings: Any, backbone: Path) -> Towers:
+        """Build the towers (`dense.model.build`)."""
+        return models.build(settings, backbone)
+
+    def trained(self, model: Towers, settings: Any) -> Parts:
+        """The towers; one that is not trained belongs in no checkpoint."""
+        del settings
+        towers = {"backbone": None if model.fixed_documents else model.backbone, "query_backbone": model.query_backbone}
+        return {name: tower for name, tower in towers.items() if tower is not None}
+
+    def save(self, model: Towers, folder: Path, contents: FolderContents) -> None:
+        """Write the layout of sentence-transformers and the manifest."""
+        model_files.save(model, folder, contents)
+
+    @classmethod
+    def card(cls, manifest: Manifest) -> CardText:
+        """The vectors, the encoders, and how close the exported graph is to the model."""
+        parity = manifest.quantisation["parity"]
+        encoders = "one encoder for documents, one for queries" if manifest.settings.get("query_folder") else "one encoder"
+        return CardText(
+            "A dense vector",
+            (f"vectors of {manifest.dimension} numbers, {manifest.pooling} pooling, compared by cosine; {encoders}",),
+            f"cosine of the vectors {parity['int8_cosine_mean']:.4f} on average, {parity['int8_cosine_min']:.4f} at least",
+            measured="exact inner products, vectors as an index stores them",
+            unrounded="float vectors",
+        )
+
+    def refuse(self, settings: Any, setup: RunSetup) -> None:
+        """Refuse a file of candidates that is not there, and a ranker that cannot teach."""
+        del setup
+        teacher.check(settings.teacher)
+        first_stage.check(settings.candidates_from, "model")
+
+    def inputs(self, part: DataPart, model: Towers, say: Say) -> DenseInputs:
+        """Tokenise the texts, find hard negatives, and compute `targets`."""
+        return preparation.training_inputs(part, model, self.targets, say)
+
+    def targets(self, context: TargetContext) -> Any:
+        """Compute what the loss compares with, such as soft labels, once before the first step."""
+        del context
+
+    def held_out(self, part: DataPart, model: Towers, say: Say) -> DenseDevelopment:
+        """Tokenise the held-out questions and the documents; where the documents' encoder is fixed, encode them."""
+        del say
+        return preparation.held_out(part, model)
+
+    def cost(self, model: Towers, settings: Any, setup: RunSetup) -> Cost:
+        """Estimate what a run takes (`dense.estimate`)."""
+        return estimate.estimate(model, settings, setup)
+
+    def encode(self, fit: Fit, batch: Batch, side: Side, rows: NDArray[np.int64]) -> Tensor:
+        """Encode texts of the batch's data set as vectors (`Towers`), float32 ``(T, d)``, with gradients.
+
+        Args:
+            fit: The fit.
+            batch: The batch.
+            side: Queries or documents.
+            rows: Indices into the training questions, or into the documents.
+        """
+        texts = batch.inputs.questions if side == "query" else batch.inputs.documents
+        vectors: Tensor = fit.model.encode(side, texts, rows, fit.settings.chunk)
+        return vectors

@@ -1,0 +1,177 @@
+"""The base of methods that train rankers, and the parameters that they share.
+
+A ranker is a cross-encoder: it reads a question with each candidate of a first stage (`training.ranker.model.AnchoredRanker`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge, Le
+
+from termweave.declared_settings import Setting
+from termweave.errors import UsageError
+from termweave.support.lazy_module import LazyModule
+from termweave.training.methods.base import CardText, Method
+from termweave.training.methods.parameters import Count, ParameterRecord, TrainingParameters
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+    from termweave.encoders.manifest import Manifest
+    from termweave.training.data.sampler import Batch
+    from termweave.training.methods.base import Cost, Parts, Say
+    from termweave.training.mixture import DataPart
+    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.ranker import estimate, first_stage, model_files, preparation
+    from termweave.training.ranker import model as models
+    from termweave.training.ranker.evaluation import RankerDevelopment
+    from termweave.training.ranker.inputs import RankerInputs
+    from termweave.training.ranker.model import AnchoredRanker
+    from termweave.training.setup import RunSetup
+    from termweave.training.trainer.fit import Fit
+else:  # `termweave train --help` reads this file and needs neither torch nor numpy
+    np, torch = LazyModule("numpy"), LazyModule("torch")
+    estimate = LazyModule("termweave.training.ranker.estimate")
+    first_stage = LazyModule("termweave.training.ranker.first_stage")
+    models = LazyModule("termweave.training.ranker.model")
+    model_files = LazyModule("termweave.training.ranker.model_files")
+    preparation = LazyModule("termweave.training.ranker.preparation")
+
+
+@dataclass(frozen=True)
+class CandidateParameters(ParameterRecord):
+    """The first stage, whose documents are reranked."""
+
+    heading: ClassVar[str] = "Candidates"
+    candidates_from: Annotated[
+        str,
+        Setting(
+            "First stage: hybrid (what hybrid search with the shipped model finds), bm25, a live index (index:NAME), or a run file, as "
+            "`evaluate --save` writes it."
+        ),
+    ] = "hybrid"
+    candidates: Annotated[int, Setting("Best documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = (
+        100
+    )
+    reranked: Annotated[
+        int, Setting("Documents of a development question that are reranked to decide when to stop."), Ge(2), Le(1000)
+    ] = 30
+    anchor: Annotated[
+        bool,
+        Setting(
+            "Add the score of the first stage to the logit, with a factor that is learned, and start with a logit that adds nothing: "
+            "the ranker begins as the first stage."
+        ),
+    ] = True
+
+
+@dataclass(frozen=True)
+class RankerParameters(CandidateParameters, TrainingParameters):
+    """The parameters of every method that trains a ranker: all layers are trained by default."""
+
+    heading: ClassVar[str] = "Cross-encoder"
+    chunk: Annotated[
+        Count,
+        Setting(
+            "Pairs whose activations are kept at a time (gradient caching): memory is that of a chunk, the loss that of the batch; 0: all."
+        ),
+    ] = 32
+    top_layers: int = -1
+
+    def check(self) -> None:
+        """Refuse a frozen backbone, and a measure that no order of the reranked documents changes."""
+        super().check()
+        if self.measure == "recall@100" and self.reranked <= 100:
+            raise UsageError(
+                f"recall@100 is the same however {self.reranked} documents are reranked.",
+                "Set another measure, or reranked above 100.",
+            )
+        if self.top_layers == 0:
+            raise UsageError("A ranker trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more.")
+
+    def scored(self) -> int:
+        """Return how many pairs a step scores, for ``--plan``."""
+        raise NotImplementedError
+
+
+class CrossEncoderMethod(Method):
+    """A method that trains a ranker; it adds parameters, the drawing of blocks, and the loss, which reads scores (`score`)."""
+
+    kind = "ranker"
+
+    def build(self, settings: Any, backbone: Path) -> AnchoredRanker:
+        """Build the classifier with its anchor (`ranker.model.build`)."""
+        return models.build(settings, backbone)
+
+    def trained(self, model: AnchoredRanker, settings: Any) -> Parts:
+        """The transformer, the classifier's head, and the weights of the anchor where there is one."""
+        del settings
+        anchor = {} if model.weights is None else {"anchor": model.weights}
+        return {"backbone": model.backbone, "head": model.heads(), **anchor}
+
+    def save(self, model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
+        """Write the layout of CrossEncoder and the manifest."""
+        model_files.save(model, folder, contents)
+
+    @classmethod
+    def card(cls, manifest: Manifest) -> CardText:
+        """The anchor, and how close the exported graph is to the model."""
+        parity = manifest.quantisation["parity"]
+        anchor = ", ".join(f"{weight:.3g} x {name}" for name, weight in manifest.anchor.get("weights", {}).items())
+        lines = (f"anchor: the logit plus {anchor} of the first stage",) if anchor else ()
+        return CardText(
+            "A score of a query with a document",
+            ("cross-encoder with one logit, in the layout of sentence-transformers' CrossEncoder", *lines),
+            f"rank correlation of the scores {parity['int8_rank_correlation']:.4f}",
+            measured="the candidates of the first stage, reranked",
+            unrounded="",
+        )
+
+    def refuse(self, settings: Any, setup: RunSetup) -> None:
+        """Refuse a run file that is not there."""
+        del setup
+        first_stage.check(settings.candidates_from)
+
+    def inputs(self, part: DataPart, model: AnchoredRanker, say: Say) -> RankerInputs:
+        """Rank the documents of the training questions by the first stage."""
+        return preparation.training_inputs(part, model, say)
+
+    def held_out(self, part: DataPart, model: AnchoredRanker, say: Say) -> RankerDevelopment:
+        """Rank the documents of the held-out questions by the first stage."""
+        return preparation.held_out(part, model, say)
+
+    def cost(self, model: AnchoredRanker, settings: Any, setup: RunSetup) -> Cost:
+        """Estimate what a run takes (`ranker.estimate`)."""
+        return estimate.estimate(model, settings, setup)
+
+    def score(self, fit: Fit, batch: Batch, places: Tensor | None = None) -> Tensor:
+        """Score documents of the blocks with gradients.
+
+        Args:
+            fit: The fit.
+            batch: Its `drawn` are `Blocks`.
+            places: Which documents of each block, int64 ``(B, m)``; None: all.
+
+        Returns:
+            float32 ``(B, m)``; 0 for an absent document.
+        """
+        inputs, documents, features = batch.inputs, batch.drawn.documents, batch.drawn.features
+        if places is not None:
+            chosen = places.cpu().numpy()
+            documents = np.take_along_axis(documents, chosen, axis=1)
+            features = np.take_along_axis(features, chosen[:, :, None], axis=1)
+        pairs = []
+        for question, block in zip(batch.drawn.questions.tolist(), documents, strict=True):
+            texts = [inputs.documents[document] for document in block.tolist() if document >= 0]
+            pairs += models.read(inputs.reader, inputs.questions[question], texts)
+        present = documents >= 0
+        scores = fit.model(pairs, features[present], fit.settings.chunk)
+        where = torch.from_numpy(np.flatnonzero(present)).to(scores.device)
+        placed: Tensor = scores.new_zeros(present.size).index_put((where,), scores).reshape(present.shape)
+        return placed
