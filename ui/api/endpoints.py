@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from termweave.ui.parameters import Parameter
 
-#: The OpenAPI document, which docs/generate.py writes.
+#: The OpenAPI document, which tools/generate_docs.py writes.
 OPENAPI = FOLDER / "static" / "openapi.json"
 
 Values = Mapping[str, Any]
