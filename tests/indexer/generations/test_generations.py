@@ -12,7 +12,8 @@ from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.ledger import storage
-from termweave.search import Connection, Index
+from termweave.python import Connection
+from termweave.search import Index
 from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
