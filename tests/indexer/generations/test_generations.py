@@ -7,6 +7,7 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import generations
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
@@ -14,7 +15,6 @@ from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.ledger import storage
 from termweave.python import Connection
 from termweave.search import Index
-from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 
