@@ -30,7 +30,7 @@ QUERIES = (
 def command(*, settings: Settings, out: Output) -> None:
     """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
 
-    The corpus is the documentation of the installed Python standard library, with developers' questions and graded
+    The corpus is the documentation of Python's standard library, with developers' questions and graded
     judgements. If the server or the index exists already, it is used again.
 
     \b
@@ -127,7 +127,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
             if difference.ok:
                 out.say(f"{index} exists: {difference.counted:,} documents, verified")
                 return
-    out.say("Indexing the documentation of the Python standard library ...")
+    out.say("Indexing the documentation of Python's standard library ...")
     with out.stages("Reading") as progress:
         try:
             built = build(server, source, NAME, options, progress)
