@@ -12,6 +12,10 @@ from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import listing
 from termweave.learning.candidates import PARTS, Part
+from termweave.training.dev_measure import ranking_measure
+from termweave.training.methods import base
+from termweave.training.model_folder import sample_cost
+from termweave.training.term_weights.inspection import inspect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,9 +91,6 @@ def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
         before: Folder of the earlier model.
         after: Folder of the new one.
     """
-    from termweave.training.dev_measure import ranking_measure  # noqa: PLC0415 - numpy
-    from termweave.training.model_folder import sample_cost  # noqa: PLC0415 - likewise
-
     sample = sample_cost.draw("demo")
     figures = [
         float(ranking_measure(sample_cost.searched(folder, part, sample)[1], sample.gains).mean()) for folder in (before, after)
@@ -138,9 +139,6 @@ def bytes_of(server: Engine, generation: str) -> int:
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The terms that gained and lost most weight against BM25."""
-    from termweave.training.methods import base  # noqa: PLC0415 - torch, where a model was trained
-    from termweave.training.term_weights.inspection import inspect  # noqa: PLC0415
-
     if model.folder is None:
         return [], []
     settings = base.get(model.candidate.method).settings(model.candidate.settings)
