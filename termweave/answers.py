@@ -174,7 +174,6 @@ Train = TypedDict("Train", {
     "start_p": float | None, "dev": float, "dev_float": float, "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost,
     "passages": Sequence[ShownPassage], "gained": Sequence[Change], "lost": Sequence[Change],
 })
-FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})
 Profile = TypedDict("Profile", {
     "name": str, "weights": Mapping[str, float], "fusion": str, "reranking": Mapping[str, Any] | None,
     "ranker": NotRequired[Mapping[str, Any] | None], "rules": NotRequired[Sequence[str] | None],
