@@ -36,7 +36,8 @@ check: $(STAMPS)/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@rm -rf build/check && $(PIP) --no-deps --target build/check .
-	cd build/check && $(CURDIR)/$(BIN)/mypy -p termweave --config-file $(CURDIR)/pyproject.toml
+	cp -r tools build/check
+	cd build/check && $(CURDIR)/$(BIN)/mypy -p termweave -p tools --config-file $(CURDIR)/pyproject.toml
 	cd build/check && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml
 	@$(MAKE) --no-print-directory site
 
@@ -49,11 +50,11 @@ figures: $(STAMPS)/test
 	$(BIN)/python benchmarks/figures.py
 
 docs: $(STAMPS)/base
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tools.generate_docs
 
 model: $(STAMPS)/test
-	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
-	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --set backbone=bge-small-en \
+	$(BIN)/python -m tools.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+	$(BIN)/python -m tools.shipped_model --data ../shared/data --set backbone=bge-small-en \
 	  --out models/small/termweave_model_small/bge-small-en-anchored
 
 # What tests of pages, proxies, examples and other processors run. Fonts: pages and pictures are tested with Chinese and emoji, too.

@@ -20,6 +20,7 @@ import importlib.util
 import json
 import random
 import shutil
+import sys
 import tempfile
 import time
 from functools import partial
@@ -45,7 +46,10 @@ from termweave.records import Run
 from termweave.statistics import StatisticsCounter
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Collection
-from termweave.training.model_folder.retrieval_figures import Pool, drawn, measure
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tools.retrieval_figures import Pool, drawn, measure
 
 MAX_LENGTH = 256
 FEWER = 3

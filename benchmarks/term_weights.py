@@ -31,12 +31,15 @@ from termweave.training.data.pairs import Collection
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart
-from termweave.training.model_folder.retrieval_figures import Pool, drawn, searched
 from termweave.training.setup import set_up
 from termweave.training.term_weights import evaluation, inputs
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.trainer.fit import Fit
 from termweave.training.trainer.loop import fit
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tools.retrieval_figures import Pool, drawn, searched
 
 if TYPE_CHECKING:
     from termweave.training.methods.parameters import TrainingParameters

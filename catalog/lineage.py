@@ -65,7 +65,7 @@ class Lineage:
         documents: Number of documents of the source.
         complete: Whether the build is finished and verified.
         missed: Why its gate refused to publish it, or `ROLLED_BACK`; else "".
-        profiles: Name of a tuned profile -> `search.profiles.Profile.as_meta`.
+        profiles: Name of a tuned profile -> `catalog.profiles.Profile.as_meta`.
         profile: Name of the profile that searches use by default; "" for none.
         passages: "size" and "stride" in words, "count" of all passages, and "most" of one document; empty if documents are not cut
             into passages.

@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave import encoders
+from termweave.encoders import hub
 from termweave.errors import ModelError
 from termweave.support import atomic_files, paths
 
@@ -39,8 +41,7 @@ def encoder_of(
         UsageError: The user's name or folder is not a model.
         ModelError: A model is not on this host, or has another hash.
     """
-    from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
-    from termweave.encoders.model_lookup import NONE  # noqa: PLC0415 - likewise
+    from termweave.encoders.model_lookup import NONE  # noqa: PLC0415 - numpy, without which pages start
 
     names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
     wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
@@ -137,8 +138,6 @@ def ranker_folder(name: str, expected: str) -> Path:
 
 def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
     """The error for models that this host does not have, with the options that would open them."""
-    from termweave.encoders import hub  # noqa: PLC0415 - as in `encoder_of`
-
     names = " and ".join(dict.fromkeys(repr(model.name) for model in models.values()))
     options = " and ".join(
         f"--{output.replace('_', '-')} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders import time_budget
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.layouts import read_folder
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
+
+#: Documents that are scored between two looks at the clock on a GPU; on a CPU as many as run at a time.
+_GPU_BLOCK = 16
+#: Characters of a word-piece, as an upper bound, and those that would take as long as what a pair costs beside its texts.
+_CHARACTERS, _BESIDE = 6, 100
 
 
 class TermWeighter:
@@ -111,5 +116,28 @@ class Ranker(RankerModel):
         return cls(folder, threads, precision)
 
     def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
-        """The scores of the first documents, as many as the time permits (`time_budget.scores`)."""
-        return time_budget.scores(self, query, documents, seconds, windows)
+        """The scores of the first documents, as many as the time permits. Opening the model does not count.
+
+        A few documents run at a time. The next ones are started only if they fit into the time that is left, as long as they are and at
+        the slowest rate so far. So only the very first ones, or one that takes longer for its length than those before it, can take
+        longer than `seconds`.
+
+        Args:
+            query: The query.
+            documents: The documents, the most important ones first.
+            seconds: The time; 0 scores none.
+            windows: Most windows of a document that does not fit beside the query.
+        """
+        size = _GPU_BLOCK if self.graph.on_gpu else self.graph.threads
+        result = np.zeros(0, dtype=np.float32)
+        most = windows * self.manifest.max_length * _CHARACTERS
+        began, slowest = perf_counter(), 0.0  # seconds a character
+        while len(result) < len(documents):
+            block = documents[len(result) : len(result) + size]
+            length = _BESIDE + len(query) + max(min(len(document), most) for document in block)
+            started = perf_counter()
+            if started - began + slowest * length >= seconds:
+                break
+            result = np.concatenate([result, self.score(query, block, windows=windows)])
+            slowest = max(slowest, (perf_counter() - started) / length)
+        return result

@@ -8,11 +8,17 @@ is "container", they fail without a container. Every pytest run imports this fil
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,11 +79,7 @@ def opensearch_engine(opensearch_node: str) -> Iterator[Engine]:
 @contextlib.contextmanager
 def _embedded() -> Iterator[str]:
     """Start a node in a temporary folder: tests must not see the indices of the user's node."""
-    import shutil  # noqa: PLC0415
-    import tempfile  # noqa: PLC0415
-
     from termweave.engine.embedded import node  # noqa: PLC0415
-    from termweave.errors import TermweaveError  # noqa: PLC0415
 
     _remove_abandoned_nodes()
     home = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
@@ -96,9 +98,6 @@ def _embedded() -> Iterator[str]:
 
 def _remove_abandoned_nodes() -> None:
     """Stop and remove the nodes of test sessions that were killed: each takes 600 MB of memory."""
-    import shutil  # noqa: PLC0415
-    import tempfile  # noqa: PLC0415
-
     import psutil  # noqa: PLC0415
 
     from termweave.engine.embedded import node  # noqa: PLC0415
@@ -113,10 +112,6 @@ def _remove_abandoned_nodes() -> None:
 
 def docker_missing() -> str:
     """What keeps the tests from using a container, as a sentence; "" if Docker with compose runs and pytest-docker is installed."""
-    import importlib.util  # noqa: PLC0415
-    import shutil  # noqa: PLC0415
-    import subprocess  # noqa: PLC0415
-
     docker = shutil.which("docker")
     if docker is None:
         return "The program docker is not here. Install Docker Engine."
@@ -143,8 +138,6 @@ def _compose_file() -> Path:
 @contextlib.contextmanager
 def _container() -> Iterator[str]:
     """Start a container and wait until its server responds. Nothing of it is left when the session ends, in whatever way."""
-    import subprocess  # noqa: PLC0415
-
     from pytest_docker.plugin import get_docker_services  # noqa: PLC0415
 
     # Port 0: Docker takes a free one. pytest-docker's own fixtures are not used: they are for the containers of the tested project.

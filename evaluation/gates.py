@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from termweave.errors import UsageError
 from termweave.evaluation import judgements, measures, runs
 from termweave.evaluation.measures import LEADING, per_query
@@ -23,7 +25,6 @@ from termweave.evaluation.report.wording import queries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
@@ -122,8 +123,6 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     Raises:
         UsageError: The system is unknown, or the saved run cannot be read.
     """
-    import numpy as np  # noqa: PLC0415 - `--help` does not need it
-
     system = system_of(gate, list(experiment.runs), experiment.default)
     mine = _values(experiment.runs[system], experiment, dataset, gate.measure)
     if gate.least is not None:
@@ -168,8 +167,6 @@ def _saved(path: Path, query_ids: Sequence[str], qrels: Qrels) -> tuple[Run, NDA
     Raises:
         UsageError: The run cannot be read, or belongs to another data set: too many queries are absent, or nothing is judged.
     """
-    import numpy as np  # noqa: PLC0415
-
     saved = runs.read(path)
     absent = np.array([query not in saved.scores for query in query_ids])
     if absent.mean() > _MOST_ABSENT:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage
 from termweave.errors import GateNotMet
+from termweave.evaluation import evaluate, gates, judgements, measures, systems
 from termweave.search import Index
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ class PublicationGate:
             InputError: No query is judged, or the live generation, which is compared, holds none of the judged documents.
             UsageError: A requirement is about a system or a run that does not exist, or a model of the live generation is missing here.
         """
-        from termweave.evaluation import gates, judgements, systems  # noqa: PLC0415 - as below
-
         if self.judged is None:
             return
         qrels = self.judged.qrels()
@@ -77,8 +76,6 @@ class PublicationGate:
         Raises:
             GateNotMet: A requirement is not met.
         """
-        from termweave.evaluation import evaluate, gates, measures, systems  # noqa: PLC0415 - only a build with requirements measures
-
         if self.judged is None:
             return
         index = Index.open(self.server, generation)

@@ -18,6 +18,7 @@ from termweave.records import Run
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import FeatureReranker
 from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.signals import modes
 
@@ -66,7 +67,7 @@ def untuned_systems(signals: Sequence[str]) -> list[System]:
 def default_system(index: Index) -> System:
     """Return the system that `search` uses without a mode: the adopted profile, else hybrid, or the only signal."""
     profile = profiles.find(index.lineage, None)
-    return system_of(profile.name, profile.rerank, index) if profile else default_search(index.signals)
+    return system_of(profile.name, reranking_of(profile), index) if profile else default_search(index.signals)
 
 
 def default_search(signals: Sequence[str], reranking: Reranking | None = None) -> System:
@@ -148,9 +149,10 @@ def with_baseline(systems: Sequence[System], asked: str | Run | None, index: Ind
 def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
     """Return the system of a mode and a reranking; a profile with its own reranking keeps its plain name."""
     profile = profiles.find(index.lineage, mode)
-    if profile is None or profile.rerank is None:
+    stored = reranking_of(profile)
+    if profile is None or stored is None:
         return named(mode, reranking)
-    if reranking == profile.rerank:
+    if reranking == stored:
         return System(mode, mode, reranking)
     left_out = "reranking" if profile.ranker or profile.rules else "rNN"
     return named(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)

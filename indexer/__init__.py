@@ -9,7 +9,6 @@ from termweave.support.lazy_module import lazy_names
 if TYPE_CHECKING:
     from termweave.indexer.build_plan import BuildPlan, plan
     from termweave.indexer.builder import Built, NotPublished, build, up_to_date
-    from termweave.indexer.from_python import index
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.update_plan import LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan, plan_update
     from termweave.indexer.updater import Updated, update
@@ -27,7 +26,6 @@ __all__ = [
     "UpdatePlan",
     "Updated",
     "build",
-    "index",
     "plan",
     "plan_update",
     "up_to_date",
@@ -41,7 +39,6 @@ _MODULES = {
     "options": ("BuildOptions",),
     "build_plan": ("BuildPlan", "plan"),
     "builder": ("Built", "NotPublished", "build", "up_to_date"),
-    "from_python": ("index",),
     "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan", "plan_update"),
     "updater": ("Updated", "update"),
     "verification": ("Difference", "verify", "verify_against_source"),

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from math import ceil
 from typing import TYPE_CHECKING
 
+from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
@@ -18,7 +19,7 @@ from termweave.evaluation.tuning.ranker_search import stored_feature_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
-from termweave.search.profiles import Profile
+from termweave.search.profiles import rewriting_of
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods import base
 
@@ -93,7 +94,7 @@ def choose(
     """
     name = name or f"{held_out.name}:{held_out.split}"
     qrels, queries = held_out.qrels(), held_out.queries()
-    rewrite = former.rewriting if former else None
+    rewrite = rewriting_of(former)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=rewrite)
     candidates = list(fetcher.candidates([query.text for query in queries], progress))

@@ -14,6 +14,7 @@ from termweave.learning.questions import HELD_OUT
 from termweave.learning.report import bytes_of
 from termweave.learning.run import tried_on
 from termweave.learning.training_folder import MOST_DOCUMENTS
+from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
     from termweave.learning.preparation import Learning
@@ -113,8 +114,6 @@ def _language(texts: list[str]) -> str:
 
 def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
     """The plan as pairs of a name and a value, for a table."""
-    from termweave.support.messages import counted, sized  # noqa: PLC0415 - as the rest of this file, for those who print
-
     parts = plan.parts
     trained = [each for each in plan.methods if each != "ltr"]
     last = " and a feature ranker (ltr)" if "ltr" in plan.methods else ""

@@ -33,6 +33,7 @@ from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import unfinished_builds
 from termweave.learning import questions
 from termweave.learning.questions import PARTS, TRAIN, JudgedQuestions, QuestionSplit
+from termweave.rerank.stored_rerankers import leave_room
 from termweave.search import Index, profiles
 from termweave.support import atomic_files, paths
 from termweave.support.messages import counted
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.profiles import Profile
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.records import Query, Run
-    from termweave.search.profiles import Profile
 
 #: Connections to the server: a build sends over four, renews its lease and asks for other things.
 CONNECTIONS = 6
@@ -189,8 +190,8 @@ class Learning:
                 f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "
                 f"{self._minutes:g} minutes: the documents stay as they are encoded, and only what reads queries is trained."
             )
-        if self.former and self.former.inherited:
-            notes.append(f"Kept from the profile {self.former.name!r}: {self.former.inherited}.")
+        if self.former and (inherited := profiles.inherited(self.former)):
+            notes.append(f"Kept from the profile {self.former.name!r}: {inherited}.")
         return tuple(filter(None, notes))
 
     def drift(self) -> str:
@@ -244,7 +245,7 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
         raise UsageError(f"{task.name!r} has no live generation.", f"Build it: 'termweave index SOURCE {task.name}'.")
     unfinished_builds.refuse(server, task.name)  # before hours of training
     if former := profiles.find(live.lineage, None):
-        former.leave_room(1, "learning")
+        leave_room(former, 1, "learning")
     reports = reports or Reports()
     source, state = live_documents(server, live)
     encoder = encoder_of(live.lineage, task.name, task.models or {})

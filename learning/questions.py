@@ -20,6 +20,7 @@ from termweave.evaluation.book.store import JudgementBook
 from termweave.learning.near_duplicates import groups
 from termweave.records import Query
 from termweave.support.messages import counted
+from termweave.training.data.click_log import read as read_log
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -193,8 +194,6 @@ def _dataset(spec: str) -> corpora.Dataset | None:
 
 def _clicked(path: Path) -> tuple[list[Query], Qrels]:
     """The queries of a click log; a clicked document is an answer."""
-    from termweave.training.data.click_log import read as read_log  # noqa: PLC0415 - numpy
-
     qrels: Qrels = {}
     for query, document, count in read_log(path):
         if query and count > 0:

@@ -12,6 +12,9 @@ from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import listing
 from termweave.learning.candidates import PARTS, Part
+from termweave.training.dev_measure import ranking_measure
+from termweave.training.methods import base
+from termweave.training.model_folder import sample_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,9 +90,6 @@ def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
         before: Folder of the earlier model.
         after: Folder of the new one.
     """
-    from termweave.training.dev_measure import ranking_measure  # noqa: PLC0415 - numpy
-    from termweave.training.model_folder import sample_cost  # noqa: PLC0415 - likewise
-
     sample = sample_cost.draw("demo")
     figures = [
         float(ranking_measure(sample_cost.searched(folder, part, sample)[1], sample.gains).mean()) for folder in (before, after)
@@ -138,8 +138,6 @@ def bytes_of(server: Engine, generation: str) -> int:
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The terms that gained and lost most weight against BM25."""
-    from termweave.training.methods import base  # noqa: PLC0415 - torch, where a model was trained
-
     if model.folder is None:
         return [], []
     method = base.get(model.candidate.method)

@@ -26,19 +26,20 @@ from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, Lear
 from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.training_rounds import TrainingRounds
 from termweave.learning.trial_generation import build_trial
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import Index
 from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from termweave.catalog.profiles import Profile
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.learning.candidates import Candidate, TrainedCandidate
     from termweave.learning.choice import Choice
     from termweave.learning.trial_generation import TrialGeneration
     from termweave.records import Run
-    from termweave.search.profiles import Profile
 
 _RUNS, _REPORT = "runs", "report.html"
 #: Share of the budget that training may take; the rest is for building and measuring.
@@ -208,7 +209,7 @@ def _choice(learning: Learning, index: Index) -> Choice:
 def _as_now(live: Index, profile: Profile) -> bool:
     """Whether a profile searches as the live index does."""
     mode, reranking = live.choose(None)
-    return (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, profile.rerank)
+    return (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, reranking_of(profile))
 
 
 def _tried(trained: Sequence[TrainedCandidate], chosen: Choice) -> list[TrainedCandidate]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 
@@ -45,7 +46,6 @@ def needs_vectors(model: str, expected: str = "") -> bool:
 def _reads_vectors(model: str, expected: str) -> bool:
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
     from termweave.encoders.layouts import read_folder  # noqa: PLC0415
-    from termweave.encoders.manifest import MANIFEST  # noqa: PLC0415
 
     folder = ranker_folder(model, expected)
     weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}

@@ -7,8 +7,10 @@ from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
+from termweave.records import ModelInfo
 from termweave.rerank import candidate_features
 from termweave.rerank.rerankers import RerankResult
 from termweave.signals import fusion
@@ -18,7 +20,6 @@ from termweave.support.messages import first_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.records import ModelInfo
     from termweave.rerank.candidate_features import FeatureReader
     from termweave.rerank.rerankers import Need, RerankRequest
     from termweave.rerank.trees.decision_trees import DecisionTrees
@@ -118,8 +119,6 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     """
     import orjson  # noqa: PLC0415 - `--help` opens no model
 
-    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
-    from termweave.records import ModelInfo  # noqa: PLC0415
     from termweave.rerank.trees import tree_files  # noqa: PLC0415
 
     folder = ModelFolder.read(ranker_folder(model, expected))

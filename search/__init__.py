@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from termweave.support.lazy_module import lazy_names
 
 if TYPE_CHECKING:
-    from termweave.search.client import Connection, connect
     from termweave.search.index import Index
 
-__all__ = ["Connection", "Index", "connect"]
+__all__ = ["Index"]
 
 #: Where each public name lives. The command line reads the options of a search without loading anything else.
-_HOME = {"Connection": "client", "Index": "index", "connect": "client"}
+_HOME = {"Index": "index"}
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -12,10 +12,10 @@ from termweave.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
+    from termweave.catalog.profiles import Profile
     from termweave.records import Encoding, Hit
     from termweave.rerank.rerankers import CutShort, Reranking
     from termweave.search.opening import OpenGeneration
-    from termweave.search.profiles import Profile
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.plan import Retrieval

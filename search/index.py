@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.catalog import lineage
+from termweave.catalog.profiles import adopted
 from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
-from termweave.search import batch, paging, profiles, single_query
+from termweave.search import batch, paging, single_query
 from termweave.search.filters.grammar import clauses
 from termweave.search.opening import open_generation
 from termweave.search.option_lists import texts
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
+    from termweave.catalog.profiles import Profile
     from termweave.engine import Engine
     from termweave.learning.learned import Learned
     from termweave.records import Hit, Run
     from termweave.rerank.rerankers import Need, Reranker, Reranking
     from termweave.search.filters.filter_option import Where
     from termweave.search.opening import OpenGeneration
-    from termweave.search.profiles import Profile
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
@@ -222,14 +223,14 @@ class Index:
         return learned
 
     def adopt(self, profile: Profile, *, use: bool = True) -> None:
-        """Store a profile with the generation; one of the same name stays as NAME-1 (`profiles.adopted`).
+        """Store a profile with the generation; one of the same name stays as NAME-1 (`catalog.profiles.adopted`).
 
         Args:
             profile: The profile.
             use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
         """
         now = self._now
-        lineage.write(self._server, now.index, profiles.adopted(lineage.read(self._server, now.index), profile, use=use))
+        lineage.write(self._server, now.index, adopted(lineage.read(self._server, now.index), profile, use=use))
         self._now = replace(now, lineage=lineage.read(self._server, now.index))
 
     def encode(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.rerank import rerankers
 from termweave.rerank.rerankers import CutShort
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import paging, profiles
 from termweave.search.feature import Answered, Feature, Ranking, Report, Search, features_of
 from termweave.search.filters.documents import documents_passing
@@ -202,13 +203,13 @@ def choose(
         UsageError: The index has no such signal or profile, or there is no such reranker.
     """
     profile = profiles.find(made, mode)
-    reranking = rerankers.choose(rerank, profile.rerank if profile is not None else None)
+    reranking = rerankers.choose(rerank, reranking_of(profile))
     if budget is not None:
         if reranking is None and budget < inf:
             raise UsageError("A time budget needs a reranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
         reranking = reranking.within(budget) if reranking else None
     if profile is not None:
-        return profile.mode, reranking
+        return profiles.mode_of(profile), reranking
     if mode is not None and (name := mode.partition("@")[0]) in made.profiles:
         raise UsageError(f"The profile in {mode!r} names its own fusion.", f"Use --mode {name}, or tune again.")
     signals = [signal.name for signal in made.layout.signals]

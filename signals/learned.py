@@ -18,7 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+
 from termweave.dialect import OPENSEARCH, dialect_of
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.signals.engine_explanation import term_shares
 from termweave.signals.impacts import WeightedTerms, escape, scale, unescape
 from termweave.signals.lexical import match_clause
@@ -27,7 +30,6 @@ from termweave.signals.search_analyzer import OF_ANALYSIS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.contracts.signal import Clause, Fitting, TermShare
@@ -115,8 +117,6 @@ class LearnedWeights(WeightedTerms):
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Round impacts divided by idf ``(n,)`` to frequencies from 1 to 9 * k1, so that rounding loses no word."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
         y = np.minimum(impacts.astype(np.float64) / (2 * self.w_max), _MOST)
         frequencies: NDArray[np.int64] = np.maximum(np.rint(self.k1 * y / (1 - y)), 1).astype(np.int64)
         return frequencies
@@ -149,7 +149,5 @@ class LearnedWeights(WeightedTerms):
 
 def _over_idf(terms: Sequence[str], weights: NDArray[np.float32], statistics: CorpusStatistics) -> NDArray[np.float32]:
     """Weights ``(n,)``, each divided by the idf of its term."""
-    from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: PLC0415 - numpy, which `--help` does not need
-
     shares: NDArray[np.float32] = (weights / BM25().idf(terms, statistics)).astype("float32")
     return shares

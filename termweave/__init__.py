@@ -25,8 +25,8 @@ _HOME = {
     "TermWeighter": "encoders",
     "TermWeights": "records",
     "TermweaveError": "errors",
-    "connect": "search",
-    "index": "indexer",
+    "connect": "python",
+    "index": "python",
     "rerank": "rerank",
 }
 
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from termweave import rerank
     from termweave.encoders import DenseEncoder, TermWeighter
     from termweave.errors import TermweaveError
-    from termweave.indexer import index
+    from termweave.python import connect, index
     from termweave.records import Capabilities, Document, Encoding, Hit, Query, Run, TermWeights
-    from termweave.search import Index, connect
+    from termweave.search import Index
     from termweave.statistics import CorpusStatistics
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -1,6 +1,6 @@
-"""The shapes of the JSON that verbs and the API print; `docs/generate.py` makes `docs/schemas` of them.
+"""The shapes of the JSON that verbs and the API print; `tools/generate_docs.py` makes `docs/schemas` of them.
 
-An answer that is one dataclass has no shape here: its schema is made of the dataclass (`docs/generate.py`, `RECORDS`). mypy holds the functions
+An answer that is one dataclass has no shape here: its schema is made of the dataclass (`tools/generate_docs.py`, `RECORDS`). mypy holds the functions
 that name a shape to it, and tests hold what is printed to the schemas. Only type checkers and the generator import this module.
 """
 
@@ -174,7 +174,6 @@ Train = TypedDict("Train", {
     "start_p": float | None, "dev": float, "dev_float": float, "p": float, "default": bool, "parity": Mapping[str, float], "ndcg": Cost,
     "passages": Sequence[ShownPassage], "gained": Sequence[Change], "lost": Sequence[Change],
 })
-FolderAndHash = TypedDict("FolderAndHash", {"folder": str, "hash": str})
 Profile = TypedDict("Profile", {
     "name": str, "weights": Mapping[str, float], "fusion": str, "reranking": Mapping[str, Any] | None,
     "ranker": NotRequired[Mapping[str, Any] | None], "rules": NotRequired[Sequence[str] | None],

@@ -274,7 +274,7 @@ def _finish(
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
     curves.write(out, figures["history"], development.measure)
-    card.write(out, manifest, {})
+    card.write(out, manifest)
     write_manifest(out, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
+from termweave.indexer.generations import listing
+from termweave.indexer.generations.listing import names
 from termweave.rerank.rerankers import RULES, split_chain
 
 if TYPE_CHECKING:
@@ -116,8 +118,6 @@ class Workspace:
 
     def names(self) -> tuple[str, ...]:
         """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
-        from termweave.indexer.generations.listing import names  # noqa: PLC0415 - imports wait until a page needs them
-
         read, known = self._names
         if time.monotonic() - read > _NAMES_FOR:
             try:
@@ -131,8 +131,6 @@ class Workspace:
 
     def places(self, name: str) -> list[str]:
         """The indices, and the complete generations of one of them."""
-        from termweave.indexer.generations import listing  # noqa: PLC0415 - imports wait until a page needs them
-
         listed = []
         with suppress(TermweaveError):
             listed = listing.list_generations(self.engine, name)

@@ -159,7 +159,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         install(work / "site", work, packages, given.python)
-        parts = {"site": work / "site", "tests": ROOT / "tests", "benchmarks": ROOT / "benchmarks"}
+        parts = {"site": work / "site", **{folder: ROOT / folder for folder in ("tests", "benchmarks", "tools")}}
         parts |= {"pyproject.toml": ROOT / "pyproject.toml"} | {f"data/{name}": given.data / name for name in SETS}
         if given.jdk and given.archives:
             parts |= {"jdk": given.jdk} | {f"archives/{file.name}": file for file in given.archives.glob("*.zip")}

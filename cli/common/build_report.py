@@ -1,18 +1,127 @@
-"""The result of `termweave index`: what a build or an update did, as text and as JSON."""
+"""What `termweave index` prints: a plan, and what a build or an update did."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from termweave.indexer import Updated
-from termweave.support.messages import counted
+from termweave.support.messages import counted, duration, sized
 
 if TYPE_CHECKING:
+    from termweave.catalog.generations import LiveGeneration
     from termweave.cli.common.output import Output
-    from termweave.corpora import OpenedSource
+    from termweave.corpora import OpenedSource, Source
+    from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
-    from termweave.indexer import Built
+    from termweave.indexer import BuildOptions, Built, Updated, UpdateMode
+    from termweave.indexer.preparation.estimate import BuildEstimate
+    from termweave.indexer.update_plan import UpdatePlan
+
+
+def table(estimate: BuildEstimate) -> str:
+    """Format an estimate as lines of a name and a value."""
+    about = "" if estimate.exact else "about "
+    clauses = estimate.clauses
+    rows = {
+        "documents": f"{about}{estimate.documents:,}",
+        "passages": f"{about}{estimate.passages:,}",
+        "source": f"{estimate.source}, {sized(estimate.source_bytes)}",
+        "signals": ", ".join(estimate.signals),
+        "models": ", ".join(f"{output}: {model}" for output, model in estimate.models.items()) or "none",
+        "encoding": f"about {duration(estimate.encode_seconds)} on this machine{_speed(estimate)}",
+        "index": f"about {sized(estimate.index_bytes)} per copy",
+        "disk": f"needs {sized(estimate.disk_bytes)} of free space on the server during the build",
+        "heap": f"needs {sized(estimate.heap_bytes)} on the server",
+        "memory": f"needs {sized(estimate.cache_bytes)} in addition to the heap, for fast searches",
+        "clauses": f"{clauses.mean:.1f} per query, at most {clauses.most} ({clauses.of}); the server allows {clauses.limit:,}",
+    }
+    return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def _speed(estimate: BuildEstimate) -> str:
+    """Texts a second, and the size of the models."""
+    if not estimate.model_bytes or not estimate.encode_seconds:
+        return ""
+    return f" ({estimate.passages / estimate.encode_seconds:,.0f} texts a second, models of {sized(estimate.model_bytes)})"
+
+
+def update_table(plan: UpdatePlan, mode: UpdateMode) -> str:
+    """Show what an update would change, one line for each kind of change."""
+    counts = plan.counts
+    missing = f"{counts.gone:,}"
+    if counts.gone and not mode.delete_missing:
+        missing += " no longer in the source; they are kept without --delete-missing"
+    elif counts.gone and not plan.deletions:
+        missing += " not found in the source; they are kept, because some of its entries cannot be read"
+    elif not plan.allowed:
+        missing += f", more than the {mode.allow_deletions:.0%} that may be deleted without --yes"
+    rows = {
+        "index": f"{plan.index}, {plan.documents:,} documents",
+        "add": f"{counts.new:,}",
+        "change": f"{counts.changed:,}",
+        "keep": f"{counts.unchanged:,}",
+        "delete": missing,
+        "where": "a copy, which replaces the live generation" if plan.new else "the live generation",
+    }
+    return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def queries_of(dataset: str | None, source: str) -> list[str]:
+    """The texts of the judged queries of --on, else those of SOURCE, if it has any.
+
+    Raises:
+        TermweaveError: --on names no data set.
+    """
+    from termweave import corpora
+    from termweave.errors import TermweaveError
+
+    try:
+        return [query.text for query in corpora.open_dataset(dataset or source).queries()]
+    except TermweaveError:
+        if dataset:
+            raise
+        return []
+
+
+def show_plan(
+    server: Engine,
+    source: Source,
+    name: str,
+    live: LiveGeneration | None,
+    queries: list[str],
+    options: BuildOptions,
+    out: Output,
+) -> None:
+    """Report what a build would make and need, beside the live generation."""
+    from termweave.errors import TermweaveError
+    from termweave.indexer.generations import statistics_drift
+    from termweave.indexer.preparation.estimate import estimate_build
+
+    statistics = None
+    try:
+        statistics = statistics_drift.of_live(server, live)
+    except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
+        out.warn(f"The statistics of the live generation are not compared: {error.message}")
+    with out.stages("Reading") as progress:
+        estimate = estimate_build(source, server.capabilities, options, queries, progress, live=statistics)
+    for note in estimate.notes:
+        out.say(note)
+    out.emit({"schema": "termweave.plan/1", "name": name, **asdict(estimate)}, lambda: table(estimate))
+    for warning in estimate.warnings:
+        out.warn(warning)
+
+
+def show_update_plan(server: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode, out: Output) -> None:
+    """Report what an update would add, change and delete."""
+    from termweave.indexer import plan_update
+
+    with out.stages("Reading") as progress:
+        plan = plan_update(server, source, name, options, mode, progress)
+    for note in plan.notes:
+        out.say(note)
+    out.emit({"schema": "termweave.update-plan/1", **asdict(plan)}, lambda: update_table(plan, mode))
+    for warning in plan.warnings:
+        out.warn(warning)
 
 
 def report(
@@ -28,6 +137,8 @@ def report(
         published: Whether the gate let the generation be published.
         kept: Whether documents that the source does not have were kept.
     """
+    from termweave.indexer import Updated
+
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:

@@ -127,7 +127,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
             if difference.ok:
                 out.say(f"{index} exists: {difference.counted:,} documents, verified")
                 return
-    out.say("Indexing the documentation of the Python standard library ...")
+    out.say("Indexing the documentation of Python's standard library ...")
     with out.stages("Reading") as progress:
         try:
             built = build(server, source, NAME, options, progress)

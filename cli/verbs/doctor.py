@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
-#: Texts that are encoded to measure the speed of the chosen model, and of those to warm it up.
-_TIMED, _WARM = 64, 8
 #: Result of one check: its name, whether all is well, a description, what to do if not, and figures for --json.
 Finding = dict[str, Any]
 
@@ -40,7 +38,6 @@ def command(*, settings: Settings, out: Output) -> None:
         _java(),
         _memory(),
         _disk(),
-        _server(),
         _opensearch(settings),
         _runtime(),
         *_models(),
@@ -98,18 +95,6 @@ def _disk() -> Finding:
     return _finding("Disk", f"{sized(free)} free", advice, ok=free > 1_000_000_000, free=free)
 
 
-def _server() -> Finding:
-    from termweave.engine.embedded import artifacts, folders
-
-    absent = artifacts.missing()
-    where = folders.distribution_cache()
-    name = "Server archives"
-    if not absent:
-        return _finding(name, f"OpenSearch {artifacts.VERSION} in {where}", folder=str(where), missing=[])
-    advice = f"termweave node start downloads them (180 MB); without a network, put them in a folder and name it in ${artifacts.OVERRIDE}."
-    return _finding(name, f"not here yet: {', '.join(absent)}", advice, folder=str(where), missing=absent)
-
-
 def _opensearch(settings: Settings) -> Finding:
     from dataclasses import asdict
 
@@ -134,7 +119,6 @@ def _opensearch(settings: Settings) -> Finding:
             if can.distribution == "elasticsearch":
                 obstacle = dialect_of(can).weights_obstacle(can)
                 advice = f"No term weights can be stored: {obstacle}." if obstacle else ""
-            advice = " ".join([*_silent_addresses(settings), *filter(None, [advice])])
             return _finding(engine.product, text, advice, url=engine.url, capabilities=asdict(can))
     except EngineUnreachable as error:
         if settings.url is not None:
@@ -145,23 +129,6 @@ def _opensearch(settings: Settings) -> Finding:
     except EngineError as error:
         shown = None if settings.url is None else without_password(settings.url)
         return _finding(name, error.message, error.hint, ok=False, url=shown, capabilities=None)
-
-
-def _silent_addresses(settings: Settings) -> list[str]:
-    """Sentences about those of several addresses that do not answer."""
-    from termweave.engine.client.connection import connect
-    from termweave.errors import EngineError
-    from termweave.settings_trust import each_address
-
-    sentences = []
-    addresses = each_address(settings.url or "")
-    for address in addresses if len(addresses) > 1 else ():
-        try:
-            with connect(settings.model_copy(update={"url": address})) as engine:
-                engine.request("HEAD", "/")
-        except EngineError as error:
-            sentences.append(error.message)
-    return sentences
 
 
 def _runtime() -> Finding:
@@ -244,27 +211,21 @@ def _models() -> list[Finding]:
 
 
 def _chosen(settings: Settings) -> Finding:
-    """The models that a build takes without further options: their size, and their speed on this machine."""
-    import time
-
-    from termweave.encoders import calibration, load
+    """The models that a build takes without further options, and their size."""
+    from termweave.encoders import load
     from termweave.encoders.model_lookup import PACKAGES, SHORT
     from termweave.errors import TermweaveError
 
-    texts = calibration.questions_and_texts("english")[1][:_TIMED]
     try:
         encoder = load(settings.weights, settings.dense)
-        encoder.encode(texts[:_WARM], kind="document")
-        began = time.perf_counter()
-        encoder.encode(texts, kind="document")
-        speed = len(texts) / (time.perf_counter() - began)
+        encoder.encode(["water boils"], kind="document")
     except TermweaveError as error:
-        return _finding("Chosen model", error.message, error.hint, ok=False, names=[], bytes=None, texts_per_second=None)
+        return _finding("Chosen model", error.message, error.hint, ok=False, names=[], bytes=None)
     names = list(dict.fromkeys(model.name for model in encoder.models.values()))
     size = encoder.graph_bytes
-    text = f"{' and '.join(names)}: {sized(size)}, {speed:,.0f} short texts a second" if size else ", ".join(names) or "none"
+    text = f"{' and '.join(names)}: {sized(size)}" if size else ", ".join(names) or "none"
     advice = f"Others: --model {' or '.join(sorted({*SHORT, *PACKAGES}))} (docs/encoding.md)."
-    return _finding("Chosen model", text, advice, names=names, bytes=size, texts_per_second=round(speed, 1))
+    return _finding("Chosen model", text, advice, names=names, bytes=size)
 
 
 def _places() -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.plan_table import queries_of, show_plan, show_update_plan
+from termweave.cli.common.build_report import queries_of, report, show_plan, show_update_plan
 from termweave.cli.common.progress import watched
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.number_types import FloatRange
@@ -131,7 +131,6 @@ def command(
     """
     from termweave import engine, indexer
     from termweave.catalog import generations
-    from termweave.cli.common.build_report import report
     from termweave.indexer import rebuild_options
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from termweave.catalog.lineage import Lineage
+    from termweave.catalog.profiles import Profile
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
-    from termweave.search.profiles import Profile
     from termweave.settings import Settings
 
 
@@ -47,6 +47,7 @@ def command(
 
     from termweave import engine
     from termweave.catalog import audit, lineage
+    from termweave.catalog.profiles import adopted, using, without
     from termweave.search import profiles
     from termweave.search.rewriting.configuration import parse
     from termweave.search.single_query import choose
@@ -57,14 +58,14 @@ def command(
     record = lineage.read(server, index)
     before = record
     if drop is not None:
-        record = profiles.without(record, drop)
+        record = without(record, drop)
     if save is not None:
         ranked = RankingOptions(**given)
         mode, reranking = choose(record, ranked.mode, ranked.rerank)
         composed = profiles.composed(record, save, mode, reranking, parse(ranked.rewrite))
-        record = profiles.adopted(record, composed, use=save == record.profile)
+        record = adopted(record, composed, use=save == record.profile)
     if use is not None:
-        record = profiles.using(record, None if use == "hybrid" else use)
+        record = using(record, None if use == "hybrid" else use)
     for wanted in dict.fromkeys((save, use)):
         if wanted and (profile := profiles.find(record, wanted)):
             _check(server, index, record, profile, out, stored=wanted != save)
@@ -97,15 +98,18 @@ def _in_force(record: Lineage) -> tuple[str, Any]:
 def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
     """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
     from termweave.catalog import application_fields
+    from termweave.rerank.stored_rerankers import reranking_of, stages_of
     from termweave.search.filters.documents import documents_passing
+    from termweave.search.profiles import rewriting_of
     from termweave.search.retrieval.execution import check_needs
     from termweave.search.rewriting.configuration import NOTHING
     from termweave.search.rewriting.rewriter import check_fields
     from termweave.support.messages import counted, few
 
-    layout, rewriting = application_fields.with_fields(server, index, record), profile.rewriting or NOTHING
-    check_needs(record.name, layout, profile.rerank.needs if profile.rerank else ())
-    for stage in profile.rerank.stages if profile.rerank else ():
+    layout, rewriting = application_fields.with_fields(server, index, record), rewriting_of(profile) or NOTHING
+    reranking = reranking_of(profile)
+    check_needs(record.name, layout, reranking.needs if reranking else ())
+    for stage in stages_of(profile):
         if hasattr(stage, "check"):
             stage.check(layout)
     check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
@@ -117,6 +121,9 @@ def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: O
 
 
 def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
+    from termweave.rerank.stored_rerankers import reranking_of
+    from termweave.search.profiles import rewriting_of
+
     def held_out(name: str) -> list[str]:
         figures = [profile.fitted.get("held_out", {}).get(name) for profile in stored]
         return ["" if figure is None else f"{figure:.4f}" for figure in figures]
@@ -128,8 +135,8 @@ def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
             f"{profile.fusion}: {', '.join(f'{name} {share:.2f}' for name, share in profile.weights.items())}"
             for profile in stored
         ],
-        "reranking": [profile.rerank.name if profile.rerank else "none" for profile in stored],
-        **({"queries": [str(each.rewriting or "") for each in stored]} if any(each.rewrite for each in stored) else {}),
+        "reranking": [reranking.name if (reranking := reranking_of(profile)) else "none" for profile in stored],
+        **({"queries": [str(rewriting_of(each) or "") for each in stored]} if any(each.rewrite for each in stored) else {}),
         "fitted on": [f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}" for profile in stored],
         "at": [str(profile.fitted.get("at", ""))[:16].replace("T", " ") for profile in stored],
         "held out: tuned": held_out("tuned"),

@@ -74,12 +74,13 @@ def command(
     """
     from termweave import corpora, engine
     from termweave.catalog import audit, lineage
+    from termweave.catalog.profiles import check_name
     from termweave.errors import GateNotMet
     from termweave.evaluation.tuning import tune as tuning
-    from termweave.search import Index, profiles
+    from termweave.search import Index
 
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
-    profiles.check_name(profile, index.signals)
+    check_name(profile, index.signals)
     with out.stages("Tuning") as progress:
         report = tuning.tune(
             index,

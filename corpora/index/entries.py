@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, ObjectValue, take, text_of
@@ -103,8 +104,6 @@ def _names(value: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:
-    from fnmatch import fnmatchcase  # noqa: PLC0415 - rarely needed
-
     return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
 
 

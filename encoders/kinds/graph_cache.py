@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import GRAPHS, ModelFolder, digest, weight_files
+from termweave.encoders.onnx.checked_graphs import write_checked
 from termweave.errors import ModelError
 from termweave.support import paths, private_files
 from termweave.support.extras import install
@@ -57,7 +58,6 @@ def _export(model: OpenModel, home: Path) -> None:
             f"The model {model.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
             f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder.",
         )
-    from termweave.encoders.onnx.checked_graphs import write_checked  # noqa: PLC0415 - torch
 
     home.parent.mkdir(parents=True, exist_ok=True)
     with private_files.scratch_in(home.parent, ".export-") as work:

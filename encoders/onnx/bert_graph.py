@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS, weight_files
 from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError
@@ -21,7 +23,6 @@ from termweave.support.messages import first_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
 #: The parameter whose shape is the vocabulary by the width of the states.
@@ -124,7 +125,6 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
     Raises:
         ModelError: The graph is damaged, or is not that of a BERT encoder.
     """
-    import numpy as np  # noqa: PLC0415
     import onnx  # noqa: PLC0415 - the extra `train`
 
     try:
@@ -224,7 +224,6 @@ def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, promp
 
 def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: int) -> bool:
     """Whether torch computes the hidden states of the graph with this number of heads."""
-    import numpy as np  # noqa: PLC0415
     import torch  # noqa: PLC0415 - seconds; the extra `train`
     from transformers import BertConfig, BertModel  # noqa: PLC0415
 

@@ -6,6 +6,7 @@ $REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import shlex
@@ -168,8 +169,6 @@ def _warn_of_plain_text(url: str) -> None:
 
 def _is_this_machine(host: str) -> bool:
     """Whether the traffic to a host does not leave this machine."""
-    import ipaddress  # noqa: PLC0415 - only where a password travels unencrypted
-
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote as escape
 
 from termweave.engine.client.retries import endpoint
 from termweave.support.messages import readable
@@ -22,8 +23,6 @@ WHOLE_DOCUMENTS: dict[str, Any] = {"_source": {"enabled": True, "excludes": [], 
 
 def quote(part: str) -> str:
     """Escape one part of a path: an index name or a document id, which may be any text."""
-    from urllib.parse import quote as escape  # noqa: PLC0415
-
     return escape(part, safe="")
 
 
@@ -80,6 +79,5 @@ def decode(text: str) -> Any:
         return orjson.loads(text)
     except ValueError:
         # JSON allows half of a surrogate pair, and documents of other programs may hold one. Nothing here could write it again.
-        import json  # noqa: PLC0415
 
         return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))

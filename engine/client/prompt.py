@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
+import warnings
 from functools import cache
 
 from termweave.errors import UsageError
@@ -24,9 +26,6 @@ def secret(question: str, instead: str) -> str:
     Raises:
         UsageError: There is no terminal.
     """
-    import getpass  # noqa: PLC0415 - rarely needed
-    import warnings  # noqa: PLC0415
-
     with warnings.catch_warnings():
         warnings.simplefilter("error", getpass.GetPassWarning)  # it would show the secret while it is typed
         try:

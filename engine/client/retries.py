@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -302,9 +303,7 @@ def is_temporary(error: BaseException) -> bool:
 
 def _pause(attempt: int, asked: float, end: float | None) -> float:
     """Seconds until the next attempt: random, so that clients that failed together do not come back together."""
-    import random  # noqa: PLC0415
-
-    pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1)))  # noqa: S311 - not a secret
+    pause = random.SystemRandom().uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1)))
     if end is None:  # somebody waits for the answer to a search
         return max(pause, min(asked, _LONGEST_PAUSE))
     return min(max(pause, asked), max(0.0, end - time.monotonic()))  # the last attempt is made when patience is over

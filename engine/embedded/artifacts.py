@@ -114,14 +114,6 @@ def unpacked(cache: Path, *, ml: bool = False) -> Path:
     return cache / VERSION / f"opensearch-{VERSION}{'-ml' if ml else ''}"
 
 
-def missing() -> list[str]:
-    """File names of the archives that a start would download; empty if the server is unpacked."""
-    cache = folders.distribution_cache()
-    if unpacked(cache).is_dir():
-        return []
-    return [each.file_name for each in ARTIFACTS if not shelf(cache).holds(each)]
-
-
 def shelf(cache: Path) -> maven.Shelf:
     """The archives below a folder of `folders.distribution_cache`."""
     return maven.Shelf(cache / VERSION, OVERRIDE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import JUDGED, MEASURES
-from termweave.evaluation.report.spreadsheets import spreadsheet_cell
 from termweave.evaluation.report.wording import queries
 from termweave.evaluation.significance import ALPHA
 from termweave.support import private_files
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Colours of the marks.
 _STYLES = {"▲": "green", "▼": "red", "": ""}
+#: Beginnings that make a spreadsheet run a cell; the last ones are full-width forms, which some spreadsheets convert.
+_FORMULA = re.compile("\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 
 def table(experiment: Experiment) -> Table:
@@ -142,3 +145,15 @@ def _versus(experiment: Experiment, row: Row) -> str:
 def _ms(experiment: Experiment, row: Row) -> str:
     timed = experiment.latency.get(row.system)
     return f"{timed.median:.1f}" if timed else ""
+
+
+def spreadsheet_cell(text: str) -> str:
+    """A text as a cell of a CSV or TSV file: one that a spreadsheet would run as a formula begins with an apostrophe.
+
+    Numbers stay as they are. See OWASP, "CSV Injection".
+
+    Example:
+        >>> spreadsheet_cell("=cmd|' /C calc'!A0"), spreadsheet_cell("-3.5"), spreadsheet_cell("tea")
+        ("'=cmd|' /C calc'!A0", '-3.5', 'tea')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, cast
 
+from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
 from termweave.evaluation.candidate_fetcher import CandidateFetcher
@@ -33,7 +34,8 @@ from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
-from termweave.search.profiles import Profile, find
+from termweave.rerank.stored_rerankers import leave_room, reranking_of, rules_of, stages_of
+from termweave.search.profiles import find, inherited, mode_of, rewriting_of
 from termweave.signals import modes
 from termweave.support import arguments
 from termweave.support.messages import counted
@@ -144,19 +146,19 @@ def tune(
     ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
     current = find(index.lineage, None)
     former = current or find(index.lineage, name)
-    rules = former.rule_stages if former else ()
+    rules = rules_of(former)
     if former:
-        former.leave_room(
-            ("dense" in index.signals and features is None) + (ranker is not None or features is not None), "tuning"
+        leave_room(
+            former, ("dense" in index.signals and features is None) + (ranker is not None or features is not None), "tuning"
         )
-    in_use = current.rerank.stages if current and current.rerank else ()
+    in_use = stages_of(current)
     judgements.check_clicks([*([features] if features else []), *in_use], dataset)
     source = f"{dataset.name}:{dataset.split}"
     if known := systems.trained_on([each for each in (features, ranker) if each], dataset):
         raise InputError(known[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
-    for each in (features, former.rerank if former else None, ranker):
+    for each in (features, reranking_of(former), ranker):
         needs += each.needs if each else ()
-    rewriting = former.rewriting if former else None
+    rewriting = rewriting_of(former)
     fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting)
     candidates = list(
         fetcher.candidates([query.text for query in queries], lambda done, total: progress("searching", done, total))
@@ -225,23 +227,24 @@ def tune(
             *_inherited(former),
             *unused,
             *systems.trained_on(in_use, dataset),
-            *_remarks(others, default, tuned, former.inherited if former else ""),
+            *_remarks(others, default, tuned, inherited(former) if former else ""),
         ),
     )
 
 
 def _in_force(profile: Profile, queries: RankedQueries) -> NDArray[np.float64]:
     """The measure of every query with the profile that searches use now; a ranker gets all the time that it takes."""
-    reranking = replace(profile, rules=None).rerank  # the queries have the rules
-    return queries.values(profile.mode, reranking.within(inf).stages if reranking else ())
+    reranking = reranking_of(replace(profile, rules=None))  # the queries have the rules
+    return queries.values(mode_of(profile), reranking.within(inf).stages if reranking else ())
 
 
 def _inherited(former: Profile | None) -> Iterator[str]:
     """Say what the new profile keeps of the former one."""
-    if former and former.inherited:
-        behind = former.rules or (former.rewriting and former.rewriting.pins)
+    if former and (what := inherited(former)):
+        rewriting = rewriting_of(former)
+        behind = former.rules or (rewriting and rewriting.pins)
         fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
-        yield f"Kept from the profile {former.name!r}: {former.inherited}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
+        yield f"Kept from the profile {former.name!r}: {what}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
 
 
 def _check(index: Index) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
-from termweave.search import profiles as stored_profiles
+from termweave.rerank.stored_rerankers import fitting
 
 if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
@@ -42,9 +42,7 @@ def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None
     warnings: list[str] = []
     if live is not None and live.index != index and (tuned := _read(engine, live.index)) is not None:
         if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
-            profiles, warnings = stored_profiles.fitting(
-                replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout
-            )
+            profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout)
         elif names := ", ".join(tuned.get("profiles", ())):
             warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals. Tune again."]
     lineage.write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))

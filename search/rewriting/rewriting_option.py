@@ -62,8 +62,10 @@ class Rewritten(Feature[RewritingOptions]):
 
     def __init__(self, options: RewritingOptions, search: Search) -> None:
         """Take what the user says, else what the profile says; the profile's pins belong to both."""
+        from termweave.search.profiles import rewriting_of  # noqa: PLC0415 - not needed by `--help`
+
         super().__init__(options, search)
-        asked, stored = _rewriting(options.rewrite), search.profile.rewriting if search.profile else None
+        asked, stored = _rewriting(options.rewrite), rewriting_of(search.profile)
         self.rewriting = stored if asked is None else asked.with_pins(stored.pins) if stored else asked
 
     @classmethod

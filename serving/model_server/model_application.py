@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from termweave.encoders.onnx.runtime import available_cores
 from termweave.errors import TermweaveError, UsageError
 from termweave.search.retrieval import client_query
 from termweave.serving.model_server import encoding_request, openapi_document, query_request
@@ -71,8 +72,6 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
         UsageError: A model that the options name does not exist, or is not an encoder.
         ModelError: Its folder is damaged.
     """
-    from termweave.encoders.onnx.runtime import available_cores  # noqa: PLC0415 - numpy comes with it
-
     app = Starlette(
         routes=[
             *(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from termweave.errors import ModelError
 from termweave.records import Document
 
@@ -128,8 +130,6 @@ class ServedModel(ModelListing):
 
 
 def _finite(numbers: Any) -> bool:
-    import numpy as np  # noqa: PLC0415 - comes with the models
-
     return bool(np.isfinite(numbers).all())
 
 

@@ -10,7 +10,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from termweave import encoders
+from termweave.catalog import lineage
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
+from termweave.search.opening import open_generation
 from termweave.serving.model_server.model_outputs import KINDS, ModelListing, ServedModel
 
 if TYPE_CHECKING:
@@ -146,11 +152,6 @@ class ServedModels:
             UsageError: It does not exist, or gives neither vectors nor term weights.
             ModelError: Its folder is damaged.
         """
-        from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
-        from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - likewise
-        from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - likewise
-        from termweave.encoders.model_lookup import resolve  # noqa: PLC0415 - likewise
-
         folder = read_folder(resolve(name), name=name)
         manifest = folder.manifest
         given = {output for output in KINDS if output in manifest.outputs}
@@ -172,8 +173,6 @@ class ServedModels:
         Raises:
             EngineError: The server does not answer.
         """
-        from termweave.catalog import lineage  # noqa: PLC0415 - imports wait until a request needs them
-
         if self._engine is None:
             return {}
         asked, live = self._live
@@ -193,8 +192,6 @@ class ServedModels:
             UsageError: There is no such index, or it was not made by termweave, or it is not served.
             ModelError: This host does not have its models.
         """
-        from termweave.catalog import lineage  # noqa: PLC0415 - as above
-
         lineage.check_one(name)
         if self._engine is None or self._options.index not in {None, name}:
             raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
@@ -211,8 +208,6 @@ class ServedModels:
 
     def _looked_up(self, name: str) -> OpenGeneration:
         """The generation that an index has now: the one that is open, if it is the same, or if the server does not answer."""
-        from termweave.catalog import lineage  # noqa: PLC0415 - as above
-
         assert self._engine is not None
         _, last = self._generations.get(name, (0.0, None))
         try:
@@ -239,8 +234,6 @@ class ServedModels:
 
     def _opened(self, name: str) -> OpenGeneration:
         """Open a generation with the models that others opened before, and run them once."""
-        from termweave.search.opening import open_generation  # noqa: PLC0415 - as above
-
         assert self._engine is not None
         generation = open_generation(self._engine, name, self._options.models or {})
         generation = replace(generation, encoder=self._shared(generation.encoder))

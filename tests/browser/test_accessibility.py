@@ -24,7 +24,6 @@ PAGES = (
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense",
     "/search?q=run+a+function&judge=ann&curl=1",
     "/search?q=x&mode=nothing",
-    "/sliders?q=run+a+function",
     "/judge?judge=ann",
     *WORKBENCH,
     "/login",

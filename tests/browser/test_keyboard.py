@@ -16,7 +16,6 @@ pytestmark = pytest.mark.engine
 PAGES = (
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense&facet=kind",
     "/search?q=run+a+function&judge=tab&k=3",
-    "/sliders?q=run+a+function",
     "/judge?judge=tab",
     *WORKBENCH,
     "/login",

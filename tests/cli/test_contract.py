@@ -65,7 +65,7 @@ def test_every_output_has_its_schema():
 
 def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tools.generate_docs", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -11,6 +11,7 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.catalog import audit, lineage
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import EngineError
 from termweave.evaluation.experiment import runs_of
@@ -18,8 +19,8 @@ from termweave.evaluation.systems import named, system_of
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
 from termweave.records import Query
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
-from termweave.search.profiles import Profile
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
 FITTED = {"dataset": "mine:test", "measure": "nDCG@10", "queries": 30, "held_out": {"tuned": 0.5, "default": 0.4}}
@@ -189,13 +190,13 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
 
     assert run(["profiles", name, "--save", "new", "--mode", "shop", "--rerank", "rnn>diverse@0.2"]) == 0
     profile = profiles.find(lineage.read(index.engine, index.generation), "new")
-    assert profile.rerank.name == "rnn>diverse@0.2"
-    assert profile.rewriting.synonyms == ("crimson => red",)
+    assert reranking_of(profile).name == "rnn>diverse@0.2"
+    assert profiles.rewriting_of(profile).synonyms == ("crimson => red",)
     assert (
         run(["profiles", name, "--save", "newer", "--mode", "new", "--rerank", "profile>diverse@0.3", "--rewrite", "none"]) == 0
     )
     profile = profiles.find(lineage.read(index.engine, index.generation), "newer")
-    assert (profile.rerank.name, profile.rewriting) == ("rnn>diverse@0.2>diverse@0.3", None)
+    assert (reranking_of(profile).name, profiles.rewriting_of(profile)) == ("rnn>diverse@0.2>diverse@0.3", None)
     assert run(["profiles", name, "--save", "shop", "--mode", "dense"]) == 0  # searches use the profile of this name
     act = audit.read(index.engine, name, 1)[0]
     assert (act.act, act.before, act.after) == ("profile", "shop", "shop")

@@ -44,11 +44,10 @@ def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch):
         "Java",
         "Memory",
         "Disk",
-        "Server archives",
         "OpenSearch",
         "ONNX Runtime",
         "Shipped models",
-        "short texts a second",
+        "Chosen model",
         "Folders",
     ):
         assert word in text

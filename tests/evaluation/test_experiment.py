@@ -17,6 +17,7 @@ from rich.console import Console
 import termweave as tw
 from termweave import corpora
 from termweave.catalog import lineage
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, index_comparison, latency, runs, systems
@@ -29,7 +30,6 @@ from termweave.indexer.preparation.passages import Window
 from termweave.records import Query
 from termweave.rerank.rerankers import Reranking, RerankResult
 from termweave.search import Index
-from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")

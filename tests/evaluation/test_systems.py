@@ -8,6 +8,7 @@ import pytest
 from termweave import corpora
 from termweave.catalog.layout import DocumentLayout
 from termweave.catalog.lineage import Lineage
+from termweave.catalog.profiles import Profile, adopted
 from termweave.encoders.manifest import Manifest, write_manifest
 from termweave.engine.client.resolved_name import ResolvedName
 from termweave.errors import UsageError
@@ -17,9 +18,8 @@ from termweave.records import Run
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
-from termweave.search import Index, profiles
+from termweave.search import Index
 from termweave.search.opening import OpenGeneration
-from termweave.search.profiles import Profile
 
 
 class Known(Index):
@@ -29,7 +29,7 @@ class Known(Index):
         parameters = {"dense": {"dimension": 4}}
         found = Lineage("docs", "", "", {}, "", {name: parameters.get(name, {}) for name in signals})
         layout = DocumentLayout.from_meta(found.signals)
-        found = found if profile is None else profiles.adopted(found, profile)
+        found = found if profile is None else adopted(found, profile)
         self._now = OpenGeneration("docs-1", found, layout, None, None, ResolvedName("docs", "docs-1"), None)
 
 

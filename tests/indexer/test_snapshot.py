@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from termweave.catalog import generations
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import folders
@@ -17,7 +18,6 @@ from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations import listing
 from termweave.indexer.ledger import storage
 from termweave.search import Index
-from termweave.search.profiles import Profile
 from termweave.settings import load
 from tests.fixtures.stored_indices import QUERIES, answers, documents
 

@@ -19,6 +19,7 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import generations
+from termweave.catalog.profiles import Profile
 from termweave.encoders import TextEncoder, model_lookup
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
@@ -34,7 +35,6 @@ from termweave.learning.run import learn, promote
 from termweave.learning.training_rounds import TrainingRounds
 from termweave.records import Run
 from termweave.search import Index
-from termweave.search.profiles import Profile
 from termweave.support import paths
 
 PAIRS = {

@@ -17,6 +17,7 @@ FOLDERS = (
     "engine",
     "rerank",
     "indexer",
+    "python",
     "search",
     "evaluation",
     "training",

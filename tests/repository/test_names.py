@@ -43,7 +43,7 @@ def packages():
 
 def test_a_class_name_is_used_once():
     places = defaultdict(list)
-    for path in (*sources(), *(ROOT / "benchmarks").glob("*.py")):
+    for path in (*sources(), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(relative(path))

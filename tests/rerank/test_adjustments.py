@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
@@ -27,7 +28,6 @@ from termweave.rerank import rerankers
 from termweave.rerank.adjustments import boost, decay, diverse, match
 from termweave.rerank.candidate_features import seconds_since
 from termweave.rerank.rerankers import IndexTerms, RerankRequest
-from termweave.search.profiles import Profile
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "explain.1.json").read_text(encoding="utf-8"))
 SCORES = (1.0, 0.8, 0.5, 0.0)

@@ -3,7 +3,9 @@
 import pytest
 
 from termweave.catalog.lineage import Lineage
+from termweave.catalog.profiles import Profile, adopted, using
 from termweave.errors import EngineError
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 
 HASH = "0123456789abcdef"
@@ -16,7 +18,7 @@ def made(**ranker):
 
 
 def test_a_ranker_with_its_hash_is_read():
-    (ranker,) = profiles.find(made(model="a-ranker", hash=HASH, candidates=5), None).rerank.stages
+    (ranker,) = reranking_of(profiles.find(made(model="a-ranker", hash=HASH, candidates=5), None)).stages
     assert (ranker.model, ranker.hash, ranker.candidates) == ("a-ranker", HASH, 5)
 
 
@@ -41,8 +43,8 @@ def test_a_ranker_that_tune_does_not_store_is_refused(ranker):
 
 
 def stored(lineage, share, *, use=True):
-    profile = profiles.Profile("tuned", {"weights": share, "dense": 1 - share}, "rrf", None)
-    return profiles.adopted(lineage, profile, use=use)
+    profile = Profile("tuned", {"weights": share, "dense": 1 - share}, "rrf", None)
+    return adopted(lineage, profile, use=use)
 
 
 def test_a_profile_that_is_replaced_stays_under_a_number():
@@ -61,4 +63,4 @@ def test_a_profile_that_is_replaced_stays_under_a_number():
     kept = {name: profiles.find(many, name).weights["weights"] for name in many.profiles if name != "tuned"}
     assert kept.pop("tuned-2") == 0.2  # in force
     assert kept == {f"tuned-{number}": number / 100 for number in range(8, 13)}
-    assert profiles.find(profiles.using(many, "tuned-12"), None).weights["weights"] == 0.12
+    assert profiles.find(using(many, "tuned-12"), None).weights["weights"] == 0.12

@@ -19,15 +19,13 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
-from termweave.errors import InputError, UsageError
 from termweave.training.data.pairs import Collection
 from termweave.training.model_folder import precision
-from termweave.training.model_folder.retrieval_figures import Pool, measure
-from termweave.training.recipes import shipped_model
-from termweave.training.recipes.shipped_model import RecipeData, ship
 from termweave.training.run import TrainingResult
 from termweave.training.term_weights import hidden_states
 from tests.training.conftest import SMALL, train, with_special_tokens
+from tools.retrieval_figures import Pool, measure
+from tools.shipped_model import ship
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -226,36 +224,6 @@ def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
     assert "has 3 layers" in train(
         capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
     )
-
-
-def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeypatch):
-    """On two small collections; one of them alone where the other is left out."""
-    shutil.copytree(folder, folder.parent / "other", dirs_exist_ok=True)
-    small = {"documents": 100, "questions": 60}
-    monkeypatch.setattr(
-        shipped_model, "SOURCES", (RecipeData("toy", 3, "MIT", small), RecipeData("other", 1, "CC0", {**small, "negatives": 3}))
-    )
-    monkeypatch.setattr(shipped_model, "DEVELOPMENT", (Pool("toy", "train"), Pool("other", "train")))
-    sets = [part for each in (*SMALL, "steps=20", "teacher=minmax", f"backbone={base}") for part in ("--set", each)]
-    given = ["--data", str(folder.parent), "--out", str(tmp_path / "out"), "--keep", str(tmp_path / "keep"), *sets]
-    assert shipped_model.main(given) == 0, capsys.readouterr().err
-    read = read_folder(tmp_path / "out")
-    assert [row["set"] for row in read.manifest.metrics["development"]] == ["toy train", "other train"]
-    assert all(row["weights"] > row["bm25"] + 0.1 for row in read.manifest.metrics["development"])
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "teacher=minmax" in card
-    assert "| other | 100 documents, 60 questions (qrels), share 1 | CC0 |" in card
-    assert load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0].weights is not None
-    assert shipped_model.main([*given, "--without", "other"]) == 0
-    assert "CC0" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_recipe_of_a_chinese_backbone_has_chinese_data(capsys, tmp_path):
-    given = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--set", "backbone=bge-small-zh"]
-    assert shipped_model.main(given) == InputError.exit_status
-    assert "lacks the data sets cmrc2018, cmrc2018-reqa, drcd-reqa." in capsys.readouterr().err
-    assert shipped_model.main([*given, "--without", "squad"]) == UsageError.exit_status
-    assert "It has cmrc2018, cmrc2018-reqa, drcd-reqa:dev." in capsys.readouterr().err
 
 
 def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp_path):

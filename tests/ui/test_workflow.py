@@ -16,6 +16,7 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import audit, generations
+from termweave.catalog.profiles import Profile
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -29,7 +30,6 @@ from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
 from termweave.records import Query
 from termweave.search import Index
-from termweave.search.profiles import Profile
 from termweave.ui import searching
 from termweave.ui import workspace as workspace_module
 from termweave.ui.background.jobs import BackgroundJob

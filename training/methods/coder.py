@@ -81,7 +81,7 @@ def hard_labels(candidates: int, relevant: Sequence[int]) -> NDArray[np.float64]
     return shares
 
 
-def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float) -> NDArray[np.float64]:
+def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float = 0.1) -> NDArray[np.float64]:
     """Move a share `smoothing` of the probability to the other candidates, all alike (Eq. 2): float64 ``(candidates,)``, sum 1."""
     others = candidates - len(set(relevant))
     if not others:
@@ -110,7 +110,7 @@ def target(
     if settings.labels == "hard":
         return hard_labels(candidates, relevant)
     if settings.labels == "uniform":
-        return uniform_labels(candidates, relevant, settings.smoothing)
+        return uniform_labels(candidates, relevant)
     if evidence is None:
         raise UsageError("Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores.")
     from termweave.rerank.neighbours.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
@@ -171,7 +171,6 @@ class CoderParameters(MixtureParameters, DenseParameters):
     temperature: Annotated[
         float, Setting("T of the predicted distribution as training begins; it is learned."), Gt(0), Le(1000)
     ] = 0.05
-    smoothing: Annotated[float, Setting("With labels=uniform: the share that the other candidates get."), Ge(0), Le(1)] = 0.1
     boost: Annotated[float, Setting("b: factor of the judged documents' normalised evidence."), Gt(0), Le(100)] = 1.222
     keep_labels: Annotated[
         int,

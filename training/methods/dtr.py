@@ -113,8 +113,12 @@ def labelled_by_query(template_of: NDArray[np.int64], size: int, generator: np.r
     return LabelledBatch(queries, template_of[queries], np.concatenate([own, added]).astype(np.int64))
 
 
+#: Wrong templates of each query with sampling=random.
+RANDOM_NEGATIVES = 4
+
+
 def random_negatives(
-    template_of: NDArray[np.int64], size: int, generator: np.random.Generator, negatives: int = 4
+    template_of: NDArray[np.int64], size: int, generator: np.random.Generator, negatives: int = RANDOM_NEGATIVES
 ) -> LabelledBatch:
     """Draw queries uniformly with their templates and `negatives` other templates for each query alone ("random negatives")."""
     templates = np.unique(template_of)
@@ -246,7 +250,6 @@ class DtrParameters(MixtureParameters, DenseParameters):
             "labels, or pairs with random templates (random)."
         ),
     ] = "semi-independent"
-    random_negatives: Annotated[int, Setting("With sampling=random: wrong templates of each query."), Ge(1), Le(1000)] = 4
     scale: Annotated[float, Setting("Factor of the cosines; the thesis prints none (1)."), Gt(0), Le(1000)] = 20.0
     weights: Annotated[
         tuple[float, ...],
@@ -276,7 +279,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
 
     def texts(self) -> tuple[int, int]:
         """As many templates as queries, and with sampling=random their negatives."""
-        return self.batch, self.batch * (1 + (self.random_negatives if self.sampling == "random" else 0))
+        return self.batch, self.batch * (1 + (RANDOM_NEGATIVES if self.sampling == "random" else 0))
 
 
 #: Sections 5.2 and 5.3 of the thesis, for its private data sets; the proposed model has top-k there, and none on CS-Twitter (Table 5.3).

@@ -12,7 +12,6 @@ from termweave.encoders.onnx.export import int8_cost
 from termweave.support import paths
 from termweave.training.methods.base import card_of
 from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
-from termweave.training.recipes import shipped_card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,8 +122,13 @@ def summary(method: Method, settings: TrainingParameters) -> str:
     )
 
 
-def _run(manifest: Manifest) -> str:
-    """Format the card of a model that `termweave train` wrote."""
+def write(path: Path, manifest: Manifest) -> None:
+    """Write the card of a model that `termweave train` made, into its folder."""
+    (path / "README.md").write_text(render(manifest), encoding="utf-8")
+
+
+def render(manifest: Manifest) -> str:
+    """Format the card as Markdown."""
     made, figures = manifest.training, manifest.metrics["train"]
     parity, text = manifest.quantisation["parity"], card_of(manifest)
     history, ndcg = figures["history"], manifest.quantisation["ndcg"]
@@ -151,21 +155,3 @@ def _run(manifest: Manifest) -> str:
         searched=figures["documents"],
         history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),
     )
-
-
-def write(path: Path, manifest: Manifest, figures: Mapping[str, str]) -> None:
-    """Write the card.
-
-    Args:
-        path: The model folder.
-        manifest: Manifest of the model.
-        figures: Split -> Markdown tables.
-    """
-    (path / "README.md").write_text(render(manifest, figures), encoding="utf-8")
-
-
-def render(manifest: Manifest, figures: Mapping[str, str]) -> str:
-    """Format the card as Markdown."""
-    if "train" in manifest.metrics:
-        return _run(manifest)
-    return shipped_card.render(manifest, figures)

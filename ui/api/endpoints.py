@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,12 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
+from termweave.evaluation.book import agreement
+from termweave.evaluation.book.store import check_judge
+from termweave.indexer.generations import listing
 from termweave.search.results import json
 from termweave.ui import parameters, searching
-from termweave.ui.api import book_endpoints, job_endpoints
+from termweave.ui.pages import judge_page
 from termweave.ui.rendering import FOLDER, data
 from termweave.ui.workspace import check_query, workspace_of
 
@@ -23,9 +27,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from termweave.ui.background.jobs import BackgroundJob
     from termweave.ui.parameters import Parameter
 
-#: The OpenAPI document, which docs/generate.py writes.
+#: The OpenAPI document, which tools/generate_docs.py writes.
 OPENAPI = FOLDER / "static" / "openapi.json"
 
 Values = Mapping[str, Any]
@@ -85,20 +90,97 @@ def encode(request: Request, given: Values) -> Mapping[str, Any]:
 
 def indices(request: Request, given: Values) -> Mapping[str, Any]:
     """All indices."""
-    from termweave.indexer.generations.listing import summaries  # noqa: PLC0415 - imports wait until a request needs them
-
     del given
     engine = workspace_of(request).engine
-    return {"url": engine.url, "indices": summaries(engine)}
+    return {"url": engine.url, "indices": listing.summaries(engine)}
 
 
 def generations(request: Request, given: Values) -> Mapping[str, Any]:
     """The generations of an index."""
-    from termweave.indexer.generations import listing  # noqa: PLC0415 - as above
-
     workspace = workspace_of(request)
     name = workspace.chosen(given["index"])
     return {"name": name, "generations": [asdict(each) for each in listing.list_generations(workspace.engine, name)]}
+
+
+def book(request: Request, given: Values) -> dict[str, Any]:
+    """The queries with their pools, how far judges agree, and the guidelines."""
+    name = workspace_of(request).alias(given["index"])
+    stored = judge_page.book_of(request, name)
+    grades = stored.grades()
+    counts = Counter(each.query for each in grades if each.grade is not None)
+    queries = [{"id": each.id, "text": each.text, "documents": each.pool, "grades": counts[each.id]} for each in stored.queries()]
+    agreed = asdict(agreement.measure(grades)) if grades else None
+    return {"index": name, "queries": queries, "agreement": agreed, "guidelines": stored.guidelines()}
+
+
+def grades(request: Request, given: Values) -> dict[str, Any]:
+    """What every judge said, with notes and times."""
+    name = workspace_of(request).alias(given["index"])
+    return {"index": name, "grades": [asdict(each) for each in judge_page.book_of(request, name).grades()]}
+
+
+def judge(request: Request, given: Values) -> dict[str, Any]:
+    """How far a judge is, and the document that comes next; not which search found it."""
+    name, judge = workspace_of(request).alias(given["index"]), check_judge(given["judge"])
+    task = judge_page.task_of(request, name, judge)
+    card = task.card and {
+        "query": task.card.query.text,
+        "document": task.card.document,
+        "title": task.card.title,
+        "text": task.card.text,
+    }
+    return {"index": name, "judge": judge, "done": task.done, "documents": task.documents, "next": card}
+
+
+def jobs(request: Request, given: Values) -> dict[str, Any]:
+    """All work whose result is kept, the newest first."""
+    del given
+    return {"jobs": [_job(each) for each in request.app.state.jobs.all()]}
+
+
+def evaluate(request: Request, given: Values) -> dict[str, Any]:
+    """The result of an evaluation, as `termweave evaluate --json`."""
+    from termweave.evaluation.report.json import evaluation  # noqa: PLC0415 - numpy comes with it
+
+    result = _ended(request, given, "evaluate").result
+    verdicts = [verdict.as_json(gate) for gate, verdict in result.verdicts]
+    return {**evaluation(result.experiment), "gates": verdicts}
+
+
+def tune(request: Request, given: Values) -> dict[str, Any]:
+    """The result of tuning, as `termweave tune --json`."""
+    job = _ended(request, given, "tune")
+    return {**asdict(job.result), "adopted": bool(job.about.get("adopted"))}
+
+
+def learn(request: Request, given: Values) -> dict[str, Any]:
+    """The result of learning."""
+    result: dict[str, Any] = _ended(request, given, "learn").result
+    return result
+
+
+def _ended(request: Request, given: Values, kind: str) -> BackgroundJob:
+    """The job that a request names.
+
+    Raises:
+        UsageError: There is none of this kind, or it has not ended.
+        TermweaveError: The error that ended it.
+    """
+    job: BackgroundJob = request.app.state.jobs.find(given["job"])
+    if job.kind != kind:
+        raise UsageError(f"This is not a result of {kind!r}.", f"Ask /api/{job.kind} for it.")
+    if job.error is not None:
+        raise job.error
+    if job.running:
+        raise UsageError(f"{job.title} is running.", "Ask again when /api/jobs says that it is done.")
+    return job
+
+
+def _job(job: BackgroundJob) -> dict[str, Any]:
+    state = "running" if job.running else "failed" if job.error else "done"
+    about = {"id": job.id, "kind": job.kind, "title": job.title, "index": job.about["index"], "state": state}
+    error = f"{job.error.message} {job.error.hint}".strip() if job.error else None
+    return about | {"stage": job.stage, "done": job.done, "total": job.total, "error": error}
 
 
 #: Path below /api -> what answers it.
@@ -114,16 +196,14 @@ ENDPOINTS = {
     "encode": Endpoint(encode, "Term weights and vectors of queries.", parameters.ENCODE),
     "indices": Endpoint(indices, "All indices, as 'termweave list --json'.", schema="list"),
     "generations": Endpoint(generations, "The generations of an index, as 'termweave generations --json'.", (parameters.INDEX,)),
-    "book": Endpoint(
-        book_endpoints.book, "The judged queries of an index, with their pools, and how far judges agree.", (parameters.INDEX,)
-    ),
-    "grades": Endpoint(book_endpoints.grades, "Every grade of every judge, with notes.", (parameters.INDEX,)),
-    "judge": Endpoint(book_endpoints.judge, "How far a judge is, and the document to judge next.", parameters.JUDGE),
-    "jobs": Endpoint(job_endpoints.jobs, "The evaluations and other work that pages began, the newest first."),
-    "evaluate": Endpoint(job_endpoints.evaluate, "The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
-    "tune": Endpoint(job_endpoints.tune, "The result of tuning, as 'termweave tune --json'.", parameters.JOB),
+    "book": Endpoint(book, "The judged queries of an index, with their pools, and how far judges agree.", (parameters.INDEX,)),
+    "grades": Endpoint(grades, "Every grade of every judge, with notes.", (parameters.INDEX,)),
+    "judge": Endpoint(judge, "How far a judge is, and the document to judge next.", parameters.JUDGE),
+    "jobs": Endpoint(jobs, "The evaluations and other work that pages began, the newest first."),
+    "evaluate": Endpoint(evaluate, "The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
+    "tune": Endpoint(tune, "The result of tuning, as 'termweave tune --json'.", parameters.JOB),
     "learn": Endpoint(
-        job_endpoints.learn,
+        learn,
         "The result of learning: what was tried, the gain on test questions, and the generation to promote.",
         parameters.JOB,
     ),

@@ -1,6 +1,6 @@
 """The OpenAPI document of the API, from the declared parameters and the JSON schemas of docs/schemas.
 
-`docs/generate.py` writes it to `ui/static/openapi.json`, because docs/ is not installed.
+`make docs` writes it to `ui/static/openapi.json`, because tools/ is not installed.
 """
 
 from __future__ import annotations

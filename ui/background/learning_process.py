@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from termweave import engine
 from termweave.errors import TermweaveError, UsageError
 from termweave.support import paths, private_files
 from termweave.support.python_processes import start_python
@@ -133,7 +134,6 @@ def main() -> None:
 
 
 def _learn(task: LearningJob, out: TextIO) -> dict[str, Any]:
-    from termweave import engine  # noqa: PLC0415 - takes seconds
     from termweave.learning.preparation import CONNECTIONS, LearningTask, Reports  # noqa: PLC0415 - likewise
     from termweave.learning.run import learn  # noqa: PLC0415 - likewise
 

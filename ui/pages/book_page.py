@@ -18,6 +18,7 @@ from termweave.corpora.readers.beir import read_qrels
 from termweave.errors import UsageError
 from termweave.evaluation.book import agreement, pool
 from termweave.evaluation.book.query_ids import lacks_words, placed
+from termweave.evaluation.measures import per_query
 from termweave.records import Query
 from termweave.support import private_files
 from termweave.support.messages import clipped, few
@@ -112,8 +113,6 @@ def _rows(queries: Sequence[BookQuery], grades: Sequence[BookGrade], scores: Map
 
 def _scores(index: Index, book: JudgementBook) -> dict[str, float]:
     """nDCG@10 of the default search for the first judged queries of a book: query id -> value."""
-    from termweave.evaluation.measures import per_query  # noqa: PLC0415 - numpy comes with it
-
     qrels = book.qrels()
     texts = {each.id: each.text for each in book.queries() if qrels.get(each.id)}
     ids = list(texts)[:_MOST_SCORED]

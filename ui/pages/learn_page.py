@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from termweave.errors import UsageError
+from termweave.training.needs import missing
 from termweave.ui import parameters
 from termweave.ui.addresses import see_other
 from termweave.ui.background.jobs import BackgroundJob
@@ -53,8 +54,6 @@ def _show(request: Request) -> Response:
 
 def _obstacles(workspace: Workspace) -> list[str]:
     """What keeps this server from learning, each as a sentence with what to do."""
-    from termweave.training.needs import missing  # noqa: PLC0415 - only this page needs it
-
     obstacles = [f"Learning needs {what}. {advice}" for what, advice in missing()]
     if workspace.options.settings is None:
         obstacles.append("This server does not learn. Start it with 'termweave serve'.")

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
+from termweave import corpora
+from termweave.catalog import audit, lineage
+from termweave.catalog.profiles import adopted
 from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.measures import MEASURES as SHOWN
+from termweave.evaluation.report import html_page, table
+from termweave.rerank.stored_rerankers import reranking_of
+from termweave.search import profiles
 from termweave.ui import parameters
 from termweave.ui.addresses import page_address, see_other
 from termweave.ui.background.jobs import BackgroundJob
@@ -92,10 +100,6 @@ def _page(
 
 def _table(job: BackgroundJob) -> dict[str, Any]:
     """What the page of an evaluation that has ended shows, with the renderers of the report."""
-    from termweave.evaluation.measures import MEASURES as SHOWN  # noqa: PLC0415 - numpy comes with it
-    from termweave.evaluation.report import html_page, table  # noqa: PLC0415 - likewise
-    from termweave.search import profiles  # noqa: PLC0415 - likewise
-
     result: GatedExperiment = job.result
     experiment, name, against = result.experiment, job.about["index"], job.about["against"]
     rows = {row.system: row for row in experiment.rows}
@@ -104,7 +108,8 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
         """The parameters of one list. The reranking of a profile comes with its name: another request may not name its ranker."""
         row = rows[system]
         profile = profiles.find(job.about["lineage"], row.mode)
-        own = profile is not None and profile.rerank is not None and profile.rerank.name == row.reranker
+        stored = reranking_of(profile)
+        own = stored is not None and stored.name == row.reranker
         return [(f"mode{second}", row.mode), *([] if own else [(f"rerank{second}", row.reranker)])]
 
     def both(query: str, system: str) -> str:
@@ -230,9 +235,6 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
     Raises:
         UsageError: It is another one.
     """
-    from termweave import corpora  # noqa: PLC0415 - imports wait until a page needs them
-    from termweave.evaluation.book.reader import BookDataset  # noqa: PLC0415 - likewise
-
     if spec == f"book:{name}":
         book = BookDataset(spec, book_of(request, name))
         book.queries()  # without grades it says so now, not in a job
@@ -244,9 +246,6 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
-    from termweave.catalog import audit, lineage  # noqa: PLC0415 - imports wait until a page needs them
-    from termweave.search import profiles  # noqa: PLC0415 - likewise
-
     job = request.app.state.jobs.find(text_of(form, "job"))
     if job.kind != "tune" or job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
@@ -254,7 +253,7 @@ def _adopt(request: Request, form: FormData) -> Response:
     if (live := lineage.resolve(workspace.engine, job.about["index"])) != tuned:
         raise UsageError(f"{job.about['index']} points to {live} by now; the profile was tuned on {tuned}.", "Tune again.")
     before = lineage.read(workspace.engine, tuned)  # another process may have adopted a profile
-    lineage.write(workspace.engine, tuned, profiles.adopted(before, job.result.profile, use=True))
+    lineage.write(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
     audit.write(workspace.engine, "profile", before.name, before=before.profile, after=job.result.profile.name)
     job.about["adopted"] = True
     workspace.forget(job.about["index"])

@@ -8,6 +8,8 @@ from urllib.parse import quote, urlencode
 
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
+from termweave.evaluation.measures import per_query
+from termweave.records import Run
 from termweave.search.render import pictures
 from termweave.search.results import explanation
 from termweave.signals.fusion import METHODS
@@ -184,9 +186,6 @@ def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddre
 
 def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -> tuple[HitRating, RatedList | None]:
     """What a judge has said about the hits of a list, and the nDCG@10 that all judges' grades give it."""
-    from termweave.evaluation.measures import per_query  # noqa: PLC0415 - numpy comes with it
-    from termweave.records import Run  # noqa: PLC0415 - as above
-
     judge, text = check_judge(values["judge"]), values["q"].strip()
     book = JudgementBook(side.index.engine, side.index.book)
     query = next((each.id for each in book.queries() if each.text == text), None)

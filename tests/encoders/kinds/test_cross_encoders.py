@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 from termweave.cli.verbs.export import command
-from termweave.encoders import Ranker, load, time_budget
+from termweave.encoders import Ranker, load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
@@ -125,7 +125,7 @@ def test_a_budget_does_not_start_a_long_text_that_it_has_no_time_for():
             return np.ones(len(documents), dtype=np.float32)
 
     began = time.perf_counter()
-    scored = time_budget.scores(Timed(), "q", ["x" * 400] * 4 + ["x" * 50_000] * 2, 0.5, windows=4)
+    scored = Ranker.score_within(Timed(), "q", ["x" * 400] * 4 + ["x" * 50_000] * 2, 0.5, windows=4)
     assert time.perf_counter() - began < 4
     assert len(scored) == 4
 

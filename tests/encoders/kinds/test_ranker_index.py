@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 import termweave as tw
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.encoders import Ranker, model_lookup
 from termweave.encoders import recorded_models as models
@@ -17,7 +18,6 @@ from termweave.learning import preparation
 from termweave.learning.preparation import LearningTask
 from termweave.records import Query
 from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
-from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 

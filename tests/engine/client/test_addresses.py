@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from termweave import cli
 from termweave.corpora.formats.index_address import parse
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import transports
@@ -194,10 +193,3 @@ def test_a_node_that_was_away_is_asked_for_its_cluster_before_it_gets_a_request(
     for _ in range(3):
         assert engine.request("POST", "/index/_bulk", body=b"{}") == {}
     assert asked(nodes[:1], "_bulk") == [0]
-
-
-def test_doctor_names_the_addresses_that_do_not_answer(nodes, closed_port, capsys):
-    for node in nodes:
-        node.answers["/"] = (200, {"version": {"number": "3.6.0", "distribution": "opensearch"}})
-    cli.run(["doctor", "--url", f"{nodes[0].url},http://127.0.0.1:{closed_port}"])
-    assert f"No OpenSearch answers at http://127.0.0.1:{closed_port}." in capsys.readouterr().out

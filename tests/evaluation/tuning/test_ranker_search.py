@@ -9,11 +9,12 @@ from typing import ClassVar
 import jsonschema
 import numpy as np
 
+from termweave.catalog.profiles import Profile
 from termweave.evaluation.tuning import ranker_search
 from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
 from termweave.records import Encoding, ModelInfo
 from termweave.rerank.ranker import CrossEncoderReranker
-from termweave.search.profiles import Profile
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search.retrieval.candidates import Candidates
 from termweave.signals.fusion import Ranked
 from termweave.signals.modes import Mode
@@ -103,8 +104,8 @@ def test_a_budget_without_time_for_any_depth_leaves_the_ranker_out(monkeypatch):
 def test_a_profile_holds_rnn_and_a_ranker():
     parameters = {"model": "mine", "hash": "0" * 16, "candidates": 20, "weight": 0.3, "budget": 80.0}
     profile = Profile("p", {"dense": 1.0}, "adaptive", {"k": 5}, {}, parameters)
-    assert profile.rerank.name == "rnn>ranker@mine"
-    assert profile.rerank.stages[1] == CrossEncoderReranker("mine", 20, 0.3, 80.0, "0" * 16)
+    assert reranking_of(profile).name == "rnn>ranker@mine"
+    assert reranking_of(profile).stages[1] == CrossEncoderReranker("mine", 20, 0.3, 80.0, "0" * 16)
     listed = {"schema": "termweave.profiles/1", "name": "x", "in_force": "p", "profiles": [{"name": "p", **profile.as_meta()}]}
     jsonschema.validate(json.loads(json.dumps(listed)), json.loads(SCHEMA.read_text()))
     assert "ranker" not in Profile("p", {"dense": 1.0}, "adaptive", None).as_meta()  # an older version reads it

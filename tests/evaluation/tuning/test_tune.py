@@ -17,6 +17,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.catalog.profiles import check_name
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
@@ -28,6 +29,7 @@ from termweave.records import Encoding, ModelInfo, Run
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.search.ranking.order import order
 from termweave.search.retrieval.candidates import Candidates
@@ -112,7 +114,7 @@ def test_a_measure_that_it_cannot_go_by_is_named():
 )
 def test_names_that_mean_something_else_are_refused(name):
     with pytest.raises(UsageError, match="cannot be called"):
-        profiles.check_name(name, ["lexical", "dense"])
+        check_name(name, ["lexical", "dense"])
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +183,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     index.adopt(report.profile)
     assert tw.connect(opensearch_engine.url).index(name).lineage.profile == "tuned"
     mode, reranking = index.choose(None, None)
-    assert (mode, reranking) == (report.profile.mode, report.profile.rerank)
+    assert (mode, reranking) == (profiles.mode_of(report.profile), reranking_of(report.profile))
     same_ranking(index.search("json", k=5, mode="hybrid", rerank="none"), before)
     same_ranking(index.search("json", k=5), index.search("json", k=5, mode="tuned"))
     with pytest.raises(UsageError, match="names its own fusion"):
@@ -262,7 +264,7 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(opensea
     index = tw.connect(opensearch_engine.url).index(name)
     report = tuning.tune(index, dataset)
     assert report.profile.rules == ["diverse@0.6"]
-    assert report.profile.rewriting.synonyms == ("file => directory", "string => buffer")
+    assert profiles.rewriting_of(report.profile).synonyms == ("file => directory", "string => buffer")
     (note,) = [each for each in report.notes if each.startswith("Kept from the profile")]
     assert note == (
         "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms, pins of 20 queries). All figures are with them. "

@@ -7,13 +7,14 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import generations
+from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.ledger import storage
-from termweave.search import Connection, Index
-from termweave.search.profiles import Profile
+from termweave.python import Connection
+from termweave.search import Index
 
 pytestmark = pytest.mark.engine
 

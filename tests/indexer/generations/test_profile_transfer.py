@@ -6,11 +6,11 @@ import pytest
 
 from termweave.catalog import lineage
 from termweave.catalog.generations import live
+from termweave.catalog.profiles import Profile, without
 from termweave.errors import GateNotMet
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations.listing import list_generations
-from termweave.search import Index, profiles
-from termweave.search.profiles import Profile
+from termweave.search import Index
 from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
@@ -24,7 +24,7 @@ def tune(engine, name, profile="tuned"):
 def drop(engine, name, profile):
     """As `termweave profiles NAME --drop` does."""
     index = live(engine, name)
-    lineage.write(engine, index, profiles.without(lineage.read(engine, index), profile))
+    lineage.write(engine, index, without(lineage.read(engine, index), profile))
 
 
 def when_indexing(call):

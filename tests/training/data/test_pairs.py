@@ -5,15 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from termweave.encoders import load
-from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError
 from termweave.records import TermWeights
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Collection, Pairs, most_frequent, sample
-from termweave.training.model_folder.retrieval_figures import Pool, PoolFigures, measure, tables
-from termweave.training.recipes.shipped_model import main
 
 
 @pytest.fixture
@@ -41,17 +37,9 @@ def test_judged(collection):
         collection.judged("dev")
 
 
-def test_a_missing_data_set_is_named(tmp_path, capsys):
+def test_a_missing_data_set_is_named(tmp_path):
     with pytest.raises(InputError, match="no data set 'nothing'"):
         Collection(tmp_path / "nothing")
-    (tmp_path / "squad").mkdir()
-    given = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
-    assert main(given) == 1
-    assert "lacks the data sets medquad, stackfaq" in capsys.readouterr().err
-    assert main([*given, "--without", "medquad"]) == 1
-    assert "lacks the data set stackfaq" in capsys.readouterr().err
-    assert main([*given, "--without", "quora"]) == 2
-    assert main([*given, "--set", "stepz=1"]) == 2
 
 
 def test_a_sample_is_drawn_the_same_again():
@@ -91,25 +79,3 @@ def test_sparse_index_against_a_loop():
     assert [expected[place] for place in best] == pytest.approx(scores.tolist())
     spared = frozenset(best[:2].tolist())
     assert index.search(query, 3, spared)[0].tolist() == best[2:].tolist()
-
-
-@pytest.mark.parametrize(
-    "pool", [Pool("tiny"), Pool("tiny", hard=1), Pool("tiny", others=1), Pool("tiny", queries=1, judged=True)]
-)
-def test_measuring_the_shipped_model(collection, pool):
-    row = measure(load(threads=2), collection, pool)
-    assert row.bm25 == row.weights == pytest.approx(1.0)
-    assert row.documents <= 4
-    assert "| tiny test |" in tables([row])
-
-
-def test_the_card_says_what_was_measured():
-    shipped = resolve("shipped")
-    text = (shipped / "README.md").read_text()
-    manifest = json.loads((shipped / "termweave.json").read_bytes())
-    assert manifest["metrics"]["development"]
-    for rows in manifest["metrics"].values():
-        for row in rows:
-            assert str(PoolFigures(**row)) in text
-    for word in ("CC BY-SA 4.0", "CC BY 4.0", "MIT", "Zero-shot", manifest["hash"], "termweave.training.recipes.shipped_model"):
-        assert word in text

@@ -13,6 +13,7 @@ from termweave.errors import UsageError, for_python
 from termweave.indexer import builder, rebuild_options, updater
 from termweave.indexer.options import BuildOptions
 from termweave.indexer.update_plan import UpdateMode
+from termweave.python.connection import connect
 from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from termweave.indexer.builder import Built
     from termweave.indexer.updater import Updated
-    from termweave.search import Connection
+    from termweave.python.connection import Connection
 
 #: The arguments of `index` that are no build options.
 _OWN = ("connection", "update", "defaults", "id_field", "title_field", "text_fields", "progress")
@@ -88,8 +89,6 @@ def index(
     source = open_documents(
         documents, name=name, skip_bad=skip_bad, id_field=id_field, title_field=title_field, text_fields=text_fields
     )
-    from termweave.search import connect  # noqa: PLC0415 - opensearch-py is loaded when a server is needed
-
     report, remarks = partial(_report, progress), list(source.remarks)
     done: Built | Updated
     with connect() if connection is None else nullcontext(connection) as used:

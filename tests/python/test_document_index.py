@@ -106,9 +106,9 @@ def test_no_documents_at_all_are_refused_in_the_words_of_python(connection, name
         assert refused.value.hint == "Pass at least one document; an iterator that was read before gives none."
 
 
-@pytest.mark.usefixtures("long_ids")
-def test_messages_name_items_and_not_lines(connection, name):
+def test_messages_name_items_and_not_lines(connection, name, monkeypatch):
     """The number is the same; the documents of a program have no lines."""
+    monkeypatch.setattr("termweave.corpora.formats.fields.LONGEST_ID", 100_000)  # so that the server refuses one
     own = {"connection": connection, "weights": "none", "dense": "none"}
     with pytest.raises(InputError, match=f"{name}, item 3: neither a title nor a text"):
         tw.index([*NOTES, {"id": "c"}], name, **own)

@@ -1,6 +1,6 @@
 """Take the pictures of docs/images: every page of `termweave serve` on the index of `termweave demo`, in a headless Chromium.
 
-    OPENSEARCH_URL=http://127.0.0.1:9200 python -m docs.screenshots [--out FOLDER] [--width 1200] [--height 900] [--dark]
+    OPENSEARCH_URL=http://127.0.0.1:9200 python -m tools.screenshots [--out FOLDER] [--width 1200] [--height 900] [--dark]
 
 The server must hold the index of `termweave demo`. The book of that index gets a few queries and grades of the demo's own judgements, and
 loses them at the end; a book that holds something already is left alone.
@@ -29,14 +29,14 @@ from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
 from tests.browser.conftest import BROWSERS, Browser
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 NAME, QUERIES = "demo", 24
 QUERY = "how do I run a function after a delay in another thread"
 #: Colours of a picture: pages have few, and the files stay small.
 _COLOURS = 128
 #: Of a page its upper part is shown, in pixels.
 _HEIGHT = 900
-_ADDRESSES = {
+_ADDRESSES: dict[str, tuple[str, dict[str, Any]]] = {
     "search": ("/search", {"q": QUERY}),
     "side-by-side": ("/search", {"q": QUERY, "compare": 1, "mode": "lexical", "mode2": "hybrid", "rerank2": "rnn", "k": 5}),
     "judge": ("/judge", {"judge": "ann"}),
@@ -45,7 +45,7 @@ _ADDRESSES = {
 }
 
 
-class PageAddress:
+class PictureAddress:
     """What `Browser.open` takes."""
 
     def __init__(self, url: str) -> None:
@@ -112,7 +112,7 @@ def _take(connection: Any, asked: argparse.Namespace) -> None:
 
 def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
     def shot(name: str, address: str) -> None:
-        browser.open(PageAddress(home + address), asked.width, 900, dark=asked.dark)
+        browser.open(PictureAddress(home + address), asked.width, 900, dark=asked.dark)
         if name == "search":
             browser.do("document.querySelector('.hit details').open = true")
         path = asked.out / f"{name}.png"
@@ -123,7 +123,7 @@ def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
     for name, (path, values) in _ADDRESSES.items():
         shot(name, f"{path}?{urlencode(values)}")
     for kind in ("evaluate", "tune"):
-        browser.open(PageAddress(f"{home}/{kind}"), asked.width, dark=asked.dark)
+        browser.open(PictureAddress(f"{home}/{kind}"), asked.width, dark=asked.dark)
         browser.do(f"document.querySelector('form[action=\"/{kind}/start\"] button').click()")
         until = time.monotonic() + 300
         while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):

@@ -1,13 +1,13 @@
 """The recipe of the shipped models: heads anchored between BM25 and idf, on a backbone as it is.
 
-    python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
-    python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR --set backbone=bge-small-en|bge-small-zh
+    python -m tools.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+    python -m tools.shipped_model --data ../shared/data --out DIR --set backbone=bge-small-en|bge-small-zh
 
 A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixture of collections (`SOURCES`); the rest is what
 `termweave train` does. On two cores: some 5 minutes for the hidden states of six layers (kept in the cache folder), two for the
 heads, half a minute for the export, 3 to 5 for the development figures; twice that for twelve layers. `--out` gets what is shipped;
 the whole folder, with torch weights and the fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants,
-to be measured by `training.model_folder.retrieval_figures`. After a change of the quantisation `--quantise` writes the graphs, card and
+to be measured by `tools.retrieval_figures`. After a change of the quantisation `--quantise` writes the graphs, card and
 development figures in `--out` again, without training: of the backbone, and of the heads as they are shipped.
 
 The English mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it), that of a Chinese backbone cmrc2018 2 :
@@ -38,8 +38,8 @@ from termweave.training.data.pairs import DEFAULT_TABLE, Collection, count, most
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart, learn
 from termweave.training.model_folder import card, writer
-from termweave.training.model_folder.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 from termweave.training.setup import set_up
+from tools.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -254,9 +254,9 @@ def _described(
         "data": data,
         "options": asdict(settings),
         "history": history.__dict__,
-        "command": "python -m termweave.training.recipes.shipped_model --data ../shared/data --out DIR"
+        "command": "python -m tools.shipped_model --data ../shared/data --out DIR"
         + (f" --set backbone={settings.backbone}" if settings.backbone else ""),
-        "test_command": "python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR"
+        "test_command": "python -m tools.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR"
         + (f" --sets {' '.join(pool.name for pool in CHINESE_TESTS)}" if language_of(settings) == "Chinese" else ""),
         "zero_shot": (
             f"Zero-shot here means: no pair of that set was in our training (all sets but {names}). The backbone itself has seen pairs "
@@ -287,14 +287,12 @@ def _prove(keep: Path, pools: Sequence[Pool], data: Path, say: Callable[[str], N
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - a recipe run by make
+    print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(
-        prog="python -m termweave.training.recipes.shipped_model", description="Make the shipped model again."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tools.shipped_model", description="Make the shipped model again.")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--out", type=Path, required=True, help=f"folder to ship; gets {MANIFEST} and the int8 graph")
     parser.add_argument("--keep", type=Path, help="folder for everything [NAME among the models]")
@@ -311,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             build(given.data, given.out, given.keep or paths.models() / name_of(changed), changed, given.without, _say)
     except TermweaveError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(error, file=sys.stderr)
         return error.exit_status
     return 0
 

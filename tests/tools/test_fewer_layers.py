@@ -20,9 +20,9 @@ from termweave.encoders.models import store  # noqa: E402
 from termweave.encoders.term_weighting.weight_function import Form  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
 from termweave.training.data.pairs import count  # noqa: E402
-from termweave.training.recipes import fewer_layers  # noqa: E402
-from termweave.training.recipes.shipped_model import SOURCES  # noqa: E402
 from termweave.training.term_weights.hidden_states import states  # noqa: E402
+from tools import fewer_layers  # noqa: E402
+from tools.shipped_model import SOURCES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

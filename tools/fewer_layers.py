@@ -1,6 +1,6 @@
 """A faster model of term weights and vectors: some layers of a trained one, which learn to give what all layers gave.
 
-    python -m termweave.training.recipes.fewer_layers --data ../shared/data --layers 2,3,6 --out DIR
+    python -m tools.fewer_layers --data ../shared/data --layers 2,3,6 --out DIR
 
 The teacher is the shipped model, or a folder that `termweave train` wrote (`--model`). Its hidden states are computed once, with the int8 graph
 that serves, and cached (`training.term_weights.hidden_states`). The student begins as the layers of the teacher that `--layers` names (1
@@ -44,9 +44,9 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import duration
 from termweave.training.backbone import loading, lookup
 from termweave.training.data.pairs import Collection
-from termweave.training.recipes.shipped_model import SOURCES
 from termweave.training.term_weights.hidden_states import States, states
 from termweave.training.term_weights.inputs import prepare
+from tools.shipped_model import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -246,7 +246,7 @@ def write(student: JointModel, manifest: Manifest, path: Path, out: Path, descri
 
 def say(message: str) -> None:
     """Tell what happens, on standard error."""
-    print(message, file=sys.stderr, flush=True)  # noqa: T201 - a recipe that one runs by hand
+    print(message, file=sys.stderr, flush=True)
 
 
 def layers(text: str) -> list[int]:
@@ -257,7 +257,7 @@ def layers(text: str) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the docstring of this file."""
     parser = argparse.ArgumentParser(
-        prog="python -m termweave.training.recipes.fewer_layers",
+        prog="python -m tools.fewer_layers",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -285,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         write(student, manifest, path, given.out, described)
     except TermweaveError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(error, file=sys.stderr)
         return error.exit_status
     return 0
 

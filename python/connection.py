@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
+from termweave import engine, settings
+from termweave.indexer.generations import deletion, listing, publication
 from termweave.search.index import Index
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.answers import ListedIndex
+    from termweave.catalog import audit
     from termweave.engine import Engine
     from termweave.indexer.generations.listing import Generation
 
@@ -63,8 +65,7 @@ class Connection:
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""
-        listed: list[ListedIndex] = _generations("listing").summaries(self.engine)
-        return listed
+        return listing.summaries(self.engine)
 
     def generations(self, name: str) -> list[Generation]:
         """The generations of an index, the newest first.
@@ -72,8 +73,7 @@ class Connection:
         Raises:
             UsageError: There is no index of this name that termweave built.
         """
-        listed: list[Generation] = _generations("listing").list_generations(self.engine, name)
-        return listed
+        return listing.list_generations(self.engine, name)
 
     def promote(self, name: str, generation: str) -> None:
         """Make a generation live: point the alias at it, in one atomic step.
@@ -89,12 +89,11 @@ class Connection:
         Raises:
             UsageError: There is none.
         """
-        generation: str = _generations("publication").previous(self.engine, name)
+        generation = publication.previous(self.engine, name)
         self._promote(name, generation, "rollback")
         return generation
 
-    def _promote(self, name: str, generation: str, act: str) -> None:
-        publication = _generations("publication")
+    def _promote(self, name: str, generation: str, act: audit.Act) -> None:
         before = publication.promote(self.engine, name, generation, act)
         if remark := publication.profile_remark(self.engine, name, before, generation):
             logging.getLogger(__name__).warning("%s", remark)
@@ -110,13 +109,8 @@ class Connection:
             EngineError: Another process builds it.
         """
         listed = self.generations(name)
-        _generations("deletion").remove_all(self.engine, name, listed)
+        deletion.remove_all(self.engine, name, listed)
         return [each.index for each in listed]
-
-
-def _generations(module: str) -> Any:
-    """A module of `indexer.generations`, by its name: the indexer builds on search, and nothing below a layer imports it."""
-    return import_module(f"termweave.indexer.generations.{module}")
 
 
 def connect(url: str | None = None, **options: Any) -> Connection:
@@ -130,6 +124,4 @@ def connect(url: str | None = None, **options: Any) -> Connection:
         EngineUnreachable: No address is given, and no embedded node runs.
         UsageError: A setting that does not exist or cannot be.
     """
-    from termweave import engine, settings  # noqa: PLC0415 - importing termweave must stay cheap
-
     return Connection(engine.connect(settings.load(url=url, **options)))

@@ -34,21 +34,20 @@ from termweave.learning.plan import LearningPlan
 from termweave.search.results.json import BatchSummary
 from termweave.training.plan import TrainingPlan
 from termweave.ui.api import openapi
+from tools.schema_descriptions import DESCRIPTIONS
 
-sys.path.insert(0, str(Path(__file__).parent))
-from schema_descriptions import DESCRIPTIONS
-
-PAGE = Path(__file__).parent / "commands.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "commands.md"
 _HEAD = """# Commands
 
 `make docs` writes this page from the help of the commands. With `eval "$(_TERMWEAVE_COMPLETE=bash_source termweave)"` in ~/.bashrc (`zsh_source`
 in ~/.zshrc; for fish `_TERMWEAVE_COMPLETE=fish_source termweave | source`) the Tab key completes verbs and options.
 """
-SCHEMAS = Path(__file__).parent / "schemas"
-RESULTS = Path(__file__).parent / "results"
+SCHEMAS = ROOT / "docs" / "schemas"
+RESULTS = ROOT / "docs" / "results"
 #: A place for a table.
 _TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+)(?:: ([\d ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-OPENAPI = Path(__file__).parents[1] / "ui" / "static" / "openapi.json"
+OPENAPI = ROOT / "ui" / "static" / "openapi.json"
 #: Answers that are one dataclass, or a list of them: name of the schema -> the keys around it, and the dataclass. The key of a list is named.
 RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
     "plan": ({"name": str}, BuildEstimate, ""),
@@ -183,7 +182,7 @@ if __name__ == "__main__":
     shapes = schemas()
     made = {PAGE: commands(), OPENAPI: described(shapes)}
     made |= {SCHEMAS / f"{name}.1.json": json.dumps(shape, indent=1) + "\n" for name, shape in shapes.items()}
-    pages = (Path(__file__).parents[1] / "README.md", *Path(__file__).parent.glob("*.md"))
+    pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
     made |= {page: with_tables(text) for page in pages if _TABLE.search(text := page.read_text(encoding="utf-8"))}
     if "--check" in sys.argv:
         old = [path.name for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]

@@ -1,6 +1,6 @@
 """Measure the table of a model card: learned weights against BM25, by exact sparse dot products in memory, without a server.
 
-    python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data [--sets squad cranfield]
+    python -m tools.retrieval_figures --model DIR --data ../shared/data [--sets squad cranfield]
         [--precision int8 fp32] [--record DIR]
 
 Document frequencies always come from the whole collection, even if only a part of it is searched, because on two cores encoding
@@ -31,7 +31,7 @@ from termweave.records import Run
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
 from termweave.training.data.teacher_scores import minmax
-from termweave.training.model_folder import card
+from tools import shipped_card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -247,15 +247,15 @@ def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
     every = [*(row for row in kept if (row.set, row.precision) not in done), *rows]
     manifest = replace(manifest, metrics={**manifest.metrics, split: [asdict(row) for row in every]})
     write_manifest(path, manifest)
-    card.write(path, manifest, {name: tables([PoolFigures(**row) for row in found]) for name, found in manifest.metrics.items()})
+    if "train" not in manifest.metrics:  # the card of `termweave train` has no such figures
+        shown = {name: tables([PoolFigures(**row) for row in found]) for name, found in manifest.metrics.items()}
+        (path / "README.md").write_text(shipped_card.render(manifest, shown), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see the docstring of the module."""
     every = (*TESTS, *CHINESE_TESTS)
-    parser = argparse.ArgumentParser(
-        prog="python -m termweave.training.model_folder.retrieval_figures", description="Learned weights against BM25."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tools.retrieval_figures", description="Learned weights against BM25.")
     parser.add_argument("--model", required=True, help="model folder or name")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--sets", nargs="*", default=[pool.name for pool in TESTS], choices=[pool.name for pool in every])
@@ -270,10 +270,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             collection = Collection(options.data / pool.name)
             for precision in options.precision:
                 rows.append(measure(load(options.model, options.model, precision=precision), collection, pool, precision))
-                print(rows[-1], file=sys.stderr, flush=True)  # noqa: T201
+                print(rows[-1], file=sys.stderr, flush=True)
     for folder in options.record:
         record(resolve(folder), "test", rows)
-    print(tables(rows))  # noqa: T201
+    print(tables(rows))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""Profiles: tuned fusion and reranking. The index stores them in its lineage, so that searches from every host use them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from termweave.catalog.lineage import Lineage
+
+#: What profiles have had since a later version.
+_NEW = frozenset({"ranker", "rules", "rewrite"})
+#: Profiles of one name that are kept besides the newest.
+EARLIER = 5
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A tuned way to search an index.
+
+    Attributes:
+        name: The name that `--mode` takes.
+        weights: Signal name -> weight; they sum to 1.
+        fusion: Name of the fusion method.
+        reranking: Parameters of `ReciprocalNeighbours`; None: rNN does not rerank.
+        rules: Rules that run last, as `--rerank` takes them: "boost@votes:0.2".
+        rewrite: Parameters of `Rewriting`, by which queries are rewritten; None: they are not.
+        ranker: Parameters of the ranker that runs after rNN: of `CrossEncoderReranker` (model, hash, candidates, weight, budget), or with
+            "kind": "ltr" of `FeatureReranker` (model, hash, candidates); None: no ranker.
+        fitted: How it was tuned: data set, measure, number of queries, and results on held-out queries.
+    """
+
+    name: str
+    weights: Mapping[str, float]
+    fusion: str
+    reranking: Mapping[str, Any] | None
+    fitted: Mapping[str, Any] = field(default_factory=dict)
+    ranker: Mapping[str, Any] | None = None
+    rules: Sequence[str] | None = None
+    rewrite: Mapping[str, Any] | None = None
+
+    def as_meta(self) -> dict[str, Any]:
+        """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
+        # What a profile does not have is left out, so that older versions read it.
+        stored = {
+            name: value for name, value in asdict(self).items() if name != "name" and (value is not None or name not in _NEW)
+        }
+        meta: dict[str, Any] = orjson.loads(orjson.dumps(stored))  # as it is read back, with lists in place of tuples
+        return meta
+
+
+def check_name(name: str, signals: Collection[str]) -> None:
+    """Refuse a profile name that is already a mode, or that cannot be used in tables and file names.
+
+    Raises:
+        UsageError: The name cannot be used.
+    """
+    if (
+        name.lower() in {"", "hybrid", "run", "bm25", *signals}
+        or name.startswith(".")
+        or set(name) & set("@:,+ /\\")
+        or not name.isprintable()
+    ):
+        raise UsageError(
+            f"A profile cannot be called {name!r}.",
+            "Choose a name that is not a mode, a signal or BM25, has no blanks and none of @ : , + / \\, and begins with no dot.",
+        )
+
+
+def adopted(lineage: Lineage, profile: Profile, *, use: bool = True) -> Lineage:
+    """The lineage with a profile added.
+
+    A profile of the same name that says something else stays as NAME-1, NAME-2 and so on, the newest `EARLIER` of them. If searches use
+    that one, they go on to use it unless the new profile is adopted.
+
+    Args:
+        lineage: The lineage.
+        profile: The profile.
+        use: Whether it is adopted: searches use it by default.
+    """
+    check_name(profile.name, lineage.signals)
+    kept, in_force = dict(lineage.profiles), lineage.profile
+    former = kept.get(profile.name)
+    if former is not None and former != profile.as_meta():
+        numbers = sorted(int(each[1]) for name in kept if (each := re.fullmatch(rf"{re.escape(profile.name)}-(\d{{1,9}})", name)))
+        moved = f"{profile.name}-{numbers[-1] + 1 if numbers else 1}"
+        kept[moved] = former
+        in_force = moved if in_force == profile.name else in_force
+        for number in numbers[: max(0, len(numbers) + 1 - EARLIER)]:
+            if (old := f"{profile.name}-{number}") != in_force:
+                del kept[old]
+    return replace(lineage, profiles={**kept, profile.name: profile.as_meta()}, profile=profile.name if use else in_force)
+
+
+def using(lineage: Lineage, name: str | None) -> Lineage:
+    """The lineage with another of its profiles adopted; None: no profile, as before tuning.
+
+    Raises:
+        UsageError: The lineage has no such profile.
+    """
+    return replace(lineage, profile="" if name is None else _checked_name(lineage, name))
+
+
+def without(lineage: Lineage, name: str) -> Lineage:
+    """The lineage without a profile. If the profile was adopted, no profile is adopted afterwards.
+
+    Raises:
+        UsageError: The lineage has no such profile.
+    """
+    removed = _checked_name(lineage, name)
+    profiles = {other: profile for other, profile in lineage.profiles.items() if other != removed}
+    return replace(lineage, profiles=profiles, profile="" if lineage.profile == removed else lineage.profile)
+
+
+def _checked_name(lineage: Lineage, name: str) -> str:
+    """The name, if the lineage has a profile of that name."""
+    if name in lineage.profiles:
+        return name
+    names = ", ".join(sorted(lineage.profiles))
+    hint = f"Its profiles are: {names}." if names else "It has no profiles; 'termweave tune' makes them."
+    raise UsageError(f"The index {lineage.name!r} has no profile {name!r}.", hint)

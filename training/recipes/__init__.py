@@ -1,1 +1,0 @@
-"""Recipes of the models that ship with termweave."""
