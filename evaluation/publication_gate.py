@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage
-from termweave.errors import GateNotMet
 from termweave.search import Index
 
 if TYPE_CHECKING:
@@ -71,16 +70,12 @@ class PublicationGate:
     def _live(self) -> str | None:
         return lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
 
-    def __call__(self, generation: str) -> None:
-        """Check whether a complete generation meets the requirements.
-
-        Raises:
-            GateNotMet: A requirement is not met.
-        """
+    def __call__(self, generation: str) -> str:
+        """Measure a complete generation; returns the requirements that it does not meet, or ""."""
         from termweave.evaluation import evaluate, gates, measures, systems  # noqa: PLC0415 - only a build with requirements measures
 
         if self.judged is None:
-            return
+            return ""
         index = Index.open(self.server, generation)
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
@@ -94,14 +89,9 @@ class PublicationGate:
             verdicts.append((f"{measures.LEADING} within {self.within:g} of {live}", compared))
         self.verdicts[:] = [verdict.as_json(text) for text, verdict in verdicts]
         for _, verdict in verdicts:
-            if verdict.met:  # the error below reports what is not met
+            if verdict.met:  # what is not met is returned
                 self.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for _, verdict in verdicts if not verdict.met]
         if self.within is not None and live is None and not self.first:
             missed.append(f"{self.name!r} has no live generation any more, so there was nothing to compare with")
-        if missed:
-            raise GateNotMet(
-                f"{'; '.join(missed)}.",
-                f"{generation} is complete but was not published. 'termweave promote {self.name} {generation}' publishes it anyway, "
-                f"'termweave prune {self.name}' removes it.",
-            )
+        return f"{'; '.join(missed)}." if missed else ""

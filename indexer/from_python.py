@@ -18,8 +18,7 @@ from termweave.support.arguments import check_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from termweave.indexer.builder import Built
-    from termweave.indexer.updater import Updated
+    from termweave.indexer.job import IndexingResult
     from termweave.search import Connection
 
 #: The arguments of `index` that are no build options.
@@ -39,7 +38,7 @@ def index(
     skip_bad: bool = False,
     progress: Callable[[str, int, int | None], None] | None = None,
     **options: Any,
-) -> Built | Updated:
+) -> IndexingResult:
     """Build a new generation of an index, verify it and make it live; or update the live one.
 
     Args:
@@ -91,7 +90,6 @@ def index(
     from termweave.search import connect  # noqa: PLC0415 - opensearch-py is loaded when a server is needed
 
     report, remarks = partial(_report, progress), list(source.remarks)
-    done: Built | Updated
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update

@@ -145,11 +145,7 @@ def plan_update(
         path = Path(work) / "source.sqlite"
         corpus = read_source(engine, live, source, path, None, skip_bad=options.skip_bad, progress=progress)
         counts = compare(engine, live, path)
-    allowed, new = True, mode.new
-    try:
-        new = admit(counts, mode, name, unreadable=bool(source.skipped)).new
-    except LargeDeletion:
-        allowed, new = False, True
+    admitted, large = admit(counts, mode, name, unreadable=bool(source.skipped))
     deletions = counts.gone if mode.delete_missing and not source.skipped else 0
     return UpdatePlan(
         name=name,
@@ -158,8 +154,8 @@ def plan_update(
         counts=counts,
         deletions=deletions,
         share=hundredths(deletions, counts.stored),
-        allowed=allowed,
-        new=new,
+        allowed=large is None,
+        new=admitted.new,
         notes=tuple(corpus.notes),
         warnings=tuple(corpus.warnings),
     )
@@ -232,8 +228,8 @@ def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCoun
             return difference.counts
 
 
-def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> UpdateMode:
-    """Return the mode of an update that deletes no more than it may. A large deletion changes a copy.
+def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> tuple[UpdateMode, LargeDeletion | None]:
+    """Look whether an update deletes no more than it may. A large deletion changes a copy.
 
     Args:
         counts: How the source and the generation differ.
@@ -241,12 +237,11 @@ def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable:
         name: The alias.
         unreadable: Whether the source has entries that cannot be read: nothing is deleted then.
 
-    Raises:
-        LargeDeletion: It would delete more.
+    Returns:
+        The mode of the update, and its refusal; None: it may delete so much.
     """
-    if unreadable or not (mode.delete_missing and counts.gone):
-        return mode
-    documents = counts.stored
-    if counts.gone > mode.allow_deletions * documents:
-        raise LargeDeletion(name, counts.gone, documents, mode.allow_deletions)
-    return replace(mode, new=mode.new or counts.gone > LARGE_DELETION * documents)
+    deletions = counts.gone if mode.delete_missing and not unreadable else 0
+    refused = LargeDeletion(name, deletions, counts.stored, mode.allow_deletions)
+    too_many = deletions > mode.allow_deletions * counts.stored
+    new = mode.new or deletions > LARGE_DELETION * counts.stored
+    return replace(mode, new=new), refused if too_many else None

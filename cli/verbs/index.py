@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,12 @@ from termweave.cli.options.source_options import for_build, is_index, open_sourc
 from termweave.indexer.options import BUILDING, BuildOptions, models_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.cli.common.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
-    from termweave.indexer import Built, LargeDeletion, Updated
+    from termweave.indexer import Job, LargeDeletion
     from termweave.settings import Settings
 
 
@@ -132,6 +129,7 @@ def command(
     from termweave import engine, indexer
     from termweave.catalog import generations
     from termweave.cli.common.build_report import report
+    from termweave.errors import GateNotMet
     from termweave.indexer import rebuild_options
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
@@ -178,26 +176,30 @@ def command(
         return
     gate = _gate(server, name, required, within, dataset or source, out)
     gate.check(None if updating else _signals(options))
-    run: Callable[..., Built | Updated]
+    measure = gate if required or within is not None else None
+    job: Job
     if updating:
-        run = partial(
-            indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None
+        job, nouns = (
+            indexer.Update(server, opened, name, options, mode, measure),
+            ("document or passage", "documents and passages"),
         )
-        nouns = ("document or passage", "documents and passages")
     else:
-        run = partial(indexer.build, server, opened, name, options, gate=gate, live=live)
+        job = indexer.Build(server, opened, name, options, measure, live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
-    try:
-        with released_unless_stopped(opened):
-            try:
-                built = watched(run, out, nouns, lambda: _compare_with_live(name, live, opened, out))
-            except indexer.LargeDeletion as large:
-                _ask(large, name)
-                built = watched(partial(run, mode=replace(mode, allow_deletions=large.share)), out, nouns)
-    except indexer.NotPublished as missed:
-        report(missed.built, opened, gate, out, published=False, kept=not delete_missing)
-        raise
-    report(built, opened, gate, out, published=True, kept=not delete_missing)
+    with released_unless_stopped(opened), job:
+        watched(job.read, out, nouns)
+        _compare_with_live(name, live, opened, out)
+        if job.large is not None:
+            _ask(job.large, name)
+            job.large = None
+        result = watched(job.write, out, nouns)
+    report(result, opened, gate, out, kept=not delete_missing)
+    if result.missed:
+        raise GateNotMet(
+            result.missed,
+            f"{result.index} is complete but was not published. 'termweave promote {name} {result.index}' publishes it anyway, "
+            f"'termweave prune {name}' removes it.",
+        )
 
 
 def _gate(
