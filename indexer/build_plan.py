@@ -11,7 +11,6 @@ import orjson
 from termweave import encoders, plugins
 from termweave.catalog.layout import DocumentLayout, signal_class
 from termweave.contracts.signal import Fitting
-from termweave.corpora.sources import encodings_of
 from termweave.dialect import dialect_of
 from termweave.encoders.backbones import expected_prompts
 from termweave.encoders.layouts import read_folder
@@ -122,7 +121,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     asked = options
     if options.keep_mapping:
         options = kept_mapping.taken_over(source, options)
-    brought = encodings_of(source)
+    brought = source.encodings
     if brought is None:
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
         models: Mapping[str, ModelInfo] = encoder.models

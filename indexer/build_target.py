@@ -12,12 +12,10 @@ import orjson
 from termweave import __version__
 from termweave.catalog import generations, statistics_store
 from termweave.catalog.lineage import Lineage, ModelLineage
-from termweave.corpora.sources import encodings_of, entry_of, origin, underlying
 from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, index_setup
-from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.preparation import kept_mapping, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
@@ -82,15 +80,10 @@ def open_target(
         UnfinishedBuild: The unfinished generation has another source, model or setting.
     """
     before = live.index if live else None
-    unfinished = unfinished_builds.resume(engine, lease.name, planned, before, trial=_is_trial(source))
+    unfinished = unfinished_builds.resume(engine, lease.name, planned, before, trial=source.trial)
     if unfinished is None:
         return _begin(engine, source, lease, planned, progress)
     return _reopen(engine, planned.options, lease, *unfinished)
-
-
-def _is_trial(source: Source) -> bool:
-    """Whether `learn` builds."""
-    return isinstance(underlying(source), LiveDocuments)
 
 
 def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
@@ -101,8 +94,8 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
     try:
         ledger.put("name", name)
         ledger.put("made_of", planned.made_of)
-        ledger.put("entry", entry_of(source))
-        ledger.put("trial", value=_is_trial(source))  # it must not block other builds
+        ledger.put("entry", source.ENTRY)
+        ledger.put("trial", value=source.trial)  # it must not block other builds
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
         layout = planned.layout(engine.capabilities, sample, corpus.statistics)
@@ -118,7 +111,7 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
             name=name,
             created=generations.creation_time(engine, name),
             termweave=__version__,
-            source={**origin(source), "options": orjson.dumps(planned.stored).decode()},
+            source={**source.origin, "options": orjson.dumps(planned.stored).decode()},
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in planned.models.items()},
@@ -154,7 +147,7 @@ def _surveyed(
     source: Source, planned: BuildPlan, ledger: Ledger, progress: BuildProgress
 ) -> tuple[CorpusPass, Sequence[Encoding]]:
     """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
-    options, encoder, brought = planned.options, planned.encoder, encodings_of(source)
+    options, encoder, brought = planned.options, planned.encoder, source.encodings
     corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     if brought is not None:  # its notes and warnings are in the plan
         statistics = brought.statistics if "weights" in planned.models else None

@@ -11,7 +11,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import signal_class
-from termweave.corpora.sources import encodings_of
 from termweave.encoders.model_lookup import NONE
 from termweave.encoders.recorded_models import local_folder
 from termweave.errors import UsageError
@@ -93,7 +92,7 @@ def taken_over(engine: Engine, live: LiveGeneration, given: Mapping[str, Any], *
 
 def beside(source: Source, taken: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were taken over, without those that a source which brings its encodings has settled."""
-    return {name: value for name, value in taken.items() if name not in ENCODING or encodings_of(source) is None}
+    return {name: value for name, value in taken.items() if name not in ENCODING or source.encodings is None}
 
 
 def remark(taken: Mapping[str, Any]) -> str:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations
-from termweave.corpora.index.changes import ChangedDocuments
-from termweave.corpora.sources import underlying
 from termweave.errors import UsageError
 from termweave.indexer.generations import option_compatibility
 from termweave.indexer.ledger import diff, storage
@@ -177,8 +175,7 @@ def live_to_update(engine: Engine, source: Source, name: str, options: BuildOpti
     if live is None:
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
     option_compatibility.check(engine, live, options, mode.given)
-    reading = getattr(underlying(source), "reading", None)
-    if "kept" in live.lineage.source and not (reading and reading.index.whole):
+    if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
         raise UsageError(
             f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
             "Add --keep-mapping, and name the index that it was made from.",
@@ -207,9 +204,8 @@ def read_source(
         skip_bad: Keep the first of two documents with one id.
         progress: Called with (stage, done, total or None).
     """
-    whole = underlying(source)
-    if isinstance(whole, ChangedDocuments):
-        return incremental.read_changes(engine, live, source, whole, path, skip_bad=skip_bad, progress=progress)
+    if (identities := source.identities()) is not None:
+        return incremental.read_changes(engine, live, source, identities, path, skip_bad=skip_bad, progress=progress)
     with Ledger(path) as ledger:
         return read_corpus(source, encoder, ledger, skip_bad=skip_bad, progress=progress)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, lineage, statistics_store
 from termweave.catalog.lineage import CHANGING, ModelLineage
-from termweave.corpora.sources import entry_of, origin, refuse_encodings
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.errors import UsageError
 from termweave.indexer import update_changes, update_plan
@@ -89,8 +88,7 @@ class Update(Job):
     ) -> None:
         super().__init__(engine, source, name, options, gate)
         self.mode = mode
-        refuse_encodings(
-            source,
+        source.refuse_encodings(
             "an update weighs documents with the statistics of the live generation",
             "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
         )
@@ -142,8 +140,8 @@ class Update(Job):
             self.lease.check()
             index_setup.open_writer(engine, index, self.lease)
             keep_statistics(engine, index, self._statistics, self.options)
-            ledger.put("entry", entry_of(self.source))
-            self._origin = origin(self.source)
+            ledger.put("entry", self.source.ENTRY)
+            self._origin = self.source.origin
             return BuildTarget(index, made, made.layout, self._statistics, ledger, self.lease, [], [])
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:

@@ -21,7 +21,7 @@ import orjson
 from termweave.corpora.demo import standard_library
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.judgements import Judged, Judgements
-from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading
+from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reader, Reading
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
 from termweave.support.messages import counted
@@ -42,7 +42,7 @@ standard_library.write(sys.stdout.buffer)
 """
 
 
-class DemoCorpus(Judged, EntrySource):
+class DemoCorpus(Judged, EntrySource, Reader):
     """The standard library as a `Dataset`, and the reader of the name ``demo``."""
 
     LABEL: ClassVar[str] = "`demo`"

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.sources import Derived, encodings_of
+from termweave.corpora.sources import Derived
 from termweave.errors import UsageError
 from termweave.records import Passage
 
@@ -205,11 +205,10 @@ def in_passages(source: Source, window: Window | None) -> Source:
     Raises:
         UsageError: The source holds texts that were cut in another way.
     """
-    brought = encodings_of(source)
-    if brought is not None and Window.from_lineage(brought.passages) != window:
+    if source.encodings is None:
+        return Passages(source, window) if window else source
+    if Window.from_lineage(source.encodings.passages) != window:
         raise UsageError(
             f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
         )
-    if brought is not None:
-        return source
-    return Passages(source, window) if window else source
+    return source
