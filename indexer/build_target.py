@@ -22,7 +22,7 @@ from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.layout import DocumentLayout
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
-    from termweave.records import Encoding
+    from termweave.records import Encoding, ModelInfo
     from termweave.statistics import CorpusStatistics
 
 
@@ -107,15 +107,10 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
         passages = {}
         if options.passages is not None:
             passages = {**options.passages.parameters(), "count": ledger.total, "most": ledger.most_passages}
-        made = Lineage(
-            name=name,
-            created=generations.creation_time(engine, name),
-            termweave=__version__,
+        made = replace(
+            new_lineage(engine, name, layout, planned.models, corpus.statistics),
             source={**source.origin, "options": orjson.dumps(planned.stored).decode()},
             fingerprint=planned.fingerprint,
-            signals={signal.name: signal.parameters() for signal in layout.signals},
-            models={output: ModelLineage(model.name, model.hash) for output, model in planned.models.items()},
-            statistics=statistics_lineage(corpus.statistics),
             documents=ledger.documents,
             passages=passages,
             fields=layout.extra,
@@ -200,10 +195,21 @@ def replicas(engine: Engine, options: BuildOptions) -> int:
         return 1  # this user may not ask; a replica without a second node does no harm
 
 
-def statistics_lineage(statistics: CorpusStatistics | None) -> dict[str, Any]:
-    """`Lineage.statistics` of a new generation."""
-    names = ("hash", "analysis", "documents", "average_length")
-    return {name: getattr(statistics, name) for name in names} if statistics else {}
+def new_lineage(
+    engine: Engine, name: str, layout: DocumentLayout, models: Mapping[str, ModelInfo], statistics: CorpusStatistics | None
+) -> Lineage:
+    """The lineage of a new index, with its signals, models and statistics, and without its source."""
+    counts = ("hash", "analysis", "documents", "average_length")
+    return Lineage(
+        name=name,
+        created=generations.creation_time(engine, name),
+        termweave=__version__,
+        source={},
+        fingerprint="",
+        signals={signal.name: signal.parameters() for signal in layout.signals},
+        models={output: ModelLineage(model.name, model.hash) for output, model in models.items()},
+        statistics={each: getattr(statistics, each) for each in counts} if statistics else {},
+    )
 
 
 def stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks import figures
 from benchmarks.figures import FIGURES, ROOT, Figures
 
