@@ -97,12 +97,12 @@ def index(
             done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
             live = generations.find_live(used.engine, name)
-            told = {each: value for each, value in options.items() if value is not None}
-            taken = {} if defaults or live is None else rebuild_options.taken_over(used.engine, live, told)
-            if taken := rebuild_options.beside(source, taken):
-                chosen = BuildOptions(skip_bad=skip_bad, **taken | told)
+            if live is not None and not defaults:
+                names = [each for each, value in options.items() if value is not None]
+                taken = rebuild_options.rebuilt(used.engine, live, chosen, names)
+                remarks += rebuild_options.remark(chosen, taken)
+                chosen = taken
             done = builder.build(used.engine, source, name, chosen, report, live=live)
-            remarks += [rebuild_options.remark(taken)] if taken else []
     return replace(done, notes=tuple(map(for_python, (*remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings)))
 
 

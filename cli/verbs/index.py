@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, confirm, verb
 from termweave.cli.options.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
-from termweave.indexer.options import BUILDING, BuildOptions, models_in
+from termweave.indexer.options import BUILDING, ENCODING, BuildOptions, models_in
 
 if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
@@ -156,12 +157,14 @@ def command(
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     live = None if update else generations.find_live(server, name)
-    taken = {} if defaults or live is None else rebuild_options.taken_over(server, live, given, index=is_index(source))
+    taken = options if defaults or live is None else rebuild_options.rebuilt(server, live, options, given, index=is_index(source))
     anew = options.fresh or (opened is None and not only_plan and not update and not unfinished(server, name))
-    opened = opened if opened is not None else opening(options.keep_mapping or "keep_mapping" in taken, anew)
-    if taken := rebuild_options.beside(opened, taken):
-        options = BuildOptions(**taken | given, skip_bad=skip_bad)
-        out.say(rebuild_options.remark(taken))
+    opened = opened if opened is not None else opening(taken.keep_mapping, anew)
+    if opened.encodings is not None:  # they have settled how texts are encoded
+        taken = replace(taken, **{option: getattr(options, option) for option in ENCODING})
+    for remark in rebuild_options.remark(options, taken):
+        out.say(remark)
+    options = taken
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)

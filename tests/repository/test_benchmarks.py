@@ -16,9 +16,9 @@ import venv
 from pathlib import Path
 
 import pytest
+
 from benchmarks.gpu import pack
 from benchmarks.gpu import run as unpack
-
 from termweave import cli
 from termweave.encoders.onnx.runtime import cuda_usable
 
