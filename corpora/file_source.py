@@ -117,6 +117,9 @@ class JudgementSource(EntrySource, Reader):
     """A `Dataset` without documents, and the reader that recognises it by the beginning of its name."""
 
     JUDGED: ClassVar[bool] = True
+    fingerprint, size = "", 0
+    #: Grade 1, or one click, is the lowest sign of relevance.
+    relevant_from = 1
     #: What the names begin with: "book:".
     PREFIX: ClassVar[str]
     #: The sentence that it has no documents, and what to do with it.
@@ -145,18 +148,3 @@ class JudgementSource(EntrySource, Reader):
         """
         del progress
         raise UsageError(self.NO_DOCUMENTS[0], "Name the corpus.")
-
-    @property
-    def fingerprint(self) -> str:
-        """Judgements are no corpus, and nothing is built of them."""
-        return ""
-
-    @property
-    def size(self) -> int:
-        """There are no documents."""
-        return 0
-
-    @property
-    def relevant_from(self) -> int:
-        """Grade 1, or one click, is the lowest sign of relevance."""
-        return 1

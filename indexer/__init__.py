@@ -8,24 +8,21 @@ from termweave.support.lazy_module import lazy_names
 
 if TYPE_CHECKING:
     from termweave.indexer.build_plan import BuildPlan, plan
-    from termweave.indexer.builder import Build, build, up_to_date
+    from termweave.indexer.builder import build, up_to_date
     from termweave.indexer.from_python import index
-    from termweave.indexer.job import IndexingResult, Job
+    from termweave.indexer.job import IndexingResult
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.update_plan import LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan, plan_update
-    from termweave.indexer.updater import Update, update
+    from termweave.indexer.updater import update
     from termweave.indexer.verification import Difference, verify, verify_against_source
 
 __all__ = [
     "LARGE_DELETION",
-    "Build",
     "BuildOptions",
     "BuildPlan",
     "Difference",
     "IndexingResult",
-    "Job",
     "LargeDeletion",
-    "Update",
     "UpdateMode",
     "UpdatePlan",
     "build",
@@ -42,11 +39,11 @@ __all__ = [
 _MODULES = {
     "options": ("BuildOptions",),
     "build_plan": ("BuildPlan", "plan"),
-    "builder": ("Build", "build", "up_to_date"),
+    "builder": ("build", "up_to_date"),
     "from_python": ("index",),
-    "job": ("IndexingResult", "Job"),
+    "job": ("IndexingResult",),
     "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan", "plan_update"),
-    "updater": ("Update", "update"),
+    "updater": ("update",),
     "verification": ("Difference", "verify", "verify_against_source"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.job import IndexingResult, PublicationCheck
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
@@ -96,11 +95,6 @@ class Build(Job):
         target.notes[:0], target.warnings[:0] = planned.notes, planned.warnings
         if self.live is not None and (other := rebuild_options.differences(self.live.lineage, planned)):
             target.notes.append(f"Unlike the live generation before it: {other}.")
-
-    def open(self, progress: BuildProgress) -> BuildTarget:
-        """The generation whose ledger `read` has filled."""
-        del progress
-        return self.target
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Send the documents that the ledger does not list as acknowledged."""

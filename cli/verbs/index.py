@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
-    from termweave.indexer import Job, LargeDeletion
+    from termweave.indexer import LargeDeletion
+    from termweave.indexer.job import Job
     from termweave.settings import Settings
 
 
@@ -131,7 +132,7 @@ def command(
     from termweave.catalog import generations
     from termweave.cli.common.build_report import report
     from termweave.errors import GateNotMet
-    from termweave.indexer import rebuild_options
+    from termweave.indexer import builder, rebuild_options, updater
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
 
@@ -162,14 +163,12 @@ def command(
     opened = opened if opened is not None else opening(taken.keep_mapping, anew)
     if opened.encodings is not None:  # they have settled how texts are encoded
         taken = replace(taken, **{option: getattr(options, option) for option in ENCODING})
-    for remark in rebuild_options.remark(options, taken):
-        out.say(remark)
-    options = taken
+    remarks, options = rebuild_options.remark(options, taken), taken
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)
-        for remark in remarks:
-            out.say(remark)
+    for remark in remarks:  # the options of an update are those of the live generation, and are not said
+        out.say(remark)
     mode = indexer.UpdateMode(delete_missing, new, tuple(build), 1.0 if yes else indexer.LARGE_DELETION)
     if only_plan:
         if updating:
@@ -183,11 +182,11 @@ def command(
     job: Job
     if updating:
         job, nouns = (
-            indexer.Update(server, opened, name, options, mode, measure),
+            updater.Update(server, opened, name, options, mode, measure),
             ("document or passage", "documents and passages"),
         )
     else:
-        job = indexer.Build(server, opened, name, options, measure, live)
+        job = builder.Build(server, opened, name, options, measure, live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     with released_unless_stopped(opened), job:
         watched(job.read, out, nouns)

@@ -48,6 +48,7 @@ class DemoCorpus(Judged, EntrySource, Reader):
     LABEL: ClassVar[str] = "`demo`"
     #: Part of the fingerprint: change it when entries are written in another way.
     KIND: ClassVar[str] = "demo/1"
+    name = "demo"
 
     def __init__(self, split: str = DEFAULT_SPLIT) -> None:
         if split not in SPLITS:
@@ -75,11 +76,6 @@ class DemoCorpus(Judged, EntrySource, Reader):
         """
         del spec
         return cls(split)
-
-    @property
-    def name(self) -> str:
-        """Always "demo"."""
-        return "demo"
 
     @property
     def fingerprint(self) -> str:

@@ -184,14 +184,12 @@ def split(document: Document, window: Window) -> list[Document]:
 class Passages(Derived):
     """A source that yields the passages of another source's documents."""
 
+    #: The number of passages is not known before the source is read.
+    total = None
+
     def __init__(self, source: Source, window: Window) -> None:
         super().__init__(source)
         self._window = window
-
-    @property
-    def total(self) -> int | None:
-        """Always None, because the number of passages is not known before the source is read."""
-        return None
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """Read all passages, each with the line of its document."""
