@@ -1,4 +1,4 @@
-"""Requirements that a generation must meet before it is published: `termweave index --require` and `--within`, and training on a page."""
+"""Requirements that a generation must meet before it is published: `termweave index --require` and `--within`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class PublicationGate:
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
         say: Called with a sentence for each requirement that is met.
-        first: Whether `within` lets a generation pass if none is live; otherwise the name was deleted meanwhile, and stays deleted.
         verdicts: The verdict on each requirement as JSON data, once the generation was measured.
     """
 
@@ -37,7 +36,6 @@ class PublicationGate:
     required: Sequence[Gate] = ()
     within: float | None = None
     say: Callable[[str], None] = lambda _: None
-    first: bool = True
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
     def check(self, signals: Sequence[str] | None) -> None:
@@ -80,7 +78,7 @@ class PublicationGate:
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
         live = self._live()
-        if self.within is not None and live is None and self.first:
+        if self.within is not None and live is None:
             self.say(f"{self.name!r} has no live generation to compare with.")
         elif self.within is not None and live is not None:
             other = Index.open(self.server, live)
@@ -92,6 +90,4 @@ class PublicationGate:
             if verdict.met:  # what is not met is returned
                 self.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for _, verdict in verdicts if not verdict.met]
-        if self.within is not None and live is None and not self.first:
-            missed.append(f"{self.name!r} has no live generation any more, so there was nothing to compare with")
         return f"{'; '.join(missed)}." if missed else ""
