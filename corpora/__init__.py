@@ -38,7 +38,7 @@ from termweave.support.messages import few, without_password
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from termweave.corpora.sources import DatasetReader
+    from termweave.corpora.sources import DatasetReader, Reader
 
 __all__ = [
     "Dataset",
@@ -101,11 +101,12 @@ def open_source(
         if index_address.is_address(spec):
             try:
                 reading = Reading(None, skip_bad, fields, (), index or IndexReading())
-                opened: OpenedSource = plugins.load("readers", "index").open(spec, reading)
+                reader = plugins.load("readers", "index")
+                opened: OpenedSource = reader.open(spec, reading)
             except NotAnIndex:
                 copy = download.downloaded(spec)
             else:
-                _check_separator(opened, spec, list_separator)
+                _check_separator(reader, spec, list_separator)
                 return opened
         else:
             copy = download.downloaded(spec) if download.is_address(spec) else spooled(spec)
@@ -141,13 +142,13 @@ def _check_folder(spec: str, use: str, *, given: bool) -> None:
         )
 
 
-def _check_separator(reader: object, shown: str, list_separator: str) -> None:
+def _check_separator(reader: type[Reader], shown: str, list_separator: str) -> None:
     """Refuse a separator of lists, which only cells of a table need.
 
     Raises:
         UsageError: There is one, and the reader does not read tables.
     """
-    if list_separator and not getattr(reader, "SEPARATES", False):
+    if list_separator and not reader.SEPARATES:
         raise UsageError(f"--list-separator is for cells of a table, and {shown} is not a table.", "Remove it.")
 
 
@@ -199,7 +200,7 @@ def check_dataset(spec: str) -> None:
 
 def _dataset_reader(spec: str) -> type[DatasetReader]:
     reader: type[DatasetReader] = _reader(spec, spec, kinds=_DATASETS)
-    if not hasattr(reader, "open_dataset"):
+    if not reader.JUDGED:
         raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
     return reader
 

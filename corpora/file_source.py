@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from termweave import plugins
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
-from termweave.corpora.sources import LINE, Reading, Skipped, Skips
+from termweave.corpora.sources import OpenedSource, Reader, Reading, Skipped, Skips
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 
-class EntrySource:
+class EntrySource(OpenedSource):
     """A source that is read entry by entry. Subclasses implement `entries`."""
 
     LABEL: ClassVar[str]
-    MAPPED: ClassVar[bool] = False
-    SEEKS: ClassVar[bool] = False
     #: Part of the fingerprint: change it when the same bytes are read as different documents.
     KIND: ClassVar[str]
-    #: What messages call an entry.
-    ENTRY: ClassVar[str] = LINE
 
     def __init__(self, reading: Reading | None = None) -> None:
         self.reading = reading or Reading()
@@ -57,11 +53,6 @@ class EntrySource:
         """Number of documents in the last complete pass; None before the first one."""
         return self._total
 
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences about how the source was understood."""
-        return []
-
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """Read the documents in the source's order, one at a time.
 
@@ -84,7 +75,7 @@ class EntrySource:
         self._total = count
 
 
-class FileSource(EntrySource):
+class FileSource(EntrySource, Reader):
     """A source that is one file or folder. Subclasses implement `entries`."""
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
@@ -122,9 +113,13 @@ class FileSource(EntrySource):
         return self.path.stat().st_size
 
 
-class JudgementSource(EntrySource):
+class JudgementSource(EntrySource, Reader):
     """A `Dataset` without documents, and the reader that recognises it by the beginning of its name."""
 
+    JUDGED: ClassVar[bool] = True
+    fingerprint, size = "", 0
+    #: Grade 1, or one click, is the lowest sign of relevance.
+    relevant_from = 1
     #: What the names begin with: "book:".
     PREFIX: ClassVar[str]
     #: The sentence that it has no documents, and what to do with it.
@@ -137,30 +132,19 @@ class JudgementSource(EntrySource):
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> Self:
-        """Refuse to be a corpus.
+        """Say what to name instead.
 
         Raises:
-            UsageError: Always.
+            UsageError: Judgements are not a corpus.
         """
         del spec, reading
         raise UsageError(*cls.NO_DOCUMENTS)
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Refuse to be read as a corpus."""
+        """Say what to name instead.
+
+        Raises:
+            UsageError: Judgements are not a corpus.
+        """
         del progress
         raise UsageError(self.NO_DOCUMENTS[0], "Name the corpus.")
-
-    @property
-    def fingerprint(self) -> str:
-        """Judgements are no corpus, and nothing is built of them."""
-        return ""
-
-    @property
-    def size(self) -> int:
-        """There are no documents."""
-        return 0
-
-    @property
-    def relevant_from(self) -> int:
-        """Grade 1, or one click, is the lowest sign of relevance."""
-        return 1

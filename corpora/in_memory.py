@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -35,7 +35,7 @@ _ACCEPTED = "an iterable of dicts or termweave.Document, a pandas or polars Data
 class _Items(JsonLines):
     """The temporary file. A line of it is an item of what the program holds."""
 
-    ENTRY: ClassVar[str] = ITEM
+    ENTRY = ITEM
 
 
 def open_documents(

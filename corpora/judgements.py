@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from termweave.support.messages import counted
 
@@ -51,6 +51,7 @@ class Judged:
         split: Name of the split whose judgements are used.
     """
 
+    JUDGED: ClassVar[bool] = True
     split: str
 
     @cached_property

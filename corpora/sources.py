@@ -12,6 +12,7 @@ from termweave.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.corpora.index.source import IndexSource
     from termweave.records import Document, Encoding, ModelInfo, Qrels, Query
     from termweave.settings import Settings
     from termweave.statistics import CorpusStatistics
@@ -162,10 +163,17 @@ class Encodings:
 
 
 class Source(Protocol):
-    """A corpus: documents that can be read as often as needed.
+    """A corpus: documents that can be read as often as needed. A subclass overrides what its documents bring beside their texts.
 
-    A source whose documents were encoded beforehand also has the attribute `encodings`, and its documents have a `Document.encoding`.
+    Attributes:
+        ENTRY: What messages call an entry: a line, a record, an item.
+        trial: Whether `learn` builds from it, which must not block other builds.
+        skipped: Entries that the last pass over `documents` skipped; always empty without `skip_bad`.
     """
+
+    ENTRY: str = LINE
+    trial: bool = False
+    skipped: Skips
 
     @property
     def name(self) -> str:
@@ -183,10 +191,6 @@ class Source(Protocol):
     def size(self) -> int:
         """Number of bytes to read, compressed as they are on disk."""
 
-    @property
-    def skipped(self) -> Skips:
-        """Entries that the last pass over `documents` skipped; always empty without `skip_bad`."""
-
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """Read all documents in the source's order, one at a time. Every call starts at the beginning.
 
@@ -197,12 +201,44 @@ class Source(Protocol):
             InputError: An entry cannot be read, and `skip_bad` is not set.
         """
 
+    @property
+    def encodings(self) -> Encodings | None:
+        """What was computed of its documents beforehand, each of which has its `Document.encoding`; None: models encode them."""
+        return None
 
-class Derived:
-    """A source that is made from another source and has the same name, size and fingerprint, unless a subclass overrides them."""
+    @property
+    def index(self) -> IndexSource | None:
+        """The index that it reads; None: it reads something else."""
+        return None
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What the lineage stores of the source: name and fingerprint, and for an index how and how far it was read."""
+        return {"name": self.name, "fingerprint": self.fingerprint}
+
+    def identities(self) -> Iterator[list[str]] | None:
+        """Pages of the ids of all documents, if `documents` reads only those that changed; None: it reads all."""
+        return None
+
+    def refuse_encodings(self, reason: str, advice: str) -> None:
+        """Refuse to go on with a source whose documents were encoded beforehand.
+
+        Raises:
+            UsageError: They were.
+        """
+        if self.encodings is not None:
+            raise UsageError(f"{self.name} is encoded already, and {reason}.", advice)
+
+
+class Derived(Source):
+    """A source that is made from another source and has the same name, size and fingerprint, unless a subclass overrides them.
+
+    Its texts are others, so it has no encodings.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self.ENTRY, self.trial, self.skipped = source.ENTRY, source.trial, source.skipped
 
     @property
     def name(self) -> str:
@@ -225,47 +261,22 @@ class Derived:
         return self._source.size
 
     @property
-    def skipped(self) -> Skips:
-        """Entries that the underlying source skipped."""
-        return self._source.skipped
+    def index(self) -> IndexSource | None:
+        """The index that the underlying source reads."""
+        return self._source.index
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What the lineage stores of the underlying source, with the name and fingerprint of this one."""
+        return {**self._source.origin, **super().origin}
+
+    def identities(self) -> Iterator[list[str]] | None:
+        """The ids of the underlying source."""
+        return self._source.identities()
 
 
 class NotAnIndex(UsageError):
     """The server at an http(s) address is no search engine: the address is that of a file."""
-
-
-def underlying(source: Source) -> Source:
-    """The source that a derived source is made from in the end."""
-    while isinstance(source, Derived):
-        source = source._source  # noqa: SLF001 - its own
-    return source
-
-
-def entry_of(source: Source) -> str:
-    """What messages call an entry of a source: "line" in a file, "item" of what a program holds."""
-    name: str = getattr(underlying(source), "ENTRY", LINE)
-    return name
-
-
-def encodings_of(source: Source) -> Encodings | None:
-    """The encodings that a source brings; None if models have to encode its documents."""
-    return getattr(underlying(source), "encodings", None)
-
-
-def refuse_encodings(source: Source, reason: str, advice: str) -> None:
-    """Refuse a source that brings its encodings.
-
-    Raises:
-        UsageError: It brings them.
-    """
-    if encodings_of(source) is not None:
-        raise UsageError(f"{source.name} is encoded already, and {reason}.", advice)
-
-
-def origin(source: Source) -> dict[str, str]:
-    """Name and fingerprint of a source for the lineage, and for an index how and how far it was read."""
-    own: dict[str, str] = getattr(underlying(source), "origin", {})
-    return {"name": source.name, "fingerprint": source.fingerprint, **own}
 
 
 class OpenedSource(Source, Protocol):
@@ -274,6 +285,16 @@ class OpenedSource(Source, Protocol):
     @property
     def remarks(self) -> list[str]:
         """Sentences about how the source was understood and what was ignored: columns, files of other types."""
+        return []
+
+    @property
+    def resumed(self) -> str:
+        """When an earlier command began the snapshot that is read on; "": there is none."""
+        return ""
+
+    def release(self) -> None:
+        """Delete the snapshot that is kept for a build which is resumed."""
+        return
 
 
 class Dataset(Source, Protocol):
@@ -304,17 +325,19 @@ class Dataset(Source, Protocol):
 class Reader(Protocol):
     """The object that an entry point in the group `termweave.readers` names: usually the source class itself.
 
-    A reader for data sets also has `open_dataset(spec, split) -> Dataset` (see `DatasetReader`).
-
     Attributes:
         LABEL: Name of the format for messages, with its article: "a Parquet file".
         MAPPED: Whether entries have named fields, so that `Fields` can be used.
         SEEKS: Whether the reader jumps in the file: a compressed file is then decompressed to disk first.
+        SEPARATES: Whether its cells can be lists, so that `Reading.list_separator` can be used.
+        JUDGED: Whether it opens data sets, too, and is a `DatasetReader`.
     """
 
     LABEL: ClassVar[str]
-    MAPPED: ClassVar[bool]
-    SEEKS: ClassVar[bool]
+    MAPPED: ClassVar[bool] = False
+    SEEKS: ClassVar[bool] = False
+    SEPARATES: ClassVar[bool] = False
+    JUDGED: ClassVar[bool] = False
 
     @classmethod
     def recognises(cls, spec: str) -> bool:

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def encoder_of(
-    lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
+    lineage: Lineage,
+    name: str,
+    given: Mapping[str, str | Path | None],
+    *,
+    otherwise: Mapping[str, str | Path | None] | None = None,
+    new_query: str | Path | None = None,
 ) -> TextEncoder:
     """Open the models that a lineage names.
 
@@ -34,7 +39,7 @@ def encoder_of(
         lineage: The lineage.
         name: Name of the index, for messages.
         given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
-            "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
+        otherwise: Likewise, what is tried where this host does not have the stored model; "none" is not.
         new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
 
     Raises:
@@ -50,16 +55,16 @@ def encoder_of(
     ):  # last: it may lie in the folder of "dense", whatever the order of the JSON
         wanted["dense_query"] = lineage.models["dense_query"]
     folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
-    otherwise = {
-        model.hash: folder
-        for output, model in wanted.items()
-        if (folder := given.get(f"{output}_otherwise")) and folder not in NONE
+    further = {
+        wanted[output].hash: folder
+        for output, folder in (otherwise or {}).items()
+        if folder and folder not in NONE and output in wanted
     }
     missing: dict[str, ModelLineage] = {}
     for output, model in wanted.items():  # if one model has both outputs, one option is enough
         if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
             continue
-        folder = given.get(output) or folders.get(model.hash) or local_folder(model) or otherwise.get(model.hash)
+        folder = given.get(output) or folders.get(model.hash) or local_folder(model) or further.get(model.hash)
         if folder is None:
             missing[output] = model
         else:

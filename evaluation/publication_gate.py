@@ -1,4 +1,4 @@
-"""Requirements that a generation must meet before it is published: `termweave index --require` and `--within`, and training on a page."""
+"""Requirements that a generation must meet before it is published: `termweave index --require` and `--within`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage
-from termweave.errors import GateNotMet
 from termweave.evaluation import evaluate, gates, judgements, measures, systems
 from termweave.search import Index
 
@@ -29,7 +28,6 @@ class PublicationGate:
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
         say: Called with a sentence for each requirement that is met.
-        first: Whether `within` lets a generation pass if none is live; otherwise the name was deleted meanwhile, and stays deleted.
         verdicts: The verdict on each requirement as JSON data, once the generation was measured.
     """
 
@@ -39,7 +37,6 @@ class PublicationGate:
     required: Sequence[Gate] = ()
     within: float | None = None
     say: Callable[[str], None] = lambda _: None
-    first: bool = True
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
     def check(self, signals: Sequence[str] | None) -> None:
@@ -70,19 +67,15 @@ class PublicationGate:
     def _live(self) -> str | None:
         return lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
 
-    def __call__(self, generation: str) -> None:
-        """Check whether a complete generation meets the requirements.
-
-        Raises:
-            GateNotMet: A requirement is not met.
-        """
+    def __call__(self, generation: str) -> str:
+        """Measure a complete generation; returns the requirements that it does not meet, or ""."""
         if self.judged is None:
-            return
+            return ""
         index = Index.open(self.server, generation)
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
         live = self._live()
-        if self.within is not None and live is None and self.first:
+        if self.within is not None and live is None:
             self.say(f"{self.name!r} has no live generation to compare with.")
         elif self.within is not None and live is not None:
             other = Index.open(self.server, live)
@@ -91,14 +84,7 @@ class PublicationGate:
             verdicts.append((f"{measures.LEADING} within {self.within:g} of {live}", compared))
         self.verdicts[:] = [verdict.as_json(text) for text, verdict in verdicts]
         for _, verdict in verdicts:
-            if verdict.met:  # the error below reports what is not met
+            if verdict.met:  # what is not met is returned
                 self.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for _, verdict in verdicts if not verdict.met]
-        if self.within is not None and live is None and not self.first:
-            missed.append(f"{self.name!r} has no live generation any more, so there was nothing to compare with")
-        if missed:
-            raise GateNotMet(
-                f"{'; '.join(missed)}.",
-                f"{generation} is complete but was not published. 'termweave promote {self.name} {generation}' publishes it anyway, "
-                f"'termweave prune {self.name}' removes it.",
-            )
+        return f"{'; '.join(missed)}." if missed else ""

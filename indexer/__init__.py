@@ -8,23 +8,22 @@ from termweave.support.lazy_module import lazy_names
 
 if TYPE_CHECKING:
     from termweave.indexer.build_plan import BuildPlan, plan
-    from termweave.indexer.builder import Built, NotPublished, build, up_to_date
+    from termweave.indexer.builder import build, up_to_date
+    from termweave.indexer.job import IndexingResult
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.update_plan import LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan, plan_update
-    from termweave.indexer.updater import Updated, update
+    from termweave.indexer.updater import update
     from termweave.indexer.verification import Difference, verify, verify_against_source
 
 __all__ = [
     "LARGE_DELETION",
     "BuildOptions",
     "BuildPlan",
-    "Built",
     "Difference",
+    "IndexingResult",
     "LargeDeletion",
-    "NotPublished",
     "UpdateMode",
     "UpdatePlan",
-    "Updated",
     "build",
     "plan",
     "plan_update",
@@ -38,9 +37,10 @@ __all__ = [
 _MODULES = {
     "options": ("BuildOptions",),
     "build_plan": ("BuildPlan", "plan"),
-    "builder": ("Built", "NotPublished", "build", "up_to_date"),
+    "builder": ("build", "up_to_date"),
+    "job": ("IndexingResult",),
     "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan", "plan_update"),
-    "updater": ("Updated", "update"),
+    "updater": ("update",),
     "verification": ("Difference", "verify", "verify_against_source"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

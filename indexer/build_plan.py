@@ -11,7 +11,6 @@ import orjson
 from termweave import encoders, plugins
 from termweave.catalog.layout import DocumentLayout, signal_class
 from termweave.contracts.signal import Fitting
-from termweave.corpora.sources import encodings_of
 from termweave.dialect import dialect_of
 from termweave.encoders.backbones import expected_prompts
 from termweave.encoders.layouts import read_folder
@@ -22,7 +21,6 @@ from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.indexer.preparation import kept_mapping, language_advice
 from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -115,14 +113,14 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         options: How to build.
 
     Raises:
-        UsageError: A signal was asked for that models or server do not allow; no signal is left; or an option has no effect.
+        UsageError: A signal was asked for that models or server do not allow; no signal is left; or the server has no byte vectors.
         InputError: One of the first documents cannot be read.
     """
     arguments.check(source=source, options=options)
     asked = options
     if options.keep_mapping:
         options = kept_mapping.taken_over(source, options)
-    brought = encodings_of(source)
+    brought = source.encodings
     if brought is None:
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
         models: Mapping[str, ModelInfo] = encoder.models
@@ -137,7 +135,10 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         analyzer = options.analyzer or brought.analyzer
         advice = LanguageAdvice(analyzer, signals, encoder, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
-    _refuse_options_without_effect(options, signals, capabilities)
+    if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
+        raise UsageError(
+            "--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", "Leave --vectors out."
+        )
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     resolved = {"signals": signals, "analyzer": advice.analyzer}
@@ -226,34 +227,6 @@ def _choose_signals(
     if not chosen:
         raise UsageError("No signal is left to index with.", "Name some with --signals lexical,weights,dense.")
     return tuple(sorted(chosen, key=lambda name: (_ORDER.index(signal_class(name).needs), name))), tuple(notes)
-
-
-def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str], capabilities: Capabilities) -> None:
-    """Refuse options that belong to a signal which is not built, or to another server.
-
-    Raises:
-        UsageError: There is one.
-    """
-    names, needs = " and ".join(signals), {signal_class(name).needs for name in signals}
-    if options.prune != Pruning() and "weights" not in needs:
-        raise UsageError(
-            f"--prune leaves out light term weights, and an index of {names} has no term weights.",
-            "Leave --prune out, or index with a weights model and its signal.",
-        )
-    if options.vectors != "float" and "dense" not in needs:
-        raise UsageError(
-            f"--vectors says how vectors are stored, and an index of {names} has none.",
-            "Leave --vectors out, or index with a dense model and its signal.",
-        )
-    if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
-        raise UsageError(
-            "--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", "Leave --vectors out."
-        )
-    if options.dense_query not in {None, "", "none"} and "dense" not in needs:
-        raise UsageError(
-            f"--dense-query encodes queries, and an index of {names} has no vectors.",
-            "Leave --dense-query out, or index with a dense model and its signal.",
-        )
 
 
 def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: BuildOptions, resolved: Mapping[str, Any]) -> str:

@@ -12,19 +12,17 @@ import orjson
 from termweave import __version__
 from termweave.catalog import generations, statistics_store
 from termweave.catalog.lineage import Lineage, ModelLineage
-from termweave.corpora.sources import encodings_of, entry_of, origin, underlying
 from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, index_setup
-from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.preparation import kept_mapping, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.layout import DocumentLayout
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
-    from termweave.records import Encoding
+    from termweave.records import Encoding, ModelInfo
     from termweave.statistics import CorpusStatistics
 
 
@@ -82,15 +80,10 @@ def open_target(
         UnfinishedBuild: The unfinished generation has another source, model or setting.
     """
     before = live.index if live else None
-    unfinished = unfinished_builds.resume(engine, lease.name, planned, before, trial=_is_trial(source))
+    unfinished = unfinished_builds.resume(engine, lease.name, planned, before, trial=source.trial)
     if unfinished is None:
         return _begin(engine, source, lease, planned, progress)
     return _reopen(engine, planned.options, lease, *unfinished)
-
-
-def _is_trial(source: Source) -> bool:
-    """Whether `learn` builds."""
-    return isinstance(underlying(source), LiveDocuments)
 
 
 def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
@@ -101,8 +94,8 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
     try:
         ledger.put("name", name)
         ledger.put("made_of", planned.made_of)
-        ledger.put("entry", entry_of(source))
-        ledger.put("trial", value=_is_trial(source))  # it must not block other builds
+        ledger.put("entry", source.ENTRY)
+        ledger.put("trial", value=source.trial)  # it must not block other builds
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
         layout = planned.layout(engine.capabilities, sample, corpus.statistics)
@@ -114,15 +107,10 @@ def _begin(engine: Engine, source: Source, lease: Lease, planned: BuildPlan, pro
         passages = {}
         if options.passages is not None:
             passages = {**options.passages.parameters(), "count": ledger.total, "most": ledger.most_passages}
-        made = Lineage(
-            name=name,
-            created=generations.creation_time(engine, name),
-            termweave=__version__,
-            source={**origin(source), "options": orjson.dumps(planned.stored).decode()},
+        made = replace(
+            new_lineage(engine, name, layout, planned.models, corpus.statistics),
+            source={**source.origin, "options": orjson.dumps(planned.stored).decode()},
             fingerprint=planned.fingerprint,
-            signals={signal.name: signal.parameters() for signal in layout.signals},
-            models={output: ModelLineage(model.name, model.hash) for output, model in planned.models.items()},
-            statistics=statistics_lineage(corpus.statistics),
             documents=ledger.documents,
             passages=passages,
             fields=layout.extra,
@@ -154,7 +142,7 @@ def _surveyed(
     source: Source, planned: BuildPlan, ledger: Ledger, progress: BuildProgress
 ) -> tuple[CorpusPass, Sequence[Encoding]]:
     """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
-    options, encoder, brought = planned.options, planned.encoder, encodings_of(source)
+    options, encoder, brought = planned.options, planned.encoder, source.encodings
     corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     if brought is not None:  # its notes and warnings are in the plan
         statistics = brought.statistics if "weights" in planned.models else None
@@ -207,10 +195,21 @@ def replicas(engine: Engine, options: BuildOptions) -> int:
         return 1  # this user may not ask; a replica without a second node does no harm
 
 
-def statistics_lineage(statistics: CorpusStatistics | None) -> dict[str, Any]:
-    """`Lineage.statistics` of a new generation."""
-    names = ("hash", "analysis", "documents", "average_length")
-    return {name: getattr(statistics, name) for name in names} if statistics else {}
+def new_lineage(
+    engine: Engine, name: str, layout: DocumentLayout, models: Mapping[str, ModelInfo], statistics: CorpusStatistics | None
+) -> Lineage:
+    """The lineage of a new index, with its signals, models and statistics, and without its source."""
+    counts = ("hash", "analysis", "documents", "average_length")
+    return Lineage(
+        name=name,
+        created=generations.creation_time(engine, name),
+        termweave=__version__,
+        source={},
+        fingerprint="",
+        signals={signal.name: signal.parameters() for signal in layout.signals},
+        models={output: ModelLineage(model.name, model.hash) for output, model in models.items()},
+        statistics={each: getattr(statistics, each) for each in counts} if statistics else {},
+    )
 
 
 def stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:

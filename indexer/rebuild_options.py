@@ -7,15 +7,14 @@ them, so a model is one that this host already has, and a text is never read as 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import signal_class
-from termweave.corpora.sources import encodings_of
 from termweave.encoders.model_lookup import NONE
 from termweave.encoders.recorded_models import local_folder
 from termweave.errors import UsageError
-from termweave.indexer.options import ENCODING, BuildOptions, build_settings, in_words
+from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.lineage import Lineage
-    from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
     from termweave.records import ModelInfo
@@ -69,18 +67,22 @@ def of_generation(made: Lineage) -> dict[str, Any]:
     return values
 
 
-def taken_over(engine: Engine, live: LiveGeneration, given: Mapping[str, Any], *, index: bool = False) -> dict[str, Any]:
-    """The options of the live generation that a rebuild has, too, because it says nothing else.
+def rebuilt(
+    engine: Engine, live: LiveGeneration, options: BuildOptions, names: Collection[str], *, index: bool = False
+) -> BuildOptions:
+    """The options of a rebuild: where it says nothing else, those of the live generation.
 
     Args:
         engine: The server.
         live: The live generation.
-        given: The options that the command gives, with whatever value.
+        options: The options of the command.
+        names: Those that the command gives, with whatever value.
         index: Whether the source is an index, whose mapping can be kept.
 
     Raises:
         UsageError: The live generation has a model that this host does not have.
     """
+    given = {name: getattr(options, name) for name in names}
     values = {name: value for name, value in of_generation(live.lineage).items() if name not in given}
     if live.lineage.options is None and live.lineage.fields and not {"mapping", "keep_mapping"} & given.keys():
         values["mapping"] = _mapping_of_fields(engine, live)
@@ -88,18 +90,15 @@ def taken_over(engine: Engine, live: LiveGeneration, given: Mapping[str, Any], *
         values.pop("keep_mapping", None)
     if given.get("keep_mapping"):
         values = {name: value for name, value in values.items() if name not in {"mapping", "passages", "shards"}}
-    return _without_contradictions(_models(live.lineage, given) | values, given)
+    return replace(options, **_without_contradictions(_models(live.lineage, given) | values, given))
 
 
-def beside(source: Source, taken: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were taken over, without those that a source which brings its encodings has settled."""
-    return {name: value for name, value in taken.items() if name not in ENCODING or encodings_of(source) is None}
-
-
-def remark(taken: Mapping[str, Any]) -> str:
-    """Say which options were taken over."""
-    flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in in_flags(taken).items())
-    return f"Built as the live generation was, with {flags} (--defaults: without)."
+def remark(options: BuildOptions, taken: BuildOptions) -> list[str]:
+    """Say which options were taken over; [] if none was."""
+    names = [each.name for each in fields(BuildOptions) if getattr(options, each.name) != getattr(taken, each.name)]
+    values = in_flags({name: getattr(taken, name) for name in names})
+    flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in values.items())
+    return [f"Built as the live generation was, with {flags} (--defaults: without)."] if flags else []
 
 
 def _models(made: Lineage, given: Mapping[str, Any]) -> dict[str, Any]:

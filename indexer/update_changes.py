@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog import lineage
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
+from termweave.indexer.job import Changes
 from termweave.indexer.ledger import diff
 from termweave.indexer.verification import SAMPLE, verify
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.engine import Engine
     from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
+    from termweave.indexer.update_plan import UpdateMode
 
 #: The warning of an update of an index that an earlier version built with --neighbours.
 _WITHOUT_NEIGHBOURS = (
@@ -29,26 +30,7 @@ _WITHOUT_NEIGHBOURS = (
 )
 
 
-@dataclass(frozen=True)
-class Changes:
-    """The changes that an update made.
-
-    Attributes:
-        counts: How the source and the generation differed.
-        sent: Documents or passages that were sent.
-        deleted: Documents that were deleted.
-        outdated: Passages that were deleted because their changed documents no longer have them.
-        sample: Ids of some of what was sent and is stored.
-    """
-
-    counts: diff.ChangeCounts
-    sent: int
-    deleted: int
-    outdated: int
-    sample: Sequence[str]
-
-
-def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> Changes:
+def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildProgress, mode: UpdateMode) -> Changes:
     """Compare a source with its generation, send what differs, delete what is outdated.
 
     Args:
@@ -56,7 +38,7 @@ def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildPro
         path: The ledger of the source.
         corpus: What reading the source found.
         progress: Called with (stage, done, total).
-        delete_missing: Delete documents that the source does not have.
+        mode: Whether documents that the source does not have are deleted, and whether the generation is a copy.
     """
     engine, target, ledger = pipeline.engine, pipeline.target, pipeline.target.ledger
     target.notes += [*_adopt_stored(engine, target), *corpus.notes, *corpus.metadata.against(target.lineage.types)]
@@ -64,15 +46,16 @@ def apply(pipeline: Pipeline, path: Path, corpus: CorpusPass, progress: BuildPro
     with diff.LedgerDiff(ledger.path, path) as difference:
         difference.enter()
         counts = difference.counts
-        if counts.new or counts.changed or (delete_missing and counts.gone):
+        if counts.new or counts.changed or (mode.delete_missing and counts.gone):
             profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=lineage.CHANGING), None)
         sent = pipeline.run(progress)
         if sent and target.lineage.neighbours:
             target.warnings.append(_WITHOUT_NEIGHBOURS)
         difference.keep_refused()
         outdated = remove(engine, target.index, target.lease, ledger, difference.stale(gone=False))
-        deleted = _delete_missing(pipeline, difference) if delete_missing else 0
-        return Changes(difference.settled(), sent, deleted, outdated, difference.sample(SAMPLE))
+        deleted = _delete_missing(pipeline, difference) if mode.delete_missing else 0
+        sample = {*difference.sample(SAMPLE), *(ledger.sample(SAMPLE) if mode.new else ())}
+        return Changes(sent, sorted(sample), difference.settled(), deleted, outdated)
 
 
 def _adopt_stored(engine: Engine, target: BuildTarget) -> list[str]:

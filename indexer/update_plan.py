@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations
-from termweave.corpora.index.changes import ChangedDocuments
-from termweave.corpora.sources import underlying
 from termweave.errors import UsageError
 from termweave.indexer.generations import option_compatibility
 from termweave.indexer.ledger import diff, storage
@@ -145,11 +143,7 @@ def plan_update(
         path = Path(work) / "source.sqlite"
         corpus = read_source(engine, live, source, path, None, skip_bad=options.skip_bad, progress=progress)
         counts = compare(engine, live, path)
-    allowed, new = True, mode.new
-    try:
-        new = admit(counts, mode, name, unreadable=bool(source.skipped)).new
-    except LargeDeletion:
-        allowed, new = False, True
+    admitted, large = admit(counts, mode, name, unreadable=bool(source.skipped))
     deletions = counts.gone if mode.delete_missing and not source.skipped else 0
     return UpdatePlan(
         name=name,
@@ -158,8 +152,8 @@ def plan_update(
         counts=counts,
         deletions=deletions,
         share=hundredths(deletions, counts.stored),
-        allowed=allowed,
-        new=new,
+        allowed=large is None,
+        new=admitted.new,
         notes=tuple(corpus.notes),
         warnings=tuple(corpus.warnings),
     )
@@ -181,8 +175,7 @@ def live_to_update(engine: Engine, source: Source, name: str, options: BuildOpti
     if live is None:
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
     option_compatibility.check(engine, live, options, mode.given)
-    reading = getattr(underlying(source), "reading", None)
-    if "kept" in live.lineage.source and not (reading and reading.index.whole):
+    if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
         raise UsageError(
             f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
             "Add --keep-mapping, and name the index that it was made from.",
@@ -211,9 +204,8 @@ def read_source(
         skip_bad: Keep the first of two documents with one id.
         progress: Called with (stage, done, total or None).
     """
-    whole = underlying(source)
-    if isinstance(whole, ChangedDocuments):
-        return incremental.read_changes(engine, live, source, whole, path, skip_bad=skip_bad, progress=progress)
+    if (identities := source.identities()) is not None:
+        return incremental.read_changes(engine, live, source, identities, path, skip_bad=skip_bad, progress=progress)
     with Ledger(path) as ledger:
         return read_corpus(source, encoder, ledger, skip_bad=skip_bad, progress=progress)
 
@@ -232,8 +224,8 @@ def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCoun
             return difference.counts
 
 
-def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> UpdateMode:
-    """Return the mode of an update that deletes no more than it may. A large deletion changes a copy.
+def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> tuple[UpdateMode, LargeDeletion | None]:
+    """Look whether an update deletes no more than it may. A large deletion changes a copy.
 
     Args:
         counts: How the source and the generation differ.
@@ -241,12 +233,11 @@ def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable:
         name: The alias.
         unreadable: Whether the source has entries that cannot be read: nothing is deleted then.
 
-    Raises:
-        LargeDeletion: It would delete more.
+    Returns:
+        The mode of the update, and its refusal; None: it may delete so much.
     """
-    if unreadable or not (mode.delete_missing and counts.gone):
-        return mode
-    documents = counts.stored
-    if counts.gone > mode.allow_deletions * documents:
-        raise LargeDeletion(name, counts.gone, documents, mode.allow_deletions)
-    return replace(mode, new=mode.new or counts.gone > LARGE_DELETION * documents)
+    deletions = counts.gone if mode.delete_missing and not unreadable else 0
+    refused = LargeDeletion(name, deletions, counts.stored, mode.allow_deletions)
+    too_many = deletions > mode.allow_deletions * counts.stored
+    new = mode.new or deletions > LARGE_DELETION * counts.stored
+    return replace(mode, new=new), refused if too_many else None

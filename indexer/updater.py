@@ -8,81 +8,38 @@ weights have one scale; only a build counts them anew. An update may be stopped 
 from __future__ import annotations
 
 import tempfile
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, lineage, statistics_store
 from termweave.catalog.lineage import CHANGING, ModelLineage
-from termweave.corpora.sources import entry_of, origin, refuse_encodings
 from termweave.encoders.recorded_models import encoder_of, remember
-from termweave.errors import UsageError, VerificationFailed
+from termweave.errors import UsageError
 from termweave.indexer import update_changes, update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import noticeable_wait, pass_gate
 from termweave.indexer.generations import copy as generation_copy
-from termweave.indexer.generations import index_setup, profile_transfer, publication
-from termweave.indexer.ledger import diff, storage
-from termweave.indexer.pipeline import dead_letters
-from termweave.indexer.pipeline.pipeline import Pipeline
+from termweave.indexer.generations import index_setup, publication
+from termweave.indexer.job import Job
+from termweave.indexer.ledger import storage
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE
-from termweave.indexer.verification import SAMPLE, changed_by_server, verify_written
-from termweave.support import arguments, private_files
+from termweave.support import private_files
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.ledger.build_lock import Lease
+    from termweave.indexer.job import Changes, IndexingResult, PublicationCheck
     from termweave.indexer.options import BuildOptions
+    from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress
-    from termweave.indexer.update_changes import Changes
     from termweave.indexer.update_plan import UpdateMode
     from termweave.indexer.verification import Difference
-    from termweave.statistics import CorpusStatistics
-
 
 _IN_PLACE = "The live generation itself was changed, which 'termweave rollback' does not undo. With --new a copy is changed, and rollback undoes it."
-
-
-@dataclass(frozen=True)
-class Updated:
-    """The result of an update.
-
-    Attributes:
-        name: The alias.
-        index: The generation that was updated.
-        counts: How the source and the generation differed.
-        documents: Documents in the generation now.
-        passages: How many texts they are stored as.
-        sent: Documents or passages that were sent.
-        deleted: Documents that were deleted.
-        outdated: Passages that were deleted because their changed documents no longer have them.
-        seconds: Wall-clock time.
-        signals: Names of the signals.
-        notes: What a user should know.
-        warnings: What a user should not miss.
-    """
-
-    name: str
-    index: str
-    counts: diff.ChangeCounts
-    documents: int
-    passages: int
-    sent: int
-    deleted: int
-    outdated: int
-    seconds: float
-    signals: tuple[str, ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
 
 
 def update(
@@ -92,8 +49,8 @@ def update(
     options: BuildOptions,
     mode: UpdateMode = DEFAULT_MODE,
     progress: BuildProgress = lambda *_: None,
-    gate: Callable[[str], None] | None = None,
-) -> Updated:
+    gate: PublicationCheck | None = None,
+) -> IndexingResult:
     """Bring an index up to date with `source`: its live generation, or a copy that is then published in its place.
 
     Args:
@@ -104,7 +61,7 @@ def update(
             generation. Models that `mode.given` does not name are used where this host does not have those of the generation.
         mode: How the update changes the index.
         progress: Called with (stage, done, total or None).
-        gate: Called with the verified copy; needs `mode.new`.
+        gate: Called with the verified copy; returns why it must not be published, or "". It needs `mode.new`.
 
     Raises:
         LargeDeletion: It would delete a larger share of the documents than `mode.allow_deletions`.
@@ -112,156 +69,131 @@ def update(
         EngineError: The alias was moved to another generation during an update in place.
         TermweaveError: As `build`.
     """
-    started = time.monotonic()
-    arguments.check(engine=engine, source=source, options=options)
-    generations.check_spelling(name)
-    refuse_encodings(
-        source,
-        "an update weighs documents with the statistics of the live generation",
-        "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
-    )
-    if gate is not None and not mode.new:
-        raise UsageError(
-            "A gate needs a new generation: a change within the live generation is live at once.",
-            "Add --new, or leave the gate out.",
+    return Update(engine, source, name, options, mode, gate).run(progress)
+
+
+class Update(Job):
+    """An update of the live generation, or of a copy of it. Arguments as for `update`."""
+
+    live: LiveGeneration
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: Source,
+        name: str,
+        options: BuildOptions,
+        mode: UpdateMode = DEFAULT_MODE,
+        gate: PublicationCheck | None = None,
+    ) -> None:
+        super().__init__(engine, source, name, options, gate)
+        self.mode = mode
+        source.refuse_encodings(
+            "an update weighs documents with the statistics of the live generation",
+            "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
         )
-    engine = engine.patient(options.patience)
-    with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:
-        live = update_plan.live_to_update(engine, source, name, options, mode)
-        named = {"weights", "dense"} if "model" in mode.given else set(mode.given)
-        given = {
-            output if output in named else f"{output}_otherwise": getattr(options, output) for output in ("weights", "dense")
-        }
-        encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
-        remember(encoder.models.values())
-        statistics = statistics_store.load(engine, live.index, live.lineage)
-        source = in_passages(source, Window.from_lineage(live.lineage.passages))
-        path = Path(work) / "source.sqlite"
-        counter = encoder if statistics else None
-        corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=progress)
-        if mode.delete_missing:
-            mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
-        now = generations.creation_time(engine, name)
-        target = (
-            _copy(engine, live, source.fingerprint, lease, statistics, now, progress)
-            if mode.new
-            else _in_place(engine, live, lease, statistics)
-        )
-        with target.ledger as ledger:
-            lease.check()
-            index_setup.open_writer(engine, target.index, lease)
-            keep_statistics(engine, target.index, statistics, options)
-            ledger.put("entry", entry_of(source))
-            read = origin(source)
-            pipeline = Pipeline(engine, source, encoder, target, options)
-            changes = update_changes.apply(pipeline, path, corpus, progress, delete_missing=mode.delete_missing)
-            after = _lineage_after(target, changes, encoder, read, now)
-            _finish_and_verify(engine, target, options.allow_refused, changes.sample, new=mode.new)
-            updated = Updated(
-                name=name,
-                index=target.index,
-                counts=changes.counts,
-                documents=ledger.documents,
-                passages=ledger.acknowledged,
-                sent=changes.sent,
-                deleted=changes.deleted,
-                outdated=changes.outdated,
-                seconds=time.monotonic() - started,
-                signals=tuple(live.lineage.signals),
-                notes=(
-                    *target.notes,
-                    *([] if mode.new or not (changes.sent or changes.deleted) else [_IN_PLACE]),
-                    *noticeable_wait(engine),
-                ),
-                warnings=tuple(target.warnings),
+        if gate is not None and not mode.new:
+            raise UsageError(
+                "A gate needs a new generation: a change within the live generation is live at once.",
+                "Add --new, or leave the gate out.",
             )
-            if gate is not None:
-                pass_gate(engine, gate, target, after, live, updated)
-            lease.check()
-            profile_transfer.write(engine, target.index, after, live)
-            ledger.put("lineage", after.as_meta())
-            if mode.new:
-                publication.publish(engine, name, target.index, live.index, lease=lease)
-                ledger.put("state", "complete")
+
+    def read(self, progress: BuildProgress) -> None:
+        """Read the source into a ledger of its own, and count what would be deleted."""
+        engine, options, mode = self.engine, self.options, self.mode
+        live = self.live = update_plan.live_to_update(engine, self.source, self.name, options, mode)
+        models = {"weights": options.weights, "dense": options.dense}
+        given = {output: model for output, model in models.items() if {output, "model"} & set(mode.given)}
+        self.encoder = encoder_of(live.lineage, self.name, given, otherwise=models, new_query=options.dense_query)
+        remember(self.encoder.models.values())
+        self._statistics = statistics_store.load(engine, live.index, live.lineage)
+        self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))
+        path = self._path = (
+            Path(self._held.enter_context(tempfile.TemporaryDirectory(dir=private_files.scratch()))) / "source.sqlite"
+        )
+        counter = self.encoder if self._statistics else None
+        self._corpus = update_plan.read_source(
+            engine, live, self.source, path, counter, skip_bad=options.skip_bad, progress=progress
+        )
+        if mode.delete_missing:
+            counts = update_plan.compare(engine, live, path)
+            self.mode, self.large = update_plan.admit(counts, mode, self.name, unreadable=bool(self.source.skipped))
+
+    def open(self, progress: BuildProgress) -> BuildTarget:
+        """Open the live generation, or a copy of it, for writing."""
+        engine, live = self.engine, self.live
+        self._now = generations.creation_time(engine, self.name)
+        if self.mode.new:
+            index, ledger = generation_copy.copy(engine, live, self.source.fingerprint, self._statistics, self._now, progress)
+        else:
+            index, ledger = live.index, storage.open_(engine, live.index)
+        with ledger.closed_on_error():
+            made = live.lineage
+            if self.mode.new:  # an earlier command may have begun the copy, and begun to change it
+                begun = lineage.read(engine, index)
+                made = replace(made, created=begun.created, fingerprint=begun.fingerprint, complete=False)
             else:
-                index_setup.close_writer(engine, target.index, lease)
-                ledger.put("state", "complete")
-                changed = changes.sent + changes.deleted
-                audit.write(engine, "update", name, before=live.index, after=target.index, documents=changed)
-                publication.check_still_live(engine, name, target.index)
-            return replace(updated, seconds=time.monotonic() - started)
+                ledger.put("name", made.name)
+                ledger.put("state", "updating")
+            self.lease.check()
+            index_setup.open_writer(engine, index, self.lease)
+            keep_statistics(engine, index, self._statistics, self.options)
+            ledger.put("entry", self.source.ENTRY)
+            self._origin = self.source.origin
+            return BuildTarget(index, made, made.layout, self._statistics, ledger, self.lease, [], [])
 
+    def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
+        """Compare the source with the generation, send what differs, and delete what is outdated."""
+        return update_changes.apply(pipeline, self._path, self._corpus, progress, self.mode)
 
-def _in_place(engine: Engine, live: LiveGeneration, lease: Lease, statistics: CorpusStatistics | None) -> BuildTarget:
-    """The live generation, to be changed in place."""
-    ledger = storage.open_(engine, live.index)
-    with ledger.closed_on_error():
-        ledger.put("name", live.lineage.name)
-        ledger.put("state", "updating")
-        return BuildTarget(live.index, live.lineage, live.lineage.layout, statistics, ledger, lease, [], [])
+    def finish_loading(self) -> None:
+        """Make a copy searchable as the live generation is."""
+        if self.mode.new:
+            settings = self.target.ledger.get("settings")
+            copies = int(settings["number_of_replicas"])
+            index_setup.finish_loading(self.engine, self.target.index, settings["refresh_interval"], copies)
 
+    def advise(self, difference: Difference) -> str:
+        """Say what to do if an index differs from its ledger after an update."""
+        ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
+        if not ids:
+            return "Run the same command again: it sends what is missing."
+        return (
+            f"Stored, but not in the source, or damaged: {few(ids)}. Another program, or an update from another host, may have written them: look "
+            f"first, with 'termweave verify {self.name} SOURCE'. 'termweave delete {self.name} --id ID' deletes one."
+        )
 
-def _copy(
-    engine: Engine,
-    live: LiveGeneration,
-    source: str,
-    lease: Lease,
-    statistics: CorpusStatistics | None,
-    now: str,
-    progress: BuildProgress,
-) -> BuildTarget:
-    """A copy of the live generation, to be changed in its place."""
-    index, ledger = generation_copy.copy(engine, live, source, statistics, now, progress)
-    with ledger.closed_on_error():
-        begun = lineage.read(engine, index)  # an earlier command may have begun the copy, and begun to change it
-        made = replace(live.lineage, created=begun.created, fingerprint=begun.fingerprint, complete=False)
-        return BuildTarget(index, made, made.layout, statistics, ledger, lease, [], [])
+    def rejected(self) -> None:
+        """Leave the generation marked as changing: what it stores is not what its fingerprint says, and in place it is live."""
 
+    def remarks(self, changes: Changes) -> list[str]:
+        """Say that a change in place is not undone by `rollback`."""
+        return [] if self.mode.new or not (changes.sent or changes.deleted) else [_IN_PLACE]
 
-def _lineage_after(target: BuildTarget, changes: Changes, encoder: TextEncoder, read: dict[str, str], now: str) -> Lineage:
-    """The lineage after an update. A changed generation has no fingerprint: no build of its source would make it.
+    def lineage(self, changes: Changes) -> Lineage:
+        """The lineage after the update. A changed generation has no fingerprint: no build of its source would make it."""
+        made, counts, after = self.target.lineage, changes.counts, super().lineage(changes)
+        if (counts and (counts.new or counts.changed)) or changes.deleted or changes.outdated or made.fingerprint == CHANGING:
+            options = {name: text for name, text in made.source.items() if name == "options"}
+            after = replace(after, source=self._origin | options, fingerprint="", updated=self._now)
+        models = {output: ModelLineage(model.name, model.hash) for output, model in self.encoder.models.items()}
+        models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
+        if models == made.models:
+            return after
+        queries = models.get("dense_query") or models["dense"]
+        self.target.notes.append(f"Queries are encoded by {queries.name!r} from now on; no document was encoded for that.")
+        return replace(after, models=models, fingerprint="", updated=self._now)
 
-    Args:
-        target: The generation.
-        changes: What the update did.
-        encoder: Its models. Only the encoder of queries can be another one than before.
-        read: The source as the lineage stores it.
-        now: The time of the update.
-    """
-    made, ledger, counts = target.lineage, target.ledger, changes.counts
-    passages = {**made.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if made.passages else {}
-    after = replace(made, documents=ledger.documents, passages=passages, complete=True)
-    if counts.new or counts.changed or changes.deleted or changes.outdated or made.fingerprint == CHANGING:
-        options = {name: text for name, text in made.source.items() if name == "options"}
-        after = replace(after, source=read | options, fingerprint="", updated=now)
-    models = {output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()}
-    models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
-    if models == made.models:
-        return after
-    queries = models.get("dense_query") or models["dense"]
-    target.notes.append(f"Queries are encoded by {queries.name!r} from now on; no document was encoded for that.")
-    return replace(after, models=models, fingerprint="", updated=now)
-
-
-def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, sample: Sequence[str], *, new: bool) -> None:
-    """Make a copy searchable as the live generation is, check how many documents were refused, and verify what is stored."""
-    if new:
-        settings = target.ledger.get("settings")
-        index_setup.finish_loading(engine, target.index, settings["refresh_interval"], int(settings["number_of_replicas"]))
-    target.notes.extend(dead_letters.check(target.ledger, target.index, allowed))
-    sample = sorted({*sample, *target.ledger.sample(SAMPLE)}) if new else sample
-    difference = verify_written(engine, target.index, target.lineage, target.ledger, sample)
-    if not difference.ok:
-        cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
-        raise VerificationFailed(f"{target.index} {difference}.", f"{_advice(difference, target.lineage.name)}{cause}")
-
-
-def _advice(difference: Difference, name: str) -> str:
-    """Advise what to do if an index differs from its ledger after an update."""
-    ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
-    if not ids:
-        return "Run the same command again: it sends what is missing."
-    return (
-        f"Stored, but not in the source, or damaged: {few(ids)}. Another program, or an update from another host, may have written them: look "
-        f"first, with 'termweave verify {name} SOURCE'. 'termweave delete {name} --id ID' deletes one."
-    )
+    def publish(self, after: Lineage, changes: Changes) -> None:
+        """Publish a copy; of the live generation check that it is still live."""
+        engine, target = self.engine, self.target
+        target.ledger.put("lineage", after.as_meta())
+        if self.mode.new:
+            super().publish(after, changes)
+            return
+        index_setup.close_writer(engine, target.index, self.lease)
+        target.ledger.put("state", "complete")
+        audit.write(
+            engine, "update", self.name, before=target.index, after=target.index, documents=changes.sent + changes.deleted
+        )
+        publication.check_still_live(engine, self.name, target.index)

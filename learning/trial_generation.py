@@ -17,10 +17,9 @@ from termweave import encoders
 from termweave.catalog.layout import signal_class
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
-from termweave.errors import GateNotMet
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
-from termweave.indexer import BuildOptions, NotPublished, UpdateMode, build, update
+from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations import listing, option_compatibility
 from termweave.learning.preparation import QUERY
 from termweave.learning.questions import HELD_OUT
@@ -119,26 +118,23 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
         if index in {each.index for each in listing.list_generations(server, name)}:
             return TrialGeneration(index, dict(best), encoded)
 
-    def hold(_: str) -> None:
-        raise GateNotMet("'termweave learn' has built it and not promoted it", "")
+    def hold(_: str) -> str:
+        return "'termweave learn' has built it and not promoted it"
 
     def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         del detail
         learning.reports.progress(done, total, stage)
 
-    try:
-        if copied:
-            folders = {part: str(known[part].folder) for part in ("weights", "dense") if part in known}
-            now = BuildOptions(weights=folders.get("weights"), dense=folders.get("dense"), dense_query=query and str(query))
-            index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
-        else:
-            options = option_compatibility.options_of(server, learning.live, _models(learning, best))
-            signals = options.signals or ()
-            new = best.keys() - {signal_class(each).needs for each in signals}  # trained for an index that has no such signal
-            options = replace(options, signals=(*signals, *sorted(new)))
-            index = build(server, learning.source, name, options, progress, hold).index
-    except NotPublished as held:
-        index = held.built.index
+    if copied:
+        folders = {part: str(known[part].folder) for part in ("weights", "dense") if part in known}
+        now = BuildOptions(weights=folders.get("weights"), dense=folders.get("dense"), dense_query=query and str(query))
+        index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
+    else:
+        options = option_compatibility.options_of(server, learning.live, _models(learning, best))
+        signals = options.signals or ()
+        new = best.keys() - {signal_class(each).needs for each in signals}  # trained for an index that has no such signal
+        options = replace(options, signals=(*signals, *sorted(new)))
+        index = build(server, learning.source, name, options, progress, hold).index
     atomic_files.write(note, index.encode())
     return TrialGeneration(index, dict(best), encoded)
 

@@ -19,8 +19,7 @@ from termweave.support.arguments import check_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from termweave.indexer.builder import Built
-    from termweave.indexer.updater import Updated
+    from termweave.indexer.job import IndexingResult
     from termweave.python.connection import Connection
 
 #: The arguments of `index` that are no build options.
@@ -40,7 +39,7 @@ def index(
     skip_bad: bool = False,
     progress: Callable[[str, int, int | None], None] | None = None,
     **options: Any,
-) -> Built | Updated:
+) -> IndexingResult:
     """Build a new generation of an index, verify it and make it live; or update the live one.
 
     Args:
@@ -90,7 +89,6 @@ def index(
         documents, name=name, skip_bad=skip_bad, id_field=id_field, title_field=title_field, text_fields=text_fields
     )
     report, remarks = partial(_report, progress), list(source.remarks)
-    done: Built | Updated
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update
@@ -98,12 +96,12 @@ def index(
             done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
             live = generations.find_live(used.engine, name)
-            told = {each: value for each, value in options.items() if value is not None}
-            taken = {} if defaults or live is None else rebuild_options.taken_over(used.engine, live, told)
-            if taken := rebuild_options.beside(source, taken):
-                chosen = BuildOptions(skip_bad=skip_bad, **taken | told)
+            if live is not None and not defaults:
+                names = [each for each, value in options.items() if value is not None]
+                taken = rebuild_options.rebuilt(used.engine, live, chosen, names)
+                remarks += rebuild_options.remark(chosen, taken)
+                chosen = taken
             done = builder.build(used.engine, source, name, chosen, report, live=live)
-            remarks += [rebuild_options.remark(taken)] if taken else []
     return replace(done, notes=tuple(map(for_python, (*remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings)))
 
 

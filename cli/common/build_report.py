@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
-    from termweave.indexer import BuildOptions, Built, Updated, UpdateMode
+    from termweave.indexer import BuildOptions, IndexingResult, UpdateMode
+    from termweave.indexer.ledger.diff import ChangeCounts
     from termweave.indexer.preparation.estimate import BuildEstimate
     from termweave.indexer.update_plan import UpdatePlan
 
@@ -124,9 +125,7 @@ def show_update_plan(server: Engine, source: Source, name: str, options: BuildOp
         out.warn(warning)
 
 
-def report(
-    built: Built | Updated, source: OpenedSource, gate: PublicationGate, out: Output, *, published: bool, kept: bool
-) -> None:
+def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, out: Output, *, kept: bool) -> None:
     """Report the result of a build or an update.
 
     Args:
@@ -134,11 +133,8 @@ def report(
         source: The corpus.
         gate: The gate of the build.
         out: Where to write.
-        published: Whether the gate let the generation be published.
         kept: Whether documents that the source does not have were kept.
     """
-    from termweave.indexer import Updated
-
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:
@@ -154,33 +150,33 @@ def report(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "published": published,
+        "published": not built.missed,
         "gates": gate.verdicts,
         "notes": [*source.remarks, *built.warnings, *built.notes, *map(str, source.skipped)],
     }
-    text = _summary(built, published=published)
-    if isinstance(built, Updated):
+    text = _summary(built)
+    if built.counts is not None:
         data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
-        text += _changes(built, kept=kept)
+        text += _changes(built, built.counts, kept=kept)
     out.emit(data, text)
 
 
-def _summary(built: Built | Updated, *, published: bool) -> str:
+def _summary(built: IndexingResult) -> str:
     """One line: how many documents are where, and how long it took."""
     passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
     rate = built.sent / built.seconds if built.seconds else 0.0
     speed = f", {rate:,.0f}/s" if rate >= 1 else ""  # an update spends most of its time on comparing
     return (
         f"{built.name}: {counted(built.documents, 'document')}{passages} in {built.index}, verified and "
-        f"{'live' if published else 'not published'} ({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s{speed})"
+        f"{'not published' if built.missed else 'live'} ({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s{speed})"
     )
 
 
-def _changes(updated: Updated, *, kept: bool) -> str:
+def _changes(updated: IndexingResult, counts: ChangeCounts, *, kept: bool) -> str:
     """Further lines for an update: what it changed."""
-    text = f"\nDocuments: {updated.counts}"
-    if updated.counts.gone and kept:
-        text += f" (kept; --delete-missing deletes {'it' if updated.counts.gone == 1 else 'them'})"
+    text = f"\nDocuments: {counts}"
+    if counts.gone and kept:
+        text += f" (kept; --delete-missing deletes {'it' if counts.gone == 1 else 'them'})"
     text += f"; {updated.deleted:,} deleted" if updated.deleted else ""
     if updated.outdated:
         text += f"\nPassages: {updated.outdated:,} that changed documents have no longer were deleted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager
 from threading import Event, current_thread, main_thread
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,46 +13,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from termweave.cli.common.output import Output
-    from termweave.indexer import Built, Updated
     from termweave.indexer.preparation.corpus_pass import BuildProgress
 
-
-class BuildFunction(Protocol):
-    """A function that runs a build."""
-
-    def __call__(self, *, progress: BuildProgress) -> Built | Updated:
-        """Run the build and report its progress."""
+T = TypeVar("T")
 
 
-def watched(
-    run: BuildFunction, out: Output, nouns: tuple[str, str], when_read: Callable[[], None] = lambda: None
-) -> Built | Updated:
-    """Run a build with a progress bar.
+def watched(run: Callable[[BuildProgress], T], out: Output, nouns: tuple[str, str]) -> T:
+    """Run a phase of a build or an update with a progress bar.
 
     A build that is stopped prints how many documents the engine has acknowledged.
 
     Args:
-        run: The build.
+        run: The phase.
         out: Where messages are printed.
         nouns: What the build counts, singular and plural: ("document", "documents").
-        when_read: Called once, when the source has been read to the end: it prints what is true only if the source is accepted.
 
     Raises:
         Exit: The build was stopped, with status 130 by Ctrl-C or 143 by SIGTERM.
     """
     from termweave.indexer.pipeline.pipeline import SENDING, STOPPING
-    from termweave.indexer.preparation.corpus_pass import READING
     from termweave.support.messages import counted
 
     terminated = Event()
-    read = stopping = False
+    stopping = False
     acknowledged = ""
 
     def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        nonlocal read, stopping, acknowledged
-        if stage != READING and not read:
-            read = True
-            when_read()
+        nonlocal stopping, acknowledged
         if stage == STOPPING and not stopping:
             stopping = True  # even without a bar the user sees that the first Ctrl-C was understood
             again = "A second SIGTERM" if terminated.is_set() else "Pressing Ctrl-C again"
@@ -63,7 +50,7 @@ def watched(
 
     try:
         with terminable(terminated), out.progress("Reading") as bar:
-            built = run(progress=show)
+            return run(show)
     except KeyboardInterrupt:
         remark = (
             f"The engine has acknowledged {acknowledged}. Run the same command to continue from there."
@@ -72,9 +59,6 @@ def watched(
         )
         out.say(f"Stopped. {remark}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
-    if not read:  # nothing was left to send
-        when_read()
-    return built
 
 
 @contextmanager

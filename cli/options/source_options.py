@@ -143,7 +143,7 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
         out.say(f"Downloading {download.shown(source)}.")
     opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
     if fresh:
-        release(opened)
+        opened.release()
     for remark in opened.remarks:
         out.say(remark)
     return opened
@@ -167,12 +167,6 @@ def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, A
     return {**reading, "index": replace(reading["index"], build=name, whole=whole)} if "index" in reading else reading
 
 
-def release(opened: OpenedSource) -> None:
-    """Delete the snapshot that a source keeps for a build that is resumed, if it keeps one."""
-    if (own := getattr(opened, "release", None)) is not None:
-        own()
-
-
 @contextmanager
 def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
     """Delete the snapshot of an index when a build has ended.
@@ -184,19 +178,19 @@ def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
     from termweave.errors import EngineError
     from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
 
-    earlier = getattr(opened, "resumed", "")
+    earlier = opened.resumed
     try:
         yield
     except (EngineError, KeyboardInterrupt, click.exceptions.Exit):
         raise
     except UnfinishedBuild:
         if not earlier:
-            release(opened)
+            opened.release()
         raise
     except Exception:
-        release(opened)
+        opened.release()
         raise
-    release(opened)
+    opened.release()
 
 
 def _query(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from termweave.cli.common.progress import terminable
 from termweave.cli.options.declared_options import click_options
 from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.shared_options import verb
-from termweave.cli.options.source_options import is_index, open_source, release, source_options
+from termweave.cli.options.source_options import is_index, open_source, source_options
 from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ def command(
     """
     from termweave import engine
     from termweave.corpora.formats.index_address import PREFIX
-    from termweave.corpora.index.source import IndexSource
     from termweave.errors import UsageError
     from termweave.indexer.enrichment import enrichment
 
@@ -84,8 +83,8 @@ def command(
             f"{source} is an address.", "Give the name of an index on the server of --url: termweave enrich products."
         )
     skip_bad = skip_bad or every is not None  # one document must not end a watch
-    opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad)
-    if not isinstance(opened, IndexSource):
+    opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad).index
+    if opened is None:
         raise TypeError
     options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
     server = engine.connect(settings).patient(options.patience, out.say)
@@ -102,7 +101,7 @@ def command(
                 return
             done = enrichment.enrich(server, opened, options, progress, close=yes, every=every, say=out.say)
     finally:
-        release(opened)
+        opened.release()
     for note in done.notes:
         out.say(note)
     out.emit(

@@ -16,17 +16,16 @@ from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import option_group
 from termweave.cli.options.shared_options import check_together, confirm, verb
 from termweave.cli.options.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
-from termweave.indexer.options import BUILDING, BuildOptions, models_in
+from termweave.indexer.options import BUILDING, ENCODING, BuildOptions, models_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.cli.common.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
     from termweave.evaluation.publication_gate import PublicationGate
-    from termweave.indexer import Built, LargeDeletion, Updated
+    from termweave.indexer import LargeDeletion
+    from termweave.indexer.job import Job
     from termweave.settings import Settings
 
 
@@ -131,7 +130,8 @@ def command(
     """
     from termweave import engine, indexer
     from termweave.catalog import generations
-    from termweave.indexer import rebuild_options
+    from termweave.errors import GateNotMet
+    from termweave.indexer import builder, rebuild_options, updater
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
 
@@ -157,17 +157,17 @@ def command(
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     live = None if update else generations.find_live(server, name)
-    taken = {} if defaults or live is None else rebuild_options.taken_over(server, live, given, index=is_index(source))
+    taken = options if defaults or live is None else rebuild_options.rebuilt(server, live, options, given, index=is_index(source))
     anew = options.fresh or (opened is None and not only_plan and not update and not unfinished(server, name))
-    opened = opened if opened is not None else opening(options.keep_mapping or "keep_mapping" in taken, anew)
-    if taken := rebuild_options.beside(opened, taken):
-        options = BuildOptions(**taken | given, skip_bad=skip_bad)
-        out.say(rebuild_options.remark(taken))
+    opened = opened if opened is not None else opening(taken.keep_mapping, anew)
+    if opened.encodings is not None:  # they have settled how texts are encoded
+        taken = replace(taken, **{option: getattr(options, option) for option in ENCODING})
+    remarks, options = rebuild_options.remark(options, taken), taken
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)
-        for remark in remarks:
-            out.say(remark)
+    for remark in remarks:  # the options of an update are those of the live generation, and are not said
+        out.say(remark)
     mode = indexer.UpdateMode(delete_missing, new, tuple(build), 1.0 if yes else indexer.LARGE_DELETION)
     if only_plan:
         if updating:
@@ -177,26 +177,30 @@ def command(
         return
     gate = _gate(server, name, required, within, dataset or source, out)
     gate.check(None if updating else _signals(options))
-    run: Callable[..., Built | Updated]
+    measure = gate if required or within is not None else None
+    job: Job
     if updating:
-        run = partial(
-            indexer.update, server, opened, name, options, mode=mode, gate=gate if required or within is not None else None
+        job, nouns = (
+            updater.Update(server, opened, name, options, mode, measure),
+            ("document or passage", "documents and passages"),
         )
-        nouns = ("document or passage", "documents and passages")
     else:
-        run = partial(indexer.build, server, opened, name, options, gate=gate, live=live)
+        job = builder.Build(server, opened, name, options, measure, live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
-    try:
-        with released_unless_stopped(opened):
-            try:
-                built = watched(run, out, nouns, lambda: _compare_with_live(name, live, opened, out))
-            except indexer.LargeDeletion as large:
-                _ask(large, name)
-                built = watched(partial(run, mode=replace(mode, allow_deletions=large.share)), out, nouns)
-    except indexer.NotPublished as missed:
-        report(missed.built, opened, gate, out, published=False, kept=not delete_missing)
-        raise
-    report(built, opened, gate, out, published=True, kept=not delete_missing)
+    with released_unless_stopped(opened), job:
+        watched(job.read, out, nouns)
+        _compare_with_live(name, live, opened, out)
+        if job.large is not None:
+            _ask(job.large, name)
+            job.large = None
+        result = watched(job.write, out, nouns)
+    report(result, opened, gate, out, kept=not delete_missing)
+    if result.missed:
+        raise GateNotMet(
+            result.missed,
+            f"{result.index} is complete but was not published. 'termweave promote {name} {result.index}' publishes it anyway, "
+            f"'termweave prune {name}' removes it.",
+        )
 
 
 def _gate(

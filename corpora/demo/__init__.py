@@ -36,7 +36,7 @@ class DemoCorpus(BeirFolder):
         return cls(_FOLDER, reading=reading)
 
     @classmethod
-    def open_dataset(cls, spec: str, split: str) -> DemoCorpus:
+    def open_dataset(cls, spec: str, split: str) -> BeirFolder:
         """Open the corpus with the queries of one split.
 
         Raises:

@@ -21,7 +21,7 @@ from termweave.corpora.index import entries
 from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
 from termweave.corpora.index.spool import Spool, snapshots
-from termweave.corpora.sources import NotAnIndex
+from termweave.corpora.sources import NotAnIndex, Reader
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.search_pipelines import DefaultPipeline, of_indices
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
@@ -41,13 +41,13 @@ _OWN = re.compile(r"-\d{14}-[0-9a-f]{8}(\.stats|\.write)?$")
 _PATIENCE = 120.0
 
 
-class IndexSource(EntrySource):
+class IndexSource(EntrySource, Reader):
     """An index as it was when it was first read: a `Source`, and the reader that recognises it."""
 
     LABEL: ClassVar[str] = "`opensearch:INDEX` or `https://HOST:9200/INDEX`"
     MAPPED: ClassVar[bool] = True
     KIND: ClassVar[str] = "index/1"
-    ENTRY: ClassVar[str] = "document"
+    ENTRY = "document"
 
     def __init__(self, place: address.IndexAddress, engine: Engine, reading: Reading) -> None:
         super().__init__(reading)
@@ -116,6 +116,11 @@ class IndexSource(EntrySource):
         return self.name
 
     @property
+    def index(self) -> IndexSource:
+        """The source itself."""
+        return self
+
+    @property
     def query(self) -> Mapping[str, Any] | None:
         """The clause that the documents to read match; None: all are read."""
         return self.reading.index.query
@@ -132,8 +137,9 @@ class IndexSource(EntrySource):
 
     @property
     def origin(self) -> dict[str, str]:
-        """The entries that the lineage stores beside name and fingerprint."""
-        return {name: value for name, value in (("marks", self.marks), ("kept", "mapping" * self.reading.index.whole)) if value}
+        """Name and fingerprint, how far the index was read, and whether its mapping was taken over."""
+        further = {"marks": self.marks, "kept": "mapping" * self.reading.index.whole}
+        return {**super().origin, **{name: value for name, value in further.items() if value}}
 
     def marks_of(self, stored: str) -> dict[str, int]:
         """Shard -> sequence number, from stored `marks`; {} unless they are those of all indices that are read now."""

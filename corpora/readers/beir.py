@@ -15,7 +15,7 @@ from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, checked_id, identity, text_line, text_of
 from termweave.corpora.judgements import Judged, Judgements, joined
 from termweave.corpora.readers.jsonl import JsonLines, parse
-from termweave.corpora.sources import DEFAULT_SPLIT, Derived
+from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Reader
 from termweave.errors import UsageError
 from termweave.records import Qrels, Query
 from termweave.support.messages import counted
@@ -44,7 +44,7 @@ def folders_in(folder: Path) -> list[str]:
     return sorted(path.name for path in inside if files.plain_or_packed(path, CORPUS) is not None)
 
 
-class BeirFolder(Judged, Derived):
+class BeirFolder(Judged, Derived, OpenedSource, Reader):
     """A BEIR folder: a `Dataset`, and the reader that recognises it.
 
     Its fingerprint is that of the corpus file, because new judgements do not change the index.
@@ -52,7 +52,6 @@ class BeirFolder(Judged, Derived):
 
     LABEL: ClassVar[str] = "a BEIR folder"
     MAPPED: ClassVar[bool] = True
-    SEEKS: ClassVar[bool] = False
 
     def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         corpus = files.plain_or_packed(folder, CORPUS)

@@ -18,7 +18,7 @@ from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats.fields import BadLine, Mapper, json_value
 from termweave.corpora.judgements import Judged, Judgements, joined
 from termweave.corpora.readers.beir import relevant_from
-from termweave.corpora.sources import DEFAULT_SPLIT
+from termweave.corpora.sources import DEFAULT_SPLIT, Reader
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
 from termweave.support.extras import install
@@ -35,14 +35,14 @@ PREFIX = "ir:"
 _NAMED = 12
 
 
-class IrDataset(Judged, EntrySource):
+class IrDataset(Judged, EntrySource, Reader):
     """A collection of ir_datasets: a `Dataset`, and the reader behind ``ir:``."""
 
     LABEL: ClassVar[str] = "`ir:NAME` of ir_datasets"
     MAPPED: ClassVar[bool] = True
     #: Part of the fingerprint: change it when the same records are read as different documents.
     KIND: ClassVar[str] = "ir/1"
-    ENTRY: ClassVar[str] = "record"
+    ENTRY = "record"
 
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)

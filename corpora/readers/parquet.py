@@ -40,7 +40,7 @@ class Parquet(FileSource):
     MAPPED: ClassVar[bool] = True
     SEEKS: ClassVar[bool] = True
     KIND: ClassVar[str] = "parquet/1"
-    ENTRY: ClassVar[str] = "row"
+    ENTRY = "row"
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave import __version__
-from termweave.catalog import audit, generations, statistics_store
-from termweave.catalog.lineage import Lineage, ModelLineage
+from termweave.catalog import audit, statistics_store
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.sources import Skips
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.engine.client.payloads import quote
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer.build_plan import plan
-from termweave.indexer.build_target import statistics_lineage
+from termweave.indexer.build_target import new_lineage
 from termweave.indexer.enrichment import enriched_mapping, index_passes
 from termweave.indexer.enrichment import watch as watching
 from termweave.indexer.enrichment.index_passes import IndexPasses, PassCounts
@@ -38,6 +36,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from termweave.catalog.lineage import Lineage
     from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -249,21 +248,13 @@ def _begin(
     enriched_mapping.add_settings(engine, index, layout, close=close)
     theirs = {"id"} & {*(source.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(source)}
     added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
-    made = Lineage(
-        name=index,
-        created=generations.creation_time(engine, index),
-        termweave=__version__,
-        source={
-            "name": source.name,
-            "fingerprint": "",
-            "enriched": " ".join(added),
-            "fields": _fields(source),  # so that later commands need not name them
-        },
-        fingerprint="",
-        signals={signal.name: signal.parameters() for signal in layout.signals},
-        models={output: ModelLineage(model.name, model.hash) for output, model in planned.encoder.models.items()},
-        statistics=statistics_lineage(corpus.statistics),
-    )
+    origin = {
+        "name": source.name,
+        "fingerprint": "",
+        "enriched": " ".join(added),
+        "fields": _fields(source),
+    }  # for later commands
+    made = replace(new_lineage(engine, index, layout, planned.encoder.models, corpus.statistics), source=origin)
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
     enriched_mapping.add_fields(engine, source, index, layout, made)
@@ -300,7 +291,7 @@ def _resume(
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Go on with the models and statistics of an earlier enrichment."""
     _check_unchanged(source, made, options)
-    encoder = encoder_of(made, index, {"weights_otherwise": options.weights, "dense_otherwise": options.dense})
+    encoder = encoder_of(made, index, {}, otherwise={"weights": options.weights, "dense": options.dense})
     remember(encoder.models.values())
     notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]
     return made, encoder, statistics_store.load(engine, index, made), notes

@@ -38,7 +38,8 @@ class LiveDocuments(EntrySource):
 
     LABEL: ClassVar[str] = "the documents of an index"
     KIND: ClassVar[str] = "live/1"
-    ENTRY: ClassVar[str] = "document"
+    ENTRY = "document"
+    trial = True
 
     def __init__(self, engine: Engine, live: LiveGeneration) -> None:
         super().__init__()

@@ -43,7 +43,9 @@ def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None
     if live is not None and live.index != index and (tuned := _read(engine, live.index)) is not None:
         if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
             profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout)
-        elif names := ", ".join(tuned.get("profiles", ())):
+        elif names := ", ".join(
+            each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())
+        ):  # a copy has them
             warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals. Tune again."]
     lineage.write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))
     return warnings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from termweave.catalog import statistics_store
@@ -14,37 +13,22 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.statistics import CorpusStatistics
 
+    #: A live generation, and the statistics that were counted when it was built, on which its weights are based.
+    LiveStatistics = tuple[LiveGeneration, CorpusStatistics]
+
 #: A term's idf is known to .5 if this many documents of a sample hold it: its standard error is about 1 / sqrt(16).
 _KNOWN = 16
 
 
-@dataclass(frozen=True)
-class LiveStatistics:
-    """The statistics that the weights of a live generation are based on.
-
-    Attributes:
-        index: The generation.
-        model: Hash of its weights model.
-        passages: How its texts are cut; None: not at all.
-        statistics: The corpus statistics, counted when the generation was built.
-    """
-
-    index: str
-    model: str
-    passages: Window | None
-    statistics: CorpusStatistics
-
-
 def of_live(engine: Engine, live: LiveGeneration | None) -> LiveStatistics | None:
-    """The statistics of the live generation; None if there is none, or if it has no term weights.
+    """The live generation and its statistics; None if there is none, or if it has no term weights.
 
     Raises:
         TermweaveError: They cannot be read.
     """
     if live is None or (statistics := statistics_store.load(engine, live.index, live.lineage)) is None:
         return None
-    made = live.lineage
-    return LiveStatistics(live.index, made.models["weights"].hash, Window.from_lineage(made.passages), statistics)
+    return live, statistics
 
 
 def drift_after_update(kept: CorpusStatistics | None, counted: CorpusStatistics | None) -> list[str]:
@@ -72,12 +56,15 @@ def drift_before_build(
         counted: Statistics of the source, or of its first documents.
         first: How many documents were counted; None: all. A part of the source says too little about rare terms.
     """
-    if live is None or counted is None or live.model != encoder.models["weights"].hash or live.passages != passages:
+    if live is None or counted is None:
         return []
-    drift = live.statistics.drift(counted, least=1 if first is None else _KNOWN)
+    (generation, statistics), made = live, live[0].lineage
+    if made.models["weights"].hash != encoder.models["weights"].hash or Window.from_lineage(made.passages) != passages:
+        return []
+    drift = statistics.drift(counted, least=1 if first is None else _KNOWN)
     if not drift.large:
         return []
-    sentence = f"The corpus has drifted from the statistics that weigh {live.index}: {drift} "
+    sentence = f"The corpus has drifted from the statistics that weigh {generation.index}: {drift} "
     if first is not None:
         sentence += (
             f"This compares its first {first:,} documents, in terms that {_KNOWN} of them hold; if the source is sorted by subject, "

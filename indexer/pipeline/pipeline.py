@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.catalog.layout import engine_id
-from termweave.corpora.sources import encodings_of
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.bulk_responses import BulkItem
 from termweave.indexer.pipeline.bulk_sender import BulkSender
@@ -135,9 +134,8 @@ class Pipeline:
                 yield documents
 
     def _encode(self, read: Iterator[list[Document]], counts: StageCounts) -> Iterator[list[tuple[Document, Encoding]]]:
-        brought = encodings_of(self.source) is not None
         for documents in read:
-            if brought:
+            if self.source.encodings is not None:
                 encodings = [document.encoding for document in documents if document.encoding]
             else:
                 texts = [document.content for document in documents]

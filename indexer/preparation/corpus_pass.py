@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from termweave.catalog.layout import source_digest
-from termweave.corpora.sources import ITEM, entry_of
+from termweave.corpora.sources import ITEM
 from termweave.errors import InputError
 from termweave.indexer.ledger.entries import LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
@@ -99,7 +99,7 @@ def read_corpus(
     for block in blocks(source.documents(positions.append)):
         duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in duplicates]
-        remarks.count(kept, duplicates.values(), entry_of(source))
+        remarks.count(kept, duplicates.values(), source.ENTRY)
         keep(kept)
         texts = [document.content for document in kept]
         if counter is not None and encoder is not None:
@@ -116,7 +116,7 @@ def read_corpus(
         reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
         hint = (
             "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
-            if entry_of(source) != ITEM
+            if source.ENTRY != ITEM
             else "Pass at least one document; an iterator that was read before gives none."
         )
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
@@ -163,7 +163,7 @@ def _enter(
         LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
         for document in documents
     ]
-    duplicates, entry = ledger.enter(entries), entry_of(source)
+    duplicates, entry = ledger.enter(entries), source.ENTRY
     if (clash := next((each for each in duplicates.values() if each.first != each.id), None)) is not None:
         raise InputError(  # --skip-bad does not apply: neither document is bad
             f"{source.name}: the documents {clash.first!r} ({entry} {clash.first_line}) and {clash.id!r} ({entry} {clash.line}) would "

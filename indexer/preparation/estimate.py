@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.corpora.sources import Derived, refuse_encodings
+from termweave.corpora.sources import Derived
 from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import statistics_drift
 from termweave.indexer.ledger.ledger import temporary_ledger
@@ -171,8 +171,7 @@ def estimate_build(
     Raises:
         TermweaveError: `build` would fail with the same error.
     """
-    refuse_encodings(
-        source,
+    source.refuse_encodings(
         "a plan estimates how long a corpus is encoded, which is done here",
         "Index it: 'termweave index FOLDER NAME' runs no model.",
     )

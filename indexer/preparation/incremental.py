@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from termweave.catalog import lineage
 from termweave.catalog.typed_fields import FIELD
 from termweave.corpora.index import changes
-from termweave.corpora.index.source import IndexSource
 from termweave.errors import UsageError
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import readable_errors
@@ -43,15 +42,15 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     Raises:
         UsageError: The source is not an index, or the field is neither a time nor a number in `name`.
     """
-    if not isinstance(source, IndexSource):
+    if (whole := source.index) is None:
         raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
     index = lineage.resolve(engine, name)
     made = lineage.read(engine, index)
     if field == changes.SEQUENCE:
-        marks = source.marks_of(made.source.get("marks", ""))
+        marks = whole.marks_of(made.source.get("marks", ""))
         if not marks:
             return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
-        return changes.ChangedDocuments(source, None, marks), []
+        return changes.ChangedDocuments(whole, None, marks), []
     kind = made.types.get(field, "")
     if kind not in {"date", "long", "double"}:
         usable = sorted(each for each, type_ in made.types.items() if type_ in {"date", "long", "double"})
@@ -67,7 +66,7 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     if newest["value"] is None:
         return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
     value = newest["value_as_string"] if kind == "date" else _not_above(newest["value"])
-    return changes.ChangedDocuments(source, changes.since_value(field, kind, value), {}), []
+    return changes.ChangedDocuments(whole, changes.since_value(field, kind, value), {}), []
 
 
 def _not_above(newest: float) -> float:
@@ -79,7 +78,7 @@ def read_changes(
     engine: Engine,
     live: LiveGeneration,
     source: Source,
-    whole: changes.ChangedDocuments,
+    identities: Iterator[list[str]],
     path: Path,
     *,
     skip_bad: bool,
@@ -91,20 +90,22 @@ def read_changes(
         engine: The server.
         live: The generation.
         source: The changed documents, or their passages.
-        whole: The changed documents.
+        identities: The ids of all documents of the index.
         path: The file of the ledger.
         skip_bad: As in `read_corpus`.
         progress: Called with (stage, done, total or None).
     """
     with storage.snapshot(engine, live.index, path) as ledger:
         diff.adopt(engine, live.index, ledger, live.lineage.layout)
-        unknown = _forget_missing(path, whole.identities())
+        unknown = _forget_missing(path, identities)
         corpus = CorpusPass(None, [], [], [], TypeInference())
-        if whole.total:
-            for block in blocks(source.documents()):
-                changed = {document.source_id for document in block}
-                ledger.forget(changed)
-                unknown -= changed
+        anything = False
+        for block in blocks(source.documents()):
+            changed = {document.source_id for document in block}
+            ledger.forget(changed)
+            unknown -= changed
+            anything = True
+        if anything:
             corpus = read_corpus(source, None, ledger, skip_bad=skip_bad, progress=progress)
         if (lacking := len(unknown) - source.skipped.count) > 0:
             corpus.warnings.append(

@@ -13,8 +13,6 @@ import orjson
 
 from termweave.catalog import typed_fields
 from termweave.corpora.index.entries import VECTORS, fields_of
-from termweave.corpora.index.source import IndexSource
-from termweave.corpora.sources import underlying
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
+    from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
 
@@ -49,8 +48,7 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     Raises:
         UsageError: The source is not an index, or something of it cannot be taken over; the message names all conflicts.
     """
-    index = underlying(source)
-    if not isinstance(index, IndexSource):
+    if (index := source.index) is None:
         raise UsageError(
             f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index.", "Leave it out."
         )

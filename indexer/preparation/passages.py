@@ -15,7 +15,7 @@ from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.sources import Derived, encodings_of
+from termweave.corpora.sources import Derived
 from termweave.errors import UsageError
 from termweave.records import Passage
 
@@ -184,14 +184,12 @@ def split(document: Document, window: Window) -> list[Document]:
 class Passages(Derived):
     """A source that yields the passages of another source's documents."""
 
+    #: The number of passages is not known before the source is read.
+    total = None
+
     def __init__(self, source: Source, window: Window) -> None:
         super().__init__(source)
         self._window = window
-
-    @property
-    def total(self) -> int | None:
-        """Always None, because the number of passages is not known before the source is read."""
-        return None
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """Read all passages, each with the line of its document."""
@@ -205,11 +203,10 @@ def in_passages(source: Source, window: Window | None) -> Source:
     Raises:
         UsageError: The source holds texts that were cut in another way.
     """
-    brought = encodings_of(source)
-    if brought is not None and Window.from_lineage(brought.passages) != window:
+    if source.encodings is None:
+        return Passages(source, window) if window else source
+    if Window.from_lineage(source.encodings.passages) != window:
         raise UsageError(
             f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
         )
-    if brought is not None:
-        return source
-    return Passages(source, window) if window else source
+    return source

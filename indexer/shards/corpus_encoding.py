@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import __version__, encoders
 from termweave.catalog.layout import signal_class
-from termweave.corpora.sources import refuse_encodings
 from termweave.encoders.recorded_models import remember
 from termweave.errors import ModelError, UsageError
 from termweave.indexer.ledger.ledger import temporary_ledger
@@ -123,7 +122,7 @@ def encode_corpus(
         InputError: The corpus cannot be read.
         TermweaveError: A shard cannot be encoded or written.
     """
-    refuse_encodings(source, "it need not be encoded again", "Index it: 'termweave index FOLDER NAME'.")
+    source.refuse_encodings("it need not be encoded again", "Index it: 'termweave index FOLDER NAME'.")
     store = ShardStore(folder)
     with store.locked():
         encoder, shards, planned = _plan(source, folder, options)

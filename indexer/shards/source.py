@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from termweave.corpora.sources import Encodings, Reading, Skips
+from termweave.corpora.sources import Encodings, OpenedSource, Reader, Reading, Skips
 from termweave.errors import InputError
 from termweave.indexer.shards import manifest, rows
 from termweave.indexer.shards.store import ShardStore, holds_shards
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 
-class EncodedFolder:
+class EncodedFolder(OpenedSource, Reader):
     """A folder of shards: a `Source` with the name and fingerprint of the corpus that was encoded, and its reader."""
 
     LABEL: ClassVar[str] = "a folder of shards (`termweave encode`)"
-    MAPPED: ClassVar[bool] = False
-    SEEKS: ClassVar[bool] = False
 
     def __init__(self, spec: str) -> None:
         self._store = ShardStore(spec)

@@ -1,4 +1,4 @@
-"""`index --vectors byte`: the same order and nearly the same scores, verified, kept by updates, refused where it has no effect."""
+"""`index --vectors byte`: the same order and nearly the same scores, verified, kept by updates, refused on Elasticsearch."""
 
 from __future__ import annotations
 
@@ -58,11 +58,8 @@ def test_bytes_rank_as_floats_are_verified_and_explained(opensearch_engine, name
 
 
 @pytest.mark.engine
-def test_an_option_without_effect_is_refused(opensearch_engine, source):
+def test_byte_vectors_are_for_opensearch(opensearch_engine, source):
     opened = corpora.open_source(source)
-    with pytest.raises(UsageError, match="has none") as without:
-        build_plan.plan(opened, opensearch_engine.capabilities, BuildOptions(signals=("lexical",), vectors="byte"))
-    assert without.value.message == "--vectors says how vectors are stored, and an index of lexical has none."
     elastic = Capabilities("9.2.0", "elasticsearch", knn=True, sparse_vector=True)
     with pytest.raises(UsageError, match="vectors byte is for OpenSearch"):
         build_plan.plan(opened, elastic, BuildOptions(vectors="byte"))

@@ -11,8 +11,9 @@ import pytest
 from termweave.catalog import statistics_store
 from termweave.catalog.generations import live
 from termweave.cli import run
-from termweave.indexer import builder
+from termweave.indexer import build_target
 from termweave.indexer.generations import listing, publication
+from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 
 from .builds import numbered
@@ -182,7 +183,7 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(builder, "_finish_and_verify", stop)
+    monkeypatch.setattr(Job, "_verify", stop)
     index(documents, "--skip-bad", status=130)
     monkeypatch.undo()
     for more in ([], ["--update"]):
@@ -198,10 +199,10 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(builder.build_target, "read_corpus", stop)
+    monkeypatch.setattr(build_target, "read_corpus", stop)
     assert "Stopped. Nothing was sent. The same command starts again." in index(numbered(3), status=130).err
     monkeypatch.undo()
-    monkeypatch.setattr(builder, "_finish_and_verify", stop)
+    monkeypatch.setattr(Job, "_verify", stop)
     assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     monkeypatch.undo()
     (unfinished,) = listing.list_generations(opensearch_engine, name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from termweave.indexer import UpdateMode, build, up_to_date, update, updater
+from termweave.indexer import UpdateMode, build, up_to_date, update
+from termweave.indexer.job import Job
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, numbered
 
@@ -22,7 +23,7 @@ def test_a_repeated_update_that_finds_nothing_left_to_do_is_from_its_own_source(
     build(opensearch_engine, before, name, LEXICAL)
     update(opensearch_engine, before, name, LEXICAL)
     assert up_to_date(opensearch_engine, before, name, LEXICAL)  # there was nothing to change
-    monkeypatch.setattr(updater, "_finish_and_verify", stop)
+    monkeypatch.setattr(Job, "_verify", stop)
     with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, after, name, LEXICAL, mode=UpdateMode(new=new))
     monkeypatch.undo()

@@ -14,8 +14,8 @@ import pytest
 
 from termweave.catalog.generations import live
 from termweave.cli import run
-from termweave.errors import UsageError
-from termweave.indexer import LargeDeletion, UpdateMode, build, plan_update, update
+from termweave.errors import TermweaveError, UsageError
+from termweave.indexer import LargeDeletion, UpdateMode, build, plan_update, update, update_plan, updater
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger.diff import ChangeCounts
 from tests.indexer.builds import LEXICAL, clean, numbered
@@ -52,6 +52,23 @@ class TestUpdate:
         assert run(["rollback", name, "--url", opensearch_engine.url]) == 0
         assert live(opensearch_engine, name) == built.index
         assert clean(opensearch_engine, name, corpus(numbered(30))) == 30
+
+    def test_after_an_answer_the_source_is_not_read_for_its_digests_again(self, opensearch_engine, name, corpus, monkeypatch):
+        built = build(opensearch_engine, corpus(numbered(30)), name, LEXICAL)
+        source = corpus(numbered(4))
+        with updater.Update(opensearch_engine, source, name, LEXICAL, DELETE) as job:
+            job.read(lambda *_: None)
+            assert (job.large.deletions, job.large.documents) == (26, 30)
+            with pytest.raises(LargeDeletion):
+                job.write(lambda *_: None)
+            with pytest.raises(TermweaveError, match="Another build of"):  # what was counted cannot change meanwhile
+                update(opensearch_engine, source, name, LEXICAL)
+            monkeypatch.delattr(update_plan, "read_corpus")
+            job.large = None
+            done = job.write(lambda *_: None)
+        assert (done.deleted, done.documents, live(opensearch_engine, name)) == (26, 4, done.index)
+        assert done.index != built.index
+        assert clean(opensearch_engine, name, source) == 4
 
     def test_a_tenth_is_deleted_in_place(self, opensearch_engine, name, corpus):
         built = build(opensearch_engine, corpus(numbered(30)), name, LEXICAL)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source, path_and_split
-from termweave.corpora.index.source import IndexSource
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 from termweave.training.data import click_log, pseudo_queries
@@ -88,7 +87,7 @@ def documents_of(spec: str, reading: Mapping[str, Any]) -> tuple[list[Document],
     by_id: dict[str, Document] = {}
     again = 0
     documents: Iterable[Document] = source.documents()
-    if isinstance(source, IndexSource):  # it is read in another order each time, and questions are drawn by their places
+    if source.index is not None:  # it is read in another order each time, and questions are drawn by their places
         documents = sorted(documents, key=lambda each: (each.id, each.title, each.text))
     for document in documents:
         first = by_id.setdefault(document.id, document)

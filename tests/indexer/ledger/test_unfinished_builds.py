@@ -13,9 +13,11 @@ import pytest
 from termweave import corpora
 from termweave.catalog.generations import find_live, live
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import BuildOptions, build, builder
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations import publication
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.generations.live_documents import LiveDocuments
+from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.search import Index
@@ -75,7 +77,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(builder, "_finish_and_verify", stop)
+    monkeypatch.setattr(Job, "_verify", stop)
     with pytest.raises(KeyboardInterrupt):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     monkeypatch.undo()
@@ -114,7 +116,7 @@ def test_a_trial_that_was_stopped_blocks_no_build(opensearch_engine, name, corpu
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(builder, "_finish_and_verify", stop)
+        patched.setattr(Job, "_verify", stop)
         with pytest.raises(KeyboardInterrupt):
             build(opensearch_engine, trial, name, LEXICAL)
     prepared = LearningTask(name, "no-such-questions", minutes=1)
@@ -130,7 +132,7 @@ def test_a_trial_that_was_stopped_blocks_no_build(opensearch_engine, name, corpu
     )
     assert stopped not in [each.index for each in list_generations(opensearch_engine, name)]  # it has other documents
     with monkeypatch.context() as patched:
-        patched.setattr(builder, "_finish_and_verify", stop)
+        patched.setattr(Job, "_verify", stop)
         with pytest.raises(KeyboardInterrupt):
             build(opensearch_engine, corpus(numbered(6)), name, LEXICAL)
     with pytest.raises(UsageError, match="has an unfinished generation"):  # before anything is trained
@@ -142,7 +144,7 @@ def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensear
         raise KeyboardInterrupt
 
     source = corpus(numbered(10))
-    monkeypatch.setattr(builder.publication, "publish", dies)
+    monkeypatch.setattr(publication, "publish", dies)
     with pytest.raises(KeyboardInterrupt):
         build(opensearch_engine, source, name, LEXICAL)
     monkeypatch.undo()

@@ -15,7 +15,6 @@ from termweave.encoders import load
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
 from termweave.indexer.preparation.corpus_remarks import length_warnings
@@ -161,9 +160,6 @@ def test_another_pruning_is_another_index(source):
         for pruning in (Pruning(), Pruning(share=0.3), Pruning(below=0.3))
     }
     assert len(fingerprints) == 3
-    for options in (BuildOptions(weights="none"), BuildOptions(signals=("lexical", "dense"))):
-        with pytest.raises(UsageError, match=r"an index of lexical and dense has no term weights\. Leave prune out"):
-            plan(source(ENGLISH), SERVER, replace(options, prune=Pruning(share=0.3)))
 
 
 @pytest.mark.parametrize("language", CORPORA)

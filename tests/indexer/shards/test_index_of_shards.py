@@ -10,6 +10,7 @@ from termweave import corpora
 from termweave.catalog import statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build, update, verify_against_source
+from termweave.indexer.job import Job
 from termweave.indexer.preparation.passages import Window
 from termweave.pruning import Pruning
 from termweave.search import Index
@@ -115,17 +116,14 @@ def test_a_build_of_the_corpus_is_resumed_from_its_shards(opensearch_engine, nam
     """Both are the same build: what the one has sent, the other does not send again."""
     path = write(texts(80))
     encode(path, tmp_path / "shards")
-    from termweave.indexer import builder
-
-    finish = builder._finish_and_verify
 
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(builder, "_finish_and_verify", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**BM25))
-    monkeypatch.setattr(builder, "_finish_and_verify", finish)
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_verify", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**BM25))
     built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
     assert (built.documents, built.sent) == (80, 0)
 

@@ -1,0 +1,291 @@
+"""A build or an update: the phases that both have, in their order.
+
+``lock the name -> read the source -> open a generation -> send -> verify -> measure -> store the lineage -> move the alias``
+
+`read` changes nothing that is searched, so a caller can ask a user before `write`. A job may be stopped at any time: the same command
+continues it. The lineage is stored before the alias moves, and the state of the ledger is written last: a generation that is published and not
+marked so is recognised, and one that is marked so is published.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from termweave.catalog import generations
+from termweave.catalog.lineage import CHANGING
+from termweave.errors import RefusedDocuments, VerificationFailed
+from termweave.indexer.generations import profile_transfer, publication
+from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import dead_letters
+from termweave.indexer.pipeline.pipeline import Pipeline
+from termweave.indexer.verification import changed_by_server, verify_written
+from termweave.support import arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.lineage import Lineage
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.indexer.build_target import BuildTarget
+    from termweave.indexer.ledger.build_lock import Lease
+    from termweave.indexer.ledger.diff import ChangeCounts
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.indexer.update_plan import LargeDeletion
+    from termweave.indexer.verification import Difference
+
+    #: Measures a verified generation, and returns why it must not be published; "": it may be.
+    PublicationCheck = Callable[[str], str]
+
+#: Seconds of waiting that are worth a note.
+_NOTICEABLE = 5.0
+
+
+@dataclass(frozen=True)
+class IndexingResult:
+    """The result of a build or an update.
+
+    Attributes:
+        name: The alias.
+        index: The generation that was built or updated.
+        documents: Documents in it.
+        passages: How many texts they are stored as; equal to `documents` if none was cut.
+        counts: How the source and the generation differed before an update; None: this is a build.
+        sent: Documents or passages that this run sent; a build that is resumed sends fewer than `passages`.
+        deleted: Documents that an update deleted.
+        outdated: Passages that an update deleted because their changed documents no longer have them.
+        seconds: Wall-clock time.
+        signals: Names of the signals.
+        notes: What a user should know: left-out signals, skipped documents, a resume.
+        warnings: What a user should not miss.
+        missed: Why its gate kept the generation, which is whole, from being published; "": it is live.
+    """
+
+    name: str
+    index: str
+    documents: int
+    passages: int
+    counts: ChangeCounts | None
+    sent: int
+    deleted: int
+    outdated: int
+    seconds: float
+    signals: tuple[str, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    missed: str = ""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What was sent to a generation, and deleted from it.
+
+    Attributes:
+        sent: Documents or passages that were sent.
+        sample: Ids of some of what was sent and is stored: verification reads them back.
+        counts: How the source and the generation differed; None: the generation was new.
+        deleted: Documents that were deleted.
+        outdated: Passages that were deleted because their changed documents no longer have them.
+    """
+
+    sent: int
+    sample: Sequence[str]
+    counts: ChangeCounts | None = None
+    deleted: int = 0
+    outdated: int = 0
+
+
+class Job(ABC):
+    """A build or an update. While its `with` statement runs, no other job of the name does.
+
+    Args:
+        engine: The server.
+        source: The corpus.
+        name: The alias.
+        options: How to build.
+        gate: Measures the verified generation before it is published; None: nothing is required of it.
+        live: The live generation, if the caller has read its lineage already.
+
+    Attributes:
+        live: The live generation, once the source is read; None: there is none.
+        large: The refusal of an update that would delete too much, which `write` raises; a caller whose user agrees sets it to None.
+    """
+
+    live: LiveGeneration | None
+    large: LargeDeletion | None = None
+    lease: Lease
+    encoder: TextEncoder
+    target: BuildTarget
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: Source,
+        name: str,
+        options: BuildOptions,
+        gate: PublicationCheck | None = None,
+        live: LiveGeneration | None = None,
+    ) -> None:
+        arguments.check(engine=engine, source=source, options=options)
+        generations.check_spelling(name)
+        self.engine, self.source = engine.patient(options.patience), source
+        self.name, self.options, self.gate, self.live = name, options, gate, live
+        self._started = time.monotonic()
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Lock the name.
+
+        Raises:
+            TermweaveError: Another job of the name is running, here or on another host.
+        """
+        self.lease = self._held.enter_context(storage.lease(self.engine, self.name))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def run(self, progress: BuildProgress) -> IndexingResult:
+        """Lock the name, read and write.
+
+        Args:
+            progress: Called with (stage, done, total or None).
+        """
+        with self:
+            self.read(progress)
+            return self.write(progress)
+
+    @abstractmethod
+    def read(self, progress: BuildProgress) -> None:
+        """Read the source. Nothing that is live changes.
+
+        Raises:
+            UsageError: The generation cannot be made, or not be updated, with these options.
+            InputError: The source has an entry that cannot be read, or an id twice.
+        """
+
+    def open(self, progress: BuildProgress) -> BuildTarget:
+        """Open the generation that is written, unless `read` has opened it to fill its ledger."""
+        del progress
+        return self.target
+
+    @abstractmethod
+    def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
+        """Send what the generation lacks."""
+
+    @abstractmethod
+    def finish_loading(self) -> None:
+        """Make the generation searchable, with the settings that it is to have."""
+
+    @abstractmethod
+    def advise(self, difference: Difference) -> str:
+        """Say what to do about a generation that is not what was sent."""
+
+    @abstractmethod
+    def rejected(self) -> None:
+        """Note that documents were refused, or that the generation is not what was sent."""
+
+    @abstractmethod
+    def remarks(self, changes: Changes) -> list[str]:
+        """Sentences about the verified generation."""
+
+    def lineage(self, changes: Changes) -> Lineage:
+        """The lineage of the generation once it is published."""
+        del changes
+        made, ledger = self.target.lineage, self.target.ledger
+        texts = {"count": ledger.acknowledged, "most": ledger.most_passages}
+        return replace(made, complete=True, documents=ledger.documents, passages=made.passages and {**made.passages, **texts})
+
+    def publish(self, after: Lineage, changes: Changes) -> None:
+        """Point the alias at the generation, and note in its ledger that it is complete."""
+        del after, changes
+        publication.publish(self.engine, self.name, self.target.index, self.live.index if self.live else None, lease=self.lease)
+        self.target.ledger.put("state", "complete")
+
+    def write(self, progress: BuildProgress) -> IndexingResult:
+        """Send what the generation lacks, verify it, and publish it unless it misses its gate.
+
+        Args:
+            progress: Called with (stage, done, total or None).
+
+        Raises:
+            LargeDeletion: An update would delete more than it may; nothing has changed.
+            RefusedDocuments: The server refused documents; the alias was not moved.
+            VerificationFailed: What is stored is not what was sent; the alias was not moved.
+            EngineError: The alias was moved by somebody else, or another job has taken over the lease.
+        """
+        if self.large is not None:
+            raise self.large
+        target = self.target = self.open(progress)
+        self._held.callback(target.ledger.close)
+        try:
+            changes = self.send(Pipeline(self.engine, self.source, self.encoder, target, self.options), progress)
+            self._verify(changes)
+        except (RefusedDocuments, VerificationFailed):
+            self.rejected()
+            raise
+        target.notes += [*self._noticeable_wait(), *self.remarks(changes)]
+        after = self.lineage(changes)
+        missed = self._measure(after)
+        if not missed:
+            self.lease.check()
+            target.warnings += profile_transfer.write(self.engine, target.index, after, self.live)
+            self.publish(after, changes)
+        return IndexingResult(
+            name=self.name,
+            index=target.index,
+            documents=target.ledger.documents,
+            passages=target.ledger.acknowledged,
+            counts=changes.counts,
+            sent=changes.sent,
+            deleted=changes.deleted,
+            outdated=changes.outdated,
+            seconds=time.monotonic() - self._started,
+            signals=tuple(after.signals),
+            notes=tuple(target.notes),
+            warnings=tuple(target.warnings),
+            missed=missed,
+        )
+
+    def _verify(self, changes: Changes) -> None:
+        """Compare the generation with its ledger, and check that the server refused no more documents than it may."""
+        engine, target = self.engine, self.target
+        self.finish_loading()
+        target.notes += dead_letters.check(target.ledger, target.index, self.options.allow_refused)
+        difference = verify_written(engine, target.index, target.lineage, target.ledger, changes.sample)
+        if not difference.ok:
+            cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
+            raise VerificationFailed(f"{target.index} {difference}.", f"{self.advise(difference)}{cause}")
+
+    def _noticeable_wait(self) -> list[str]:
+        """Say how long the server was waited for, if that was noticeable."""
+        if (seconds := self.engine.seconds_waited) < _NOTICEABLE:
+            return []
+        return [
+            f"Waited {seconds:.0f} s for the server, which was overloaded or away; a slower pace (--workers 1) or more memory may help."
+        ]
+
+    def _measure(self, after: Lineage) -> str:
+        """Why the gate keeps the generation from being published; "": it does not.
+
+        The gate searches with the default profile, so the generation is first given the profiles that it would be published with. One that is
+        not published is marked as complete in its lineage, so that it can be promoted or pruned.
+        """
+        if self.gate is None:
+            return ""
+        engine, target = self.engine, self.target
+        # A generation that an update has changed has no fingerprint; until it is published, it is marked as being changed.
+        unpublished = replace(after, complete=False, fingerprint=after.fingerprint or CHANGING)
+        profile_transfer.write(engine, target.index, unpublished, self.live)
+        if missed := self.gate(target.index):
+            profile_transfer.write(engine, target.index, replace(after, missed=missed), self.live)
+            target.ledger.put("lineage", replace(after, complete=False).as_meta())  # for a build that calls the gate again
+            target.ledger.put("state", "missed")
+        return missed
