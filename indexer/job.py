@@ -231,7 +231,7 @@ class Job(ABC):
         except (RefusedDocuments, VerificationFailed):
             self.rejected()
             raise
-        target.notes += [*self._noticeable_wait(), *self.remarks(changes)]
+        target.notes += [*noticeable_wait(self.engine), *self.remarks(changes)]
         after = self.lineage(changes)
         missed = self._measure(after)
         if not missed:
@@ -264,14 +264,6 @@ class Job(ABC):
             cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
             raise VerificationFailed(f"{target.index} {difference}.", f"{self.advise(difference)}{cause}")
 
-    def _noticeable_wait(self) -> list[str]:
-        """Say how long the server was waited for, if that was noticeable."""
-        if (seconds := self.engine.seconds_waited) < _NOTICEABLE:
-            return []
-        return [
-            f"Waited {seconds:.0f} s for the server, which was overloaded or away; a slower pace (--workers 1) or more memory may help."
-        ]
-
     def _measure(self, after: Lineage) -> str:
         """Why the gate keeps the generation from being published; "": it does not.
 
@@ -289,3 +281,12 @@ class Job(ABC):
             target.ledger.put("lineage", replace(after, complete=False).as_meta())  # for a build that calls the gate again
             target.ledger.put("state", "missed")
         return missed
+
+
+def noticeable_wait(engine: Engine) -> list[str]:
+    """Say how long the server was waited for, if that was noticeable."""
+    if (seconds := engine.seconds_waited) < _NOTICEABLE:
+        return []
+    return [
+        f"Waited {seconds:.0f} s for the server, which was overloaded or away; a slower pace (--workers 1) or more memory may help."
+    ]

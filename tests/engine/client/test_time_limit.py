@@ -15,7 +15,7 @@ from termweave import engine, settings
 from termweave.cli import run
 from termweave.engine.client.retries import Retries
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer.builder import noticeable_wait
+from termweave.indexer.job import noticeable_wait
 
 
 def test_a_server_that_never_answers_ends_within_the_time_out(capsys, monkeypatch):
