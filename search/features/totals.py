@@ -25,7 +25,7 @@ class Totals:
     Attributes:
         candidates: Documents that the signals returned; only these are ranked, sorted, and counted by facets.
         passing: Documents of the index that pass the filters.
-        matching: Those of them that contain a word of the query; None without the signal lexical, and for a query made of documents.
+        matching: Those of them that contain a word of the query; None without such a signal (lexical), and for a query made of documents.
     """
 
     candidates: int
@@ -86,7 +86,7 @@ def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[M
     from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
     engine = generation.engine
-    lexical = next((signal for signal in generation.layout.signals if signal.name == "lexical"), None)
+    lexical = next((signal for signal in generation.layout.signals if signal.source_field), None)
     clause = None
     if lexical is not None and candidates.query.text.strip() and candidates.query.liked is None:
         query, _ = clause_limit.fit(engine, generation, candidates.query, [lexical], (), engine.capabilities)

@@ -262,9 +262,7 @@ def explained(
     for document, entry in explanations.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
-        entry["words"] = term_shading.shade(
-            entry["text"], entry["parts"], encoder=opened.encoder, engine=engine, index=candidates.index
-        )
+        entry["words"] = term_shading.shade(entry["text"], entry["parts"], opened)
     return explanations
 
 

@@ -10,19 +10,16 @@ from termweave.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from termweave.encoders import TextEncoder
-    from termweave.engine import Engine
+    from termweave.search.opening import OpenGeneration
 
     #: Start and end of each word in the text, in characters, and the signal's term for it.
     Located = Iterable[tuple[int, int, str]]
 
-#: Characters of a text that are analysed for the lexical signal: `_analyze` refuses more than 10,000 tokens.
+#: Characters of a text that the server analyses: `_analyze` refuses more than 10,000 tokens.
 _ANALYSED = 9_000
 
 
-def shade(
-    text: str, parts: Sequence[Mapping[str, Any]], *, encoder: TextEncoder, engine: Engine, index: str
-) -> list[dict[str, Any]]:
+def shade(text: str, parts: Sequence[Mapping[str, Any]], opened: OpenGeneration) -> list[dict[str, Any]]:
     """Find the words of a text that contribute to the score of a hit.
 
     The share of a word is what its terms contribute to the final score, over all signals. A term that occurs several times has the
@@ -32,9 +29,7 @@ def shade(
     Args:
         text: The text as it was indexed: title and text.
         parts: The parts of the explanation.
-        encoder: The encoder, which finds the terms of the weights signal.
-        engine: The server, which finds the terms of the lexical signal.
-        index: The concrete index.
+        opened: The generation that was searched: its encoder finds the terms of models, its server those of the source.
 
     Returns:
         ``{"start", "end", "term", "share"}`` in reading order, without overlaps; offsets are characters of `text`.
@@ -42,10 +37,12 @@ def shade(
     scored = [part for part in parts if part.get("terms") and part["score"] > 0]
     no_share = not any(part["share"] > 0 for part in scored)
     words: dict[tuple[int, int], dict[str, Any]] = {}
+    fields = {signal.name: signal.source_field for signal in opened.layout.signals}
     for part in scored:
         factor = (1.0 if no_share else part["share"]) / part["score"]
         shares = {entry["term"]: entry["share"] * factor for entry in part["terms"]}
-        located = _analysed(text, engine, index) if part["name"] == "lexical" else encoder.locate(text)
+        field = fields.get(part["name"])
+        located = opened.encoder.locate(text) if field is None else _analysed(text, field, opened)
         for start, end, term in located:
             if (share := shares.get(term)) is not None:
                 word = words.setdefault((start, end), {"start": start, "end": end, "term": term, "share": 0.0})
@@ -87,11 +84,11 @@ def _split(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"start": start, "end": end, "term": widest["term"], "share": sum(word["share"] for word in over)}
 
 
-def _analysed(text: str, engine: Engine, index: str) -> Located:
-    """The terms of the lexical field. Lucene counts offsets in UTF-16 units, of which an emoji has two."""
+def _analysed(text: str, field: str, opened: OpenGeneration) -> Located:
+    """The terms of a text in a field of the source. Lucene counts offsets in UTF-16 units, of which an emoji has two."""
     text = text[:_ANALYSED]
     try:
-        answer = engine.request("POST", f"/{index}/_analyze", body={"field": "content", "text": text})
+        answer = opened.engine.request("POST", f"/{opened.index}/_analyze", body={"field": field, "text": text})
     except EngineError:
         return []  # a role may be allowed to search and not to analyse: the text is not shaded then
     offsets = characters(text)

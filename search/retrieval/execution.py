@@ -115,7 +115,7 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
     Raises:
         UsageError: The index has no vectors, no such metadata entry or field, or no terms.
     """
-    if "vectors" in needs and not any(signal.name == "dense" for signal in layout.signals):
+    if "vectors" in needs and not any(signal.needs == "dense" for signal in layout.signals):
         raise UsageError(
             "The reranker needs the documents' vectors, and this index has none.",
             "Use --rerank none, or index with a dense model.",

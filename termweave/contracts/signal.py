@@ -103,6 +103,11 @@ class Signal(ABC):
     #: A numeric field, and the name of what it counts in a document. `termweave index` reports its mean.
     counted: ClassVar[tuple[str, str] | None] = None
 
+    @property
+    def source_field(self) -> str | None:
+        """The field whose terms are words of the source, as the server cuts them; None: a model gives the terms."""
+        return self.text_field[0] if self.text_field and self.needs is None else None
+
     @classmethod
     @abstractmethod
     def fit(cls, fitting: Fitting) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,6 +23,8 @@ from termweave.search.retrieval.plan import Retrieval
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"]
+#: A package that adds one of each.
+OUTSIDE = ROOT / "tests" / "outside"
 FEATURES = sorted(path.stem for path in (ROOT / "search" / "features").glob("*.py") if path.stem != "__init__")
 #: Feature -> options whose answers have what it gives, too.
 FALLS_WITH = {"totals": ("facets", "sort"), "explain": ("explain_words",)}
@@ -139,37 +142,6 @@ def test_a_feature_takes_part_where_its_options_stand_and_one_of_them_is_set():
     assert {each.name for each in fields(WithShort)} - {each.name for each in fields(SearchOptions)} == {"short"}
 
 
-#: A package that hides documents by their ids, and says how many.
-OUTSIDE = '''
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
-from termweave.declared_settings import Setting
-from termweave.search.feature import Feature
-
-@dataclass(frozen=True, kw_only=True)
-class HideOptions:
-    """What is hidden.
-
-    Attributes:
-        hide: Ids of documents that are not shown.
-    """
-    hide: Annotated[Sequence[str], Setting("Hide this document; repeatable.", "ID", repeatable=True)] = ()
-
-class Hide(Feature[HideOptions]):
-    Options, part, ranks = HideOptions, "hidden", True
-    def rank(self, ranking):
-        places = [place for place in ranking.places if place.id not in self.options.hide]
-        ranking.memory[Hide] = ranking.memory.get(Hide, 0) + len(ranking.places) - len(places)
-        return replace(ranking, places=places)
-    def count(self, rounds):
-        return rounds[0].memory[Hide]
-    @staticmethod
-    def lines(part):
-        yield f"{part} hidden."
-    def remarks(self, report):
-        yield "Some may be hidden."
-'''
 SEARCHED = """
 import json, sys
 from click.testing import CliRunner
@@ -203,24 +175,20 @@ print(json.dumps({
 """
 
 
+def outside(program, *arguments, package=OUTSIDE):
+    """Run a program where a package is installed that adds one of each (`tests/outside`)."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_a_feature_of_another_package_is_everywhere(index, tmp_path):
-    info = tmp_path / "hiding-1.dist-info"
-    info.mkdir()
-    (tmp_path / "hiding.py").write_text(OUTSIDE, encoding="utf-8")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hiding\nVersion: 1\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text("[termweave.search_features]\nhide = hiding:Hide\n", encoding="utf-8")
-
-    def outside(program):
-        return subprocess.run(
-            [sys.executable, "-c", program, index.engine.url, index.name],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    done = outside(SEARCHED)
+    done = outside(SEARCHED, index.engine.url, index.name)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert re.search(r"(?m)^  --hide ID +Hide this document; repeatable\.", seen["help"])
@@ -228,9 +196,7 @@ def test_a_feature_of_another_package_is_everywhere(index, tmp_path):
     assert not {"json-1", "json-2"} & {*seen["ids"]}
     assert len(seen["ids"]) == 10
     assert seen["json"] == 2
-    assert "2 hidden.\nSome may be hidden." in seen["told"].replace(
-        str(index.answer("json functions", totals=True).totals) + "\n", ""
-    )
+    assert "2 hidden.\nSome may be hidden." in seen["told"].replace(f"{index.answer('json functions', totals=True).totals}\n", "")
     assert "json-1" not in seen["run"]
     assert "json-2" in seen["run"]
     assert seen["explained"][0] > 0
@@ -242,10 +208,47 @@ def test_a_feature_of_another_package_is_everywhere(index, tmp_path):
     assert '<label>Hide <input name="hide" value="json-1"' in seen["page"]
     assert "Some may be hidden." in seen["page"]
 
-    (tmp_path / "hiding.py").write_text(OUTSIDE.replace("hide:", "pin:").replace(".hide", ".pin"), encoding="utf-8")
-    done = outside(
-        "from termweave.cli import run; import sys; sys.exit(run(['search', sys.argv[2], 'json', '--url', sys.argv[1]]))"
+    shutil.copytree(OUTSIDE, tmp_path / "outside")
+    text = (OUTSIDE / "outside.py").read_text(encoding="utf-8")
+    (tmp_path / "outside" / "outside.py").write_text(
+        text.replace("    hide: Ann", "    pin: Ann").replace("options.hide", "options.pin"), encoding="utf-8"
     )
+    search = "from termweave.cli import run; import sys; sys.exit(run(['search', sys.argv[2], 'json', '--url', sys.argv[1]]))"
+    done = outside(search, index.engine.url, index.name, package=tmp_path / "outside")
     assert done.returncode == 2
     assert "The search feature 'hide' has the option 'pin', and so has another one of termweave." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+#: Indexes a file that only the package can read with a signal of its own, and searches by it with a reranker and a feature.
+EACH = """
+import json, sys
+from pathlib import Path
+import termweave as tw
+from click.testing import CliRunner
+from termweave.cli import cli, run
+from termweave.encoders.manifest import Manifest
+from termweave import plugins
+url, name, folder = sys.argv[1:]
+Path(folder, "a.shouts").write_text("TEA! Water and leaves.\\nPOT! A kettle for tea, and more.\\n")
+built = run(["index", f"{folder}/a.shouts", name, "--signals", "lexical,titles", "--url", url])
+hits = tw.connect(url).index(name).search("tea pot", mode="titles", rerank="short", hide=["shout-1"])
+parts = hits[0].explain()["parts"]
+print(json.dumps({
+    "built": built, "ids": [hit.id for hit in hits], "parts": [part["name"] for part in parts],
+    "sum": sum(part["share"] for part in parts) - hits[0].score,
+    "train": CliRunner().invoke(cli, ["train", "--help"]).output,
+    "plan": CliRunner().invoke(cli, ["train", "loud", "--help"]).output,
+    "runtime": plugins.load("encoders", "slow").__name__,
+}))
+"""
+
+
+def test_another_package_adds_one_of_each(opensearch_engine, name, tmp_path):
+    done = outside(EACH, opensearch_engine.url, name, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert (seen["built"], seen["ids"], seen["runtime"]) == (0, ["shout-2"], "Slow")
+    assert {"titles", "short"} <= {*seen["parts"]}
+    assert abs(seen["sum"]) < 1e-5
+    assert "FecTek, loud" in seen["train"]

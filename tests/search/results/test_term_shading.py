@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from termweave.catalog.layout import DocumentLayout
 from termweave.cli.common import shaded_texts
 from termweave.records import Hit
 from termweave.search.render.html import Picture, html
@@ -28,7 +30,7 @@ def encoder():
 
 def shade(text, parts, encoder):
     """No engine: nothing here is of the lexical signal (that is in test_explanations)."""
-    return term_shading.shade(text, parts, encoder=encoder, engine=None, index="")
+    return term_shading.shade(text, parts, SimpleNamespace(encoder=encoder, layout=DocumentLayout(())))
 
 
 def test_sub_words_come_back_as_the_words_of_the_original_text(encoder):
