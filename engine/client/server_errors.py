@@ -54,6 +54,10 @@ _AWS_HINTS = {
 }
 
 
+#: The reason of a node that takes itself for the primary of a shard which has another one meanwhile (OpenSearch 3.6.0).
+_OUTDATED = re.compile(r"primary term \[\d+\] is too old")
+
+
 class EngineResponseError(EngineError):
     """The engine responded with an HTTP error.
 
@@ -145,7 +149,13 @@ def from_response(status: int, body: Any, text: str, url: str, request: str, pro
         "A server in front of OpenSearch redirects this address: give the address it redirects to, perhaps with https://."
     )
     hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, text if body is None else body)
-    return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint, product=product)
+    reason = _reason(body, text)
+    return EngineResponseError(known_status(status, reason), reason, body, request=request, hint=hint, product=product)
+
+
+def known_status(status: int, reason: str) -> int:
+    """The status of a failed request or item; 503 for the 500 of a node that was cut off and has not heard yet that it lost a shard."""
+    return HTTPStatus.SERVICE_UNAVAILABLE if status == HTTPStatus.INTERNAL_SERVER_ERROR and _OUTDATED.search(reason) else status
 
 
 def missing_index(error: EngineResponseError) -> str:

@@ -9,7 +9,7 @@ import orjson
 
 from termweave.engine.client.connection import quote
 from termweave.engine.client.retries import TURNED_AWAY
-from termweave.engine.client.server_errors import EngineResponseError, block_hint
+from termweave.engine.client.server_errors import EngineResponseError, block_hint, known_status
 from termweave.errors import EngineError, RefusedDocuments
 from termweave.indexer.pipeline.bulk_responses import reason_of
 
@@ -95,6 +95,8 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
     }
     items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]), retry=True)["items"]
     results = [next(iter(item.values())) for item in items]
+    for result in results:
+        result["status"] = known_status(result["status"], reason_of(result))
     later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY
     for (hit, _), result in zip(writes, results, strict=True):
         status, reason = result["status"], reason_of(result)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.client.server_errors import block_hint
+from termweave.engine.client.server_errors import block_hint, known_status
 from termweave.errors import EngineError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
     outcome = Outcome()
     for item, entry in zip(batch, answer["items"], strict=True):
         (result,) = entry.values()
-        status, reason = result["status"], reason_of(result)
+        status = known_status(result["status"], reason := reason_of(result))
         if status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.CONFLICT:  # a conflict: the document is there
             outcome.acknowledged.append((item.id, item.digest))
         elif status in LATER:

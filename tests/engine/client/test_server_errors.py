@@ -10,6 +10,7 @@ import pytest
 
 from termweave.catalog import generations
 from termweave.engine import EngineResponseError, connect
+from termweave.engine.client.retries import is_temporary
 from termweave.engine.client.server_errors import NotOpenSearch, block_hint
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations import listing
@@ -55,6 +56,16 @@ def test_the_reason_of_a_refused_refresh_is_that_of_its_shard(scripted):
     assert caught.value.reason == reason
     assert "docs/permissions.md" in caught.value.hint
     assert block_hint(reason) == caught.value.hint
+
+
+def test_a_node_that_was_cut_off_turns_requests_away(scripted):
+    """It answers 500 until it has heard that it lost the shard: a request may be sent again."""
+    outdated = {"type": "illegal_state_exception", "reason": "[i][1] operation primary term [1] is too old (current [2])"}
+    scripted.answers["*"] = (500, {"error": outdated, "status": 500})
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("POST", "/i/_refresh")
+    assert caught.value.status == 503
+    assert is_temporary(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,12 @@ def send(script, *batches, patience=5.0, workers=1):
     return sorted(done), refused
 
 
-def test_only_the_rejected_items_are_sent_again():
-    script = Script(reject("b"), reject("b"))
+OUTDATED = "[docs][1] operation primary term [1] is too old (current [2])"  # a node that was cut off
+
+
+@pytest.mark.parametrize("answer", [reject("b"), reject("b", status=500, reason=OUTDATED)], ids=["overloaded", "cut off"])
+def test_only_the_rejected_items_are_sent_again(answer):
+    script = Script(answer, answer)
     done, refused = send(script, items("a", "b", "c"))
     assert done == [("a", 1), ("b", 2), ("c", 3)]
     assert refused == []
