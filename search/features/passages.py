@@ -17,7 +17,6 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
 from termweave.search.feature import Feature
-from termweave.search.retrieval.candidates import answers_to
 from termweave.signals.fusion import fuse
 
 if TYPE_CHECKING:
@@ -165,6 +164,8 @@ def _scored(
             body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
             searches.append((signal.name, body))
             asked.append((signal, hit))
+    from termweave.search.retrieval.candidates import answers_to  # noqa: PLC0415 - not needed by `--help`
+
     answers = answers_to(engine, opened.index, searches)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     worth: dict[tuple[str, int], float] = defaultdict(float)
