@@ -30,7 +30,6 @@ def encoder_of(
     name: str,
     given: Mapping[str, str | Path | None],
     *,
-    otherwise: Mapping[str, str | Path | None] | None = None,
     new_query: str | Path | None = None,
 ) -> TextEncoder:
     """Open the models that a lineage names.
@@ -39,7 +38,7 @@ def encoder_of(
         lineage: The lineage.
         name: Name of the index, for messages.
         given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
-        otherwise: Likewise, what is tried where this host does not have the stored model; "none" is not.
+            "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
         new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
 
     Raises:
@@ -56,9 +55,9 @@ def encoder_of(
         wanted["dense_query"] = lineage.models["dense_query"]
     folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
     further = {
-        wanted[output].hash: folder
-        for output, folder in (otherwise or {}).items()
-        if folder and folder not in NONE and output in wanted
+        model.hash: folder
+        for output, model in wanted.items()
+        if (folder := given.get(f"{output}_otherwise")) and folder not in NONE
     }
     missing: dict[str, ModelLineage] = {}
     for output, model in wanted.items():  # if one model has both outputs, one option is enough

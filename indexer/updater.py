@@ -102,9 +102,11 @@ class Update(Job):
         """Read the source into a ledger of its own, and count what would be deleted."""
         engine, options, mode = self.engine, self.options, self.mode
         live = self.live = update_plan.live_to_update(engine, self.source, self.name, options, mode)
-        models = {"weights": options.weights, "dense": options.dense}
-        given = {output: model for output, model in models.items() if {output, "model"} & set(mode.given)}
-        self.encoder = encoder_of(live.lineage, self.name, given, otherwise=models, new_query=options.dense_query)
+        given = {
+            output if {output, "model"} & set(mode.given) else f"{output}_otherwise": model
+            for output, model in (("weights", options.weights), ("dense", options.dense))
+        }
+        self.encoder = encoder_of(live.lineage, self.name, given, new_query=options.dense_query)
         remember(self.encoder.models.values())
         self._statistics = statistics_store.load(engine, live.index, live.lineage)
         self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))

@@ -112,7 +112,6 @@ def rank(
     limit: int | None,
     earlier: Collection[str] = (),
     memory: MutableMapping[Any, Any] | None = None,
-    start: int = 0,
 ) -> Ranking:
     """Fuse and rerank candidates, and let each feature change what came out.
 
@@ -123,15 +122,13 @@ def rank(
         limit: How many documents are needed; None: all. Features that leave documents out, or order them, see all of them.
         earlier: Ids of documents that earlier rounds found.
         memory: What features note of the rounds of the query; None: this is the only one.
-        start: Rank before the first hit of the page.
     """
-    reranking = search.reranking.for_page(start) if search.reranking else None
     mode = search.mode if plan.server_fusion is None else hybrid_query.answer_mode()
     if any(type(each).rank is not Feature.rank for each in search.features):
         limit = None
     cut_short = list[CutShort]()
     ranking = Ranking(plan, candidates, (), (), len(earlier), cut_short, memory={} if memory is None else memory)
-    ranked = order(replace(candidates, pinned=ranking.pinned), mode, reranking, limit, cut_short.append)
+    ranked = order(replace(candidates, pinned=ranking.pinned), mode, search.reranking, limit, cut_short.append)
     ranking = replace(ranking, ranked=ranked, places=[place for place in ranked if place.id not in earlier])
     for each in search.features:
         ranking = each.rank(ranking)
@@ -140,12 +137,14 @@ def rank(
 
 def _rounds(search: Search, encoded: Encoding, asked: SearchOptions) -> Iterator[Ranking]:
     """Search and rank, deeper in each round, until the page is reached. Documents of a later round follow those before it."""
+    if search.reranking:  # texts that one round has scored are not scored again
+        search = replace(search, reranking=search.reranking.for_page(asked.start))
     seen: set[str] = set()
     memory: dict[Any, Any] = {}
     for depth in paging.depths(asked.candidates):
         plan = replace(search.plan, depth=depth)
         (candidates,) = retrieve(search, [encoded], plan)
-        ranking = rank(search, plan, candidates, asked.last + len(seen), seen, memory, asked.start)
+        ranking = rank(search, plan, candidates, asked.last + len(seen), seen, memory)
         yield ranking
         seen.update(place.id for place in ranking.places)
         exhausted = all(len(each.scores) < depth for each in candidates.lists.values())

@@ -86,7 +86,8 @@ class Outage:
             if not late and isinstance(error, EngineUnreachable) and self._heard > sent:
                 return
             if self._error is None:
-                self._began, self._said, self._late = sent if late else time.monotonic(), False, late
+                self._began, self._said, self._late = sent if late else time.monotonic(), False, False
+            self._late = late or (self._late and isinstance(error, EngineUnreachable))  # a server that says no is not slow
             self._error, self._until, self._again = error, until, again
             if not self._due:
                 self._speak_after(_NOTICEABLE - (time.monotonic() - self._began))

@@ -291,7 +291,7 @@ def _resume(
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Go on with the models and statistics of an earlier enrichment."""
     _check_unchanged(source, made, options)
-    encoder = encoder_of(made, index, {}, otherwise={"weights": options.weights, "dense": options.dense})
+    encoder = encoder_of(made, index, {"weights_otherwise": options.weights, "dense_otherwise": options.dense})
     remember(encoder.models.values())
     notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]
     return made, encoder, statistics_store.load(engine, index, made), notes

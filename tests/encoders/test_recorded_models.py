@@ -119,7 +119,8 @@ def test_models_of_the_settings_are_tried_only_where_the_stored_ones_are_not_fou
     assert "this host has no model of that name" in runs("search", name, "json")[1]
     monkeypatch.setenv("TERMWEAVE_WEIGHTS", str(tmp_path / "away"))
     for command in (("search", name, "json"), update_it):
-        assert runs(*command)[0] == 0
+        status, said = runs(*command)
+        assert status == 0, said
 
 
 @pytest.fixture

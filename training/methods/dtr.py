@@ -335,8 +335,7 @@ class Dtr(BiEncoderMethod):
     ) -> LabelledBatch:
         """Draw templates first: an epoch is as many batches as a pass over the queries would be."""
         del questions
-        more = {"negatives": settings.random_negatives} if settings.sampling == "random" else {}
-        return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator, **more)
+        return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator)
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
         """Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""

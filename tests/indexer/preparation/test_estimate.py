@@ -138,7 +138,7 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
     assert any("drifted" in warning for warning in orjson.loads(captured.out)["warnings"])
     assert "drifted" in captured.err
     opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}")
-    (paths.cache() / "statistics" / f"{live.statistics.hash}.bin").unlink()
+    (paths.cache() / "statistics" / f"{live[1].hash}.bin").unlink()
     assert run([*arguments, "--url", opensearch_engine.url]) == 0
     assert "The statistics of the live generation are not compared" in capsys.readouterr().err
 
