@@ -258,7 +258,14 @@ def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None
         "query": query,
         "aggs": {"numbers": {"extended_stats": {"field": "_seq_no"}}},
     }
-    answer = _search(engine, view.pit, body)
+    while True:
+        try:
+            answer = _search(engine, view.pit, body)
+            break
+        except EngineResponseError as error:  # its node has died since it was opened
+            if not _expired(error):
+                raise
+            view.pit = _open(engine, view)
     numbers = answer["aggregations"]["numbers"]
     view.documents = answer["hits"]["total"]["value"]
     if view.documents:
@@ -297,7 +304,8 @@ def _deleted(index: str) -> InputError:
 
 def _expired(error: EngineResponseError) -> bool:
     text = str(error.body)
-    return error.status == HTTPStatus.NOT_FOUND or "search_context_missing" in text or "no node found for id" in text
+    lost = ("search_context_missing", "no node found for id", "Node not connected")  # the last two: its node has died
+    return error.status == HTTPStatus.NOT_FOUND or any(each in text for each in lost)
 
 
 def _is_elasticsearch(engine: Engine) -> bool:

@@ -11,9 +11,9 @@ import pytest
 import termweave as tw
 from termweave.corpora import IndexReading, open_dataset, open_source
 from termweave.corpora.formats import index_address as address
-from termweave.corpora.index import changes, pages, source
+from termweave.corpora.index import changes, pages, point_in_time, source
 from termweave.corpora.index.point_in_time import open_views
-from termweave.engine import connect
+from termweave.engine import EngineResponseError, connect
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.settings import load
 from termweave.training.data import dataset
@@ -132,6 +132,23 @@ def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engin
     assert len(documents) == len(texts) == 400
     assert texts["p399"] == "changed"
     assert texts[first[0].id] == first[0].text
+
+
+def test_a_node_may_die_after_a_point_in_time_was_opened(products, opensearch_engine, monkeypatch):
+    """The server's answer when the node of the shard was killed (a cell of tests/cluster)."""
+    index, search, died = products(numbered(20), shards=1), point_in_time._search, []
+
+    def dying(engine, pit, body):
+        if not died:
+            died.append(pit)
+            reason = "[opensearch-1][10.231.77.11:9300] Node not connected"
+            raise EngineResponseError(500, reason, {"error": {"reason": reason}, "status": 500})
+        return search(engine, pit, body)
+
+    monkeypatch.setattr(point_in_time, "_search", dying)
+    (view,) = open_views(opensearch_engine, index, [index], None)
+    assert view.documents == 20
+    assert view.pit != died[0]
 
 
 def _lose_points_in_time(corpus):
