@@ -304,7 +304,12 @@ def _deleted(index: str) -> InputError:
 
 def _expired(error: EngineResponseError) -> bool:
     text = str(error.body)
-    lost = ("search_context_missing", "no node found for id", "Node not connected")  # the last two: its node has died
+    lost = (
+        "search_context_missing",
+        "no node found for id",
+        "Node not connected",
+        "] disconnected",
+    )  # all but the first: its node died
     return error.status == HTTPStatus.NOT_FOUND or any(each in text for each in lost)
 
 

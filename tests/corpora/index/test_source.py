@@ -134,14 +134,15 @@ def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engin
     assert texts[first[0].id] == first[0].text
 
 
-def test_a_node_may_die_after_a_point_in_time_was_opened(products, opensearch_engine, monkeypatch):
+@pytest.mark.parametrize("said", ["Node not connected", "[indices:data/read/search[phase/query]] disconnected"])
+def test_a_node_may_die_after_a_point_in_time_was_opened(products, opensearch_engine, monkeypatch, said):
     """The server's answer when the node of the shard was killed (a cell of tests/cluster)."""
     index, search, died = products(numbered(20), shards=1), point_in_time._search, []
 
     def dying(engine, pit, body):
         if not died:
             died.append(pit)
-            reason = "[opensearch-1][10.231.77.11:9300] Node not connected"
+            reason = f"[opensearch-1][10.231.77.11:9300] {said}"
             raise EngineResponseError(500, reason, {"error": {"reason": reason}, "status": 500})
         return search(engine, pit, body)
 
