@@ -31,6 +31,9 @@ with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as 
         assert error == 0, error
 """
 
+#: What tells why a cluster is not whole.
+_NOT_WHOLE = ("/_cat/nodes?format=json", "/_cat/shards?format=json&h=index,shard,prirep,state,node", "/_cluster/allocation/explain")
+
 
 class Cluster:
     """Three nodes, numbered from 1.
@@ -89,7 +92,7 @@ class Cluster:
         while (
             not (health := self.get("/_cluster/health?wait_for_status=green&wait_for_nodes=3&timeout=4s")) or health["timed_out"]
         ):
-            assert time.monotonic() < end, self.get("/_cat/shards?format=json&h=index,shard,prirep,state,node,unassigned.reason")
+            assert time.monotonic() < end, json.dumps([self.get(path) for path in _NOT_WHOLE], indent=1)
             time.sleep(1)
 
     def network(self, action, number):
