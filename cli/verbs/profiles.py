@@ -110,8 +110,7 @@ def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: O
     reranking = reranking_of(profile)
     check_needs(record.name, layout, reranking.needs if reranking else ())
     for stage in stages_of(profile):
-        if hasattr(stage, "check"):
-            stage.check(layout)
+        stage.check(layout)
     check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
     pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
     if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):

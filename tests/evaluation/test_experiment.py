@@ -28,7 +28,7 @@ from termweave.evaluation.report import table as report
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Query
-from termweave.rerank.rerankers import Reranking, RerankResult
+from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.search import Index
 
 pytestmark = pytest.mark.engine
@@ -100,7 +100,7 @@ def test_runs_keep_the_order_of_equal_hits_for_those_who_sort_by_score(index, fo
 
 
 @dataclass(frozen=True)
-class PassageCounts:
+class PassageCounts(Reranker):
     """Ranks by the words of the passage that stands for a document, in its text, its vector, or a field of its own."""
 
     kind: str
