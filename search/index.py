@@ -15,7 +15,7 @@ from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
-from termweave.search import batch, paging, single_query
+from termweave.search import batch, single_query
 from termweave.search.filters.grammar import clauses
 from termweave.search.opening import open_generation
 from termweave.search.option_lists import texts
@@ -23,7 +23,7 @@ from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved
-from termweave.search.retrieval.plan import Retrieval
+from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
 from termweave.search.rewriting import rewriter
 from termweave.search.signatures import with_options
 from termweave.support import arguments
@@ -309,7 +309,7 @@ class Index:
         generation = self._current()
         engine, shown = generation.engine, generation.name
         search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
-        depth = next((depth for depth in paging.depths(options.candidates) if depth >= options.last), paging.MAX_DEPTH)
+        depth = next((depth for depth in depths(options.candidates) if depth >= options.last), MAX_DEPTH)
         reach = execution.first_reach(generation, depth)
         (sent,) = execution.prepare(engine, generation, [encoded], replace(search.plan, depth=depth), reach)
         lines = shown.lines([line for body in sent.bodies.values() for line in (ALL_SHARDS, engine.without_pipeline(body))])

@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from termweave.engine.client.connection import blamed_server
 from termweave.errors import TermweaveError
-from termweave.search.render.html import shade
+from termweave.search.results.pictures import shade
 from termweave.ui.addresses import see_other
 from termweave.ui.api import endpoints
 from termweave.ui.background.jobs import JobBoard

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from termweave import __version__
 from termweave.errors import EngineError, EngineUnreachable, InputError, TermweaveError, UsageError
-from termweave.search.render.html import allowed
+from termweave.search.results.pictures import allowed
 from termweave.ui.addresses import page_address
 
 if TYPE_CHECKING:

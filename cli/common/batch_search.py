@@ -43,7 +43,7 @@ def answer_all(
     from termweave.evaluation.report import wording
     from termweave.search import Index, batch
     from termweave.search.filters.filter_option import on_filters
-    from termweave.search.results import enrichment_lag, json
+    from termweave.search.results import json, notices
 
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
     if run_file == "-" and out.json:
@@ -68,7 +68,7 @@ def answer_all(
     counts = _warn(report, out)
     if empty:
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
-    if lag := enrichment_lag.of_hits(index.opened):
+    if lag := notices.enrichment_lag(index.opened):
         out.warn(str(lag))
     for remark in on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
         out.warn(remark)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from termweave.cli.common.output import Output
     from termweave.records import Hit
-    from termweave.search.render.html import Picture
+    from termweave.search.results.pictures import Picture
 
 #: The most characters of a passage that a terminal shows.
 _PASSAGE = 400
@@ -46,7 +46,7 @@ html_option = click.option(
 
 def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> None:
     """Write the shaded texts as an HTML page."""
-    from termweave.search.render.html import html
+    from termweave.search.results.pictures import html
     from termweave.support import private_files
 
     with private_files.opened(path, "wb") as file:
@@ -82,7 +82,7 @@ def shaded(text: str, words: Sequence[tuple[int, int, float]]) -> Text:
     """
     from rich.text import Text
 
-    from termweave.search.render.html import Picture
+    from termweave.search.results.pictures import Picture
 
     result = Text()
     for piece, _, share in Picture("", text, words).runs():

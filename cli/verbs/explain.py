@@ -52,8 +52,7 @@ def command(
     """
     from termweave import engine
     from termweave.search import Index
-    from termweave.search.render import pictures
-    from termweave.search.results import enrichment_lag, explanation, json
+    from termweave.search.results import explanation, json, notices, pictures
 
     query = from_input(query)
     check_words(query)
@@ -69,5 +68,5 @@ def command(
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20))
 
     out.emit(json.explain(query, hit), show)
-    if lag := enrichment_lag.of_hits(index.opened, [document]):
+    if lag := notices.enrichment_lag(index.opened, [document]):
         out.warn(str(lag))

@@ -136,8 +136,7 @@ def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, 
         out: Where results and messages go.
         others: Show the fields besides title and text on a line below each hit.
     """
-    from termweave.search.render import pictures
-    from termweave.search.results import json
+    from termweave.search.results import json, pictures
 
     began = time.perf_counter()
     answer = index.answered(text, options)

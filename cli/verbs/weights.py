@@ -77,7 +77,7 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
     if not terms:
         out.say("This text has no terms: it is empty, or has only stop words, punctuation and words longer than 200 characters.")
     if html:
-        from termweave.search.render.html import Picture
+        from termweave.search.results.pictures import Picture
         from termweave.support.messages import clipped
 
         spans = [(word.start, word.end, word.weight) for word in words]

@@ -12,8 +12,8 @@ from termweave.evaluation.latency import Latency
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.report import html_page, plots
 from termweave.records import Run
-from termweave.search.render import html as pictures
-from termweave.search.render.html import Picture
+from termweave.search.results import pictures
+from termweave.search.results.pictures import Picture
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 
 #: Ligatures, accents, Chinese, emoji, right to left, markup, and words wider than a telephone.

@@ -10,8 +10,7 @@ from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
-from termweave.search.render import pictures
-from termweave.search.results import explanation
+from termweave.search.results import explanation, pictures
 from termweave.signals.fusion import METHODS
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Hit
     from termweave.search import Index
-    from termweave.search.render.html import Picture
+    from termweave.search.results.pictures import Picture
     from termweave.signals.modes import Mode
     from termweave.ui.pages.score_bars import ScoreBar
     from termweave.ui.searching import SearchSide

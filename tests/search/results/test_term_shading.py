@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from termweave.catalog.layout import DocumentLayout
 from termweave.cli.common import shaded_texts
 from termweave.records import Hit
-from termweave.search.render.html import Picture, html
-from termweave.search.render.html import shade as shade_of
 from termweave.search.results import term_shading
+from termweave.search.results.pictures import Picture, html
+from termweave.search.results.pictures import shade as shade_of
 
 #: Ligatures, accents composed and not, Chinese, emoji of one and of several code points, right to left.
 AWKWARD = "The ﬁnal cafe\u0301 and café: 你好世界 good👍🏽 1️⃣ שלום עולם مرحبا İstanbul 𝒜 end."

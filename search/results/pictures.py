@@ -1,16 +1,22 @@
-"""Show explained hits and weighted texts with shaded words, as one HTML page.
+"""Show explained hits and weighted texts with shaded words, on pages and as one HTML page.
 
-The page is one file without scripts, fonts or links. It supports light and dark mode, right-to-left texts, and printing.
+That page is one file without scripts, fonts or links. It supports light and dark mode, right-to-left texts, and printing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from termweave.rerank.occlusion import places
+from termweave.search.results import explanation
+from termweave.search.results.term_shading import window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from termweave.records import Hit
 
 #: The line of a page without pictures.
 NOTHING = "Nothing found."
@@ -20,6 +26,8 @@ SHADES = "Shades compare the words of one text with each other."
 #: the page in light and in dark mode alike, and the letters keep the page's ink: their contrast stays above 4.5 (WCAG 2.2, 1.4.3).
 _GREEN = (0, 130, 70)
 _MOST_OPAQUE = 0.7
+#: The most characters of a passage that a page shows.
+_ON_PAGE = 800
 #: Characters that HTML does not allow: control characters except tab and line ends, and noncharacters of Unicode.
 _REFUSED = dict.fromkeys([*range(9), 11, *range(14, 32), *range(127, 160), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], "\ufffd")
 
@@ -123,3 +131,46 @@ def _run(piece: str, weight: float, share: float) -> str:
     if share <= 0:
         return escape(piece)
     return f'<mark style="background:{shade(share)}" title="{weight:.4g}">{escape(piece)}</mark>'
+
+
+def of_hit(hit: Hit, width: int = _ON_PAGE) -> list[Picture]:
+    """The shaded passage of a hit with the parts of its score, and what rankers depend on if that is known.
+
+    Args:
+        hit: The hit, explained.
+        width: The most characters of the passage.
+    """
+    explained = hit.explanation or {"score": 0.0, "parts": [], "text": "", "words": []}
+    rows = explanation.as_rows(explained, terms=20)
+    title = str(hit.fields.get("title") or hit.id)
+    note = f"{hit.id}: {explanation.place(hit)}, score {hit.score:.4f}"
+    return [passage(title, explained, width, rows, note), *_effects(hit, title, explained)]
+
+
+def passage(
+    title: str, explained: Mapping[str, Any], width: int, rows: Sequence[tuple[float, str, str]] = (), note: str = ""
+) -> Picture:
+    """The part of the text whose words add most to the score."""
+    text = explained["text"]
+    begin, end = window(text, explained["words"], width)
+    before, after = "... " if begin else "", " ..." if end < len(text) else ""
+    moved = len(before) - begin
+    inside = [
+        (word["start"] + moved, word["end"] + moved, word["share"])
+        for word in explained["words"]
+        if begin <= word["start"] and word["end"] <= end
+    ]
+    return Picture(title, f"{before}{text[begin:end]}{after}", inside, rows, note)
+
+
+def _effects(hit: Hit, title: str, explained: Mapping[str, Any]) -> list[Picture]:
+    """The words that the logit of each ranker depends on."""
+    text, shown = explained["text"], []
+    by_word = places(text)
+    for part in explained["parts"]:
+        if effects := {each["word"]: each["effect"] for each in part.get("effects", ()) if each["effect"] > 0}:
+            spans = sorted((*span, effect) for word, effect in effects.items() for span in by_word.get(word, ()))
+            shown.append(
+                Picture(title, text, spans, note=f"{hit.id}: the words without which the logit of {part['name']} is lower")
+            )
+    return shown
