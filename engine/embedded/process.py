@@ -102,7 +102,8 @@ _CAUSES = (
         r"Could not reserve enough space|Cannot allocate memory|insufficient memory|unable to create native thread",
         ("there is not enough memory for its heap", "Give it less with --heap 512, or close other programs."),
     ),
-    (r"OutOfMemoryError", ("its heap is too small for the data", "Give it more with --heap 2048.")),
+    # The log names the JVM's argument -XX:+ExitOnOutOfMemoryError, too.
+    (r"(?<!ExitOn)OutOfMemoryError", ("its heap is too small for the data", "Give it more with --heap 2048.")),
     (
         r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found",
         ("this Java cannot run it", "Set JAVA_HOME to a JDK 21 or 25."),

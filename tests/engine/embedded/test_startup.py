@@ -48,7 +48,11 @@ def dying(make_java, only_these_javas, words, *, status=1):
             "no permission to use one of its",
         ),
         ("failed to obtain node locks, tried [[/x]]\nCaused by: java.io.IOException: Mount point not found", "chroot"),
-        ("java.lang.IllegalArgumentException: unknown setting [foo]", r"unknown setting \[foo\]"),
+        (
+            "JVM arguments [-XX:+ExitOnOutOfMemoryError]\njava.lang.IllegalArgumentException: unknown setting [foo]",
+            r"unknown setting \[foo\]",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "heap is too small"),
         ("", "it logged no error"),
     ],
 )
