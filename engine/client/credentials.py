@@ -6,16 +6,19 @@ $REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY
 
 from __future__ import annotations
 
+import getpass
 import ipaddress
 import logging
 import os
 import shlex
+import ssl
 import subprocess
+import sys
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from termweave.engine.client import prompt
 from termweave.engine.client.transports import Address
 from termweave.errors import UsageError
 from termweave.settings_trust import PASSWORDS, each_address
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.settings import Settings
+
+_KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file."
 
 
 def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
@@ -117,7 +122,7 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
             "flag",
             "$TERMWEAVE_SOURCE_PASSWORD",
         }:  # no file may have a user asked
-            return prompt.secret(
+            return _typed(
                 f"Password of {user or 'the user'} at {url}: ", "Use $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD instead."
             )
         return secret
@@ -140,6 +145,25 @@ def from_file(file: Path, what: str) -> str:
     if not secret or "\n" in secret:
         raise UsageError(f"The {what} file {file} does not hold one line.", f"Write the {what} into it, and nothing else.")
     return secret
+
+
+@cache
+def _typed(question: str, instead: str) -> str:
+    """Ask for a secret on the terminal without showing what is typed, once per process.
+
+    Args:
+        question: What the terminal shows.
+        instead: What to do where there is no terminal.
+
+    Raises:
+        UsageError: There is no terminal.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", getpass.GetPassWarning)  # it would show the secret while it is typed
+        try:
+            return getpass.getpass(question)
+        except (getpass.GetPassWarning, EOFError):
+            raise UsageError("There is no terminal to ask for the password.", instead) from None
 
 
 @cache
@@ -176,13 +200,110 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where https is spoken
+    """The TLS context that the settings describe: TLS 1.2 or newer.
 
+    It is made here, and not by opensearch-py, so that a wrong file is refused before anything is sent, with the file's name. opensearch-py
+    cannot pass on the password of a key at all. Without `ca_certs` the trusted authorities are those of $SSL_CERT_FILE or $SSL_CERT_DIR, else
+    those of the package certifi.
+
+    Raises:
+        UsageError: A file cannot be read, is not in PEM format, or does not go with the others; the message names the file.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as ssl.create_default_context, which adds the system's authorities
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.post_handshake_auth = True  # a server may ask for the client certificate after the handshake
     if settings.insecure:
         import urllib3  # noqa: PLC0415 - with the client, 150 ms
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the user asked for it
-    return {"ssl_context": tls.context(settings)}
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif settings.ca_certs is not None:
+        _check_pem(settings.ca_certs, "file of certificate authorities", f", from {settings.place('ca_certs')},")
+        try:
+            context.load_verify_locations(cafile=settings.ca_certs)
+        except ssl.SSLError as error:
+            wrong = f"holds a damaged certificate ({error.reason or error})"
+            raise UsageError(
+                f"{settings.ca_certs}, the file of certificate authorities, {wrong}.", "Fetch the file again."
+            ) from error
+    else:
+        _trust_usual_authorities(context)
+    if settings.client_cert is not None:
+        password = settings.client_key_password
+        _identify(context, settings.client_cert, settings.client_key, None if password is None else password.get_secret_value())
+    elif settings.client_key is not None:
+        raise UsageError("A client key was given without its certificate.", "Set client_cert, too.")
+    return {"ssl_context": context}
+
+
+def _trust_usual_authorities(context: ssl.SSLContext) -> None:
+    import certifi  # noqa: PLC0415 - only where https is spoken
+
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    usual = None if file or folder else certifi.where()
+    try:
+        context.load_verify_locations(cafile=file or usual, capath=folder or None)
+    except OSError as error:
+        named = "the package certifi" if usual else "$SSL_CERT_FILE or $SSL_CERT_DIR"
+        raise UsageError(
+            f"The certificate authorities of {named} cannot be read: {error}.", "Correct it, or give --ca-certs."
+        ) from error
+
+
+def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, password: str | None) -> None:
+    """Prove who we are with a client certificate and its key, which may stand in the same file."""
+    _check_pem(certificate, "client certificate")
+    if key is None and b"PRIVATE KEY-----" not in certificate.read_bytes():
+        raise UsageError(f"{certificate} holds a client certificate without its key.", "Set client_key, too.")
+    key_file, asked = key or certificate, False
+    _check_pem(key_file, "key of the client certificate", kind="private key")
+
+    def passphrase() -> str:
+        nonlocal asked
+        asked = True
+        if password is None:
+            if sys.stdin is not None and sys.stdin.isatty():
+                return _typed(f"Password of the key {key_file}: ", _KEY_IS_LOCKED)
+            raise UsageError(f"{key_file}, the key of the client certificate, is encrypted.", _KEY_IS_LOCKED)
+        return password
+
+    try:
+        context.load_cert_chain(certificate, key_file, password=passphrase)
+    except ssl.SSLError as error:
+        wrong, hint = (
+            f"The client certificate {certificate} or its key {key_file} is damaged ({error.reason or error})",
+            "Fetch both again.",
+        )
+        if error.reason == "KEY_VALUES_MISMATCH":
+            wrong, hint = (
+                f"{key_file} is not the key of the client certificate {certificate}",
+                "Give the two that were made together.",
+            )
+        elif asked:
+            wrong, hint = f"The password of {key_file}, the key of the client certificate, is wrong", _KEY_IS_LOCKED
+        raise UsageError(f"{wrong}.", hint) from error
+
+
+def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certificate") -> None:
+    """Refuse a file that holds no certificate, or no private key, in PEM format.
+
+    Raises:
+        UsageError: It cannot be read, or holds none.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"The {role}{place} cannot be read: {file}: {reason}.", "Correct the path or its permissions."
+        ) from error
+    if f"{kind.upper()}-----".encode() not in content:
+        openssl = f"openssl {'x509' if kind == 'certificate' else 'pkey'} -inform DER -in FILE -out FILE.pem"
+        raise UsageError(
+            f"{file}, the {role}, holds no {kind} in PEM format.",
+            f"Convert it: {openssl} (or openssl pkcs12 -in FILE -nodes for PKCS #12).",
+        )
 
 
 def _sigv4(region: str, url: str) -> dict[str, Any]:
