@@ -23,7 +23,7 @@ from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_v
 from termweave.corpora.index.spool import Spool, snapshots
 from termweave.corpora.sources import NotAnIndex, Reader
 from termweave.engine.client.connection import Engine, connect, quote
-from termweave.engine.client.search_pipelines import DefaultPipeline, of_indices
+from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.errors import EngineError, TermweaveError, UsageError
 
@@ -53,7 +53,7 @@ class IndexSource(EntrySource, Reader):
         super().__init__(reading)
         self.address, self.engine = place, engine
         self.mappings = _mappings(engine, place)
-        pipeline = DefaultPipeline() if reading.index.hidden else of_indices(engine, self.mappings)
+        pipeline = DefaultPipeline() if reading.index.hidden else shared_pipeline(engine, self.mappings)
         if pipeline.filters:
             clauses = [*pipeline.filters, *filter(None, [reading.index.query])]
             self.reading = reading = replace(reading, index=replace(reading.index, query={"bool": {"filter": clauses}}))

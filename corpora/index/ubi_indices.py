@@ -17,7 +17,7 @@ from termweave.corpora.index.point_in_time import PointInTime, open_views
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect, quote
-from termweave.engine.client.search_pipelines import of_indices
+from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import InputError, UsageError
 from termweave.records import Qrels, Query
 
@@ -155,7 +155,7 @@ def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
-    query = {"bool": {"filter": list(of_indices(engine, indices).filters)}}
+    query = {"bool": {"filter": list(shared_pipeline(engine, indices).filters)}}
     point = PointInTime(engine, query, open_views(engine, at.index, indices, query))
     try:
         for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):

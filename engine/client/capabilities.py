@@ -15,11 +15,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.server_errors import EngineResponseError
-from termweave.errors import EngineError
+from termweave.errors import EngineError, UsageError
 from termweave.records import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from termweave.engine.client.connection import Engine
 
@@ -29,6 +29,9 @@ _NOWHERE = "/termweave-probe-none-*/_search"
 #: The server's default clause limit, and the lowest of all versions.
 _CLAUSES = 1024
 
+#: The attribute of a node whose k-NN plugin has no native libraries, and its line in the embedded node's opensearch.yml.
+_ATTRIBUTE = "native_vectors"
+WITHOUT_NATIVE_VECTORS = f"node.attr.{_ATTRIBUTE}: none"
 #: Statuses of the root page on a server that may still be OpenSearch: Serverless has no such page, and some roles may not read it.
 _NO_ROOT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, 0})
 
@@ -201,3 +204,48 @@ def _number(version: str) -> tuple[int, int]:
     """Major and minor version; (0, 0) where there are none."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+
+
+def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse an index whose vectors need a native library that the embedded node does not have: it would end with the first document.
+
+    Args:
+        engine: The server.
+        mapping: The index's mapping.
+        settings: Its settings, flat. Without `index.knn` vectors are only stored.
+
+    Raises:
+        UsageError: The server lacks the library.
+    """
+    if str(settings.get("index.knn")).lower() != "true":
+        return
+    field = next(_native_fields(mapping, "A field of a dynamic template"), None)
+    if field is not None and _lacking(engine):
+        raise UsageError(
+            f"{field} is a knn_vector of an engine in native code (Faiss, unless another is named), which would end the embedded node.",
+            'Give the field "method": {"name": "hnsw", "engine": "lucene"}, or use another OpenSearch.',
+        )
+
+
+def _native_fields(part: Any, name: str) -> Iterator[str]:
+    """Names of all fields of the type knn_vector, but those of the engine lucene; templates of fields count, too."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _native_fields(each, name)
+    if not isinstance(part, dict):
+        return
+    if part.get("type") == "knn_vector" and not (
+        isinstance(method := part.get("method"), dict) and method.get("engine") == "lucene"
+    ):
+        yield name
+    for key, value in part.items():
+        yield from _native_fields(value, key if isinstance(value, dict) and "type" in value and key != "mapping" else name)
+
+
+def _lacking(engine: Engine) -> bool:
+    """Whether a node says of itself that it has no native libraries; False for a user who may not ask."""
+    try:
+        answer = engine.request("GET", "/_nodes", params={"filter_path": f"nodes.*.attributes.{_ATTRIBUTE}"})
+    except EngineResponseError:
+        return False
+    return any(node["attributes"][_ATTRIBUTE] == "none" for node in (answer.get("nodes") or {}).values())

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from termweave.engine.client import credentials, payloads, retries, server_errors
-from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.capabilities import has_search_pipelines, probe
-from termweave.engine.client.payloads import ALL_SHARDS, quote
+from termweave.engine.client.payloads import ALL_SHARDS, LastAnswers, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport, NoAnswer, Request
 from termweave.errors import EngineError, EngineUnreachable

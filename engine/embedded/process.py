@@ -14,7 +14,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from termweave.engine import native_vectors
+from termweave.engine.client.capabilities import WITHOUT_NATIVE_VECTORS
 from termweave.engine.embedded import folders
 from termweave.engine.embedded.state import NodeProcess
 from termweave.errors import TermweaveError
@@ -32,7 +32,7 @@ _DISTRIBUTION_TYPE = "zip"
 # other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
 SETTINGS = f"""\
 cluster.name: termweave
-{native_vectors.SETTING}
+{WITHOUT_NATIVE_VECTORS}
 node.name: {{name}}
 path.data: {{data}}
 path.logs: {{logs}}

@@ -6,25 +6,40 @@ import http.client
 import json
 import random
 import socket
+import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.embedded import artifacts, folders, java, memory, process
+from termweave.engine.embedded import artifacts, folders, java, process
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.process import Layout
 from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
+from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Always loopback: the embedded server has no security plugin.
 _HOST = "127.0.0.1"
 #: Free ports are chosen below those that systems give to connections (Linux from 32768, macOS and Windows from 49152): no connection takes
 #: one while the server starts.
 _PORTS = range(20_000, 32_768)
+#: Bytes of memory of one process with 512 MB of heap (measured: 460 MB in a cluster, 650 MB alone with 1 GB of heap).
+_PROCESS = 700_000_000
+#: The least heap that is chosen, in MB.
+_LEAST = 512
+#: Files of a control group, of version 2 and of version 1: its limit, its use, and what its use consists of.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
 
 
 class PortTakenError(TermweaveError):
@@ -70,7 +85,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     root = folders.run_folder(request.home)
     folders.require_space(root, folders.START_NEEDS, "a node")
     plan = _plan(request, known)
-    heap = request.heap or memory.heap(sum(not each.alive for each in plan), known.heap if known is not None else 0)
+    heap = request.heap or heap_size(sum(not each.alive for each in plan), known.heap if known is not None else 0)
     jdk = java.find(request.say)
     distribution = artifacts.distribution(request.say, ml=request.ml)
     began = time.monotonic()
@@ -233,3 +248,47 @@ def free_ports() -> Iterator[int]:
     """
     yield from (port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
     raise TermweaveError(f"No port from {_PORTS[0]} to {_PORTS[-1]} is free.", "End servers that are not needed.")
+
+
+def total_and_available() -> tuple[int, int]:
+    """Total and available memory of this machine, or of its container where that has less.
+
+    Returns:
+        ``(total, available)`` in bytes.
+    """
+    import psutil  # noqa: PLC0415 - 17 ms, only for starting a node and for doctor
+
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
+    if sys.platform == "linux":
+        for limit_file, used_file, parts_file in _GROUPS:
+            try:
+                limit, used = int(Path(limit_file).read_text()), int(Path(used_file).read_text())
+                parts = dict(line.split() for line in Path(parts_file).read_text().splitlines())
+                # The page cache counts as used, and the kernel gives it up when a process needs memory.
+                prefix = "total_" if "total_inactive_file" in parts else ""
+                used -= sum(int(parts[f"{prefix}{name}"]) for name in ("active_file", "inactive_file"))
+            except (OSError, ValueError, KeyError):  # no such control group, or "max": no limit
+                continue
+            if limit < total:
+                total, available = limit, min(available, max(limit - used, 0))
+    return total, available
+
+
+def heap_size(count: int, last: int = 0) -> int:
+    """The heap of one process in MB: an eighth of the memory, between 512 MB and 1 GB; 512 MB if there are several processes.
+
+    Args:
+        count: Processes that are to be started.
+        last: The heap of the last start, which is kept; 0: there was none. One below 512 was chosen because there is little memory.
+
+    Raises:
+        TermweaveError: There is too little memory.
+    """
+    total, available = total_and_available()
+    if available < count * _PROCESS and not 0 < last < _LEAST:
+        raise TermweaveError(
+            f"{sized(available)} of memory are free, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
+            "Close other programs, or start it with less: --heap 400.",
+        )
+    return last or (_LEAST if count > 1 else max(_LEAST, min(1024, total // 8 // 2**20)))
