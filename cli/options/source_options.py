@@ -119,11 +119,11 @@ def _index_reading(source: str | None, settings: Settings, query: Path | None, r
                 "--source-query and --source-rate describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX."
             )
         return {}
-    from termweave import source_settings
     from termweave.corpora import IndexReading
+    from termweave.settings import of_source
 
     clause = None if query is None else _query(query)
-    return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: source_settings.load(url, settings))}
+    return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: of_source(url, settings))}
 
 
 def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:

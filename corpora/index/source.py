@@ -18,9 +18,8 @@ from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import index_address as address
 from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.index import entries
-from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
+from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, Spool, changed_since, slices_of, snapshots
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
-from termweave.corpora.index.spool import Spool, snapshots
 from termweave.corpora.sources import NotAnIndex, Reader
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
@@ -100,9 +99,9 @@ class IndexSource(EntrySource, Reader):
             return cls(place, connect(settings, pool_maxsize=READERS + 2).patient(_PATIENCE), reading)
         except TermweaveError as error:
             if settings.origin("url") == "SOURCE":
-                from termweave.source_settings import hint_of  # noqa: PLC0415 - loaded already where a source has settings of its own
+                from termweave.settings import hint_of_source  # noqa: PLC0415 - loaded already where a source has settings of its own
 
-                error.hint = hint_of(error.hint)
+                error.hint = hint_of_source(error.hint)
             raise
 
     @property

@@ -16,8 +16,7 @@ import orjson
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats.fields import BadLine, Mapper, json_value
-from termweave.corpora.judgements import Judged, Judgements, joined
-from termweave.corpora.readers.beir import relevant_from
+from termweave.corpora.judgements import Judged, Judgements, joined, relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT, Reader
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
@@ -97,7 +96,7 @@ class IrDataset(Judged, EntrySource, Reader):
 
     @property
     def relevant_from(self) -> int:
-        """The lowest relevant grade; see `termweave.corpora.readers.beir.relevant_from`."""
+        """The lowest relevant grade; see `termweave.corpora.judgements.relevant_from`."""
         return relevant_from(self._judged_name)
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:

@@ -1,6 +1,6 @@
 """Read folders of texts: every .txt, .md, .rst, .adoc and .html file below a folder is a document, and its id is its path in the folder.
 
-PDF and office files are read where the extra `office` is installed (`formats.office`). The user may name the files instead, by patterns
+PDF and office files are read where the extra `office` is installed (`office_file`). The user may name the files instead, by patterns
 (``*.py``, ``src/*.c``): then each matching file is a text, whatever its type. A link to a file outside the folder is named and not read, unless
 the user asks for it: a folder that was downloaded must not put the private files of this host into an index.
 
@@ -22,9 +22,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.file_source import FileSource
-from termweave.corpora.formats import lines, markup, office
+from termweave.corpora.formats import lines, markup
 from termweave.corpora.formats.compression import SUFFIXES, opened
 from termweave.corpora.formats.fields import BadLine, too_long
+from termweave.corpora.readers import office_file as office
 from termweave.corpora.readers.beir import CORPUS, folders_in
 from termweave.corpora.sources import Reading
 from termweave.errors import InputError, TermweaveError, UsageError

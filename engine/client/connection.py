@@ -1,6 +1,6 @@
 """The connection to an OpenSearch server: which server is used, and how a request is sent.
 
-Where things are: `credentials` and `tls` authenticate, `transports` holds the client libraries, `payloads` encodes bodies, `retries`
+Where things are: `credentials` authenticates, `transports` holds the client libraries, `payloads` encodes bodies, `retries`
 decides what is sent again, `server_errors` turns failures into sentences.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
@@ -25,7 +25,6 @@ from termweave.engine.client.transports import Access, DetectingTransport, NoAns
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping
 
     from termweave.engine.client.resolved_name import ResolvedName
@@ -52,9 +51,8 @@ class Engine:
         self._transport = DetectingTransport(access)
         self.addresses = tuple(each.url for each in access.addresses)
         self.url = ",".join(self.addresses)
-        self.user = next(filter(None, map(credentials.user_of, access.addresses)), "")
-        contexts = (each.authentication.get("ssl_context") for each in access.addresses)
-        self._tls: ssl.SSLContext | None = next(filter(None, contexts), None)  # all addresses share it
+        self.user = next((each.user for each in access.addresses if each.user and each.signer is None), "")
+        self._tls = next((each.context for each in access.addresses if each.context), None)  # all addresses share it
         self._retries = retries.Retries()
         self._last_answers = LastAnswers()
         self._narrowed: ResolvedName | None = None
@@ -81,16 +79,17 @@ class Engine:
             seconds: How long a request is repeated, from its first failure.
             say: Prints a sentence when the server is away and when it is back; None: what this view says it with, at first a logger.
         """
-        view = copy(self)
-        view._retries = retries.Retries(seconds, self._retries.outage if say is None else retries.Outage(say))  # noqa: SLF001
-        view._watched = True  # noqa: SLF001
-        _ENGINES.add(view)
-        return view
+        outage = self.outage if say is None else retries.Outage(say)
+        return self._view(_retries=retries.Retries(seconds, outage), _watched=True)
 
     def watched(self, say: Callable[[str], None]) -> Self:
         """The same connection, for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and later ones."""
+        return self._view(_retries=retries.Retries(outage=retries.Outage(say)), _watched=True)
+
+    def _view(self, **changed: Any) -> Self:
+        """The same connection with other attributes."""
         view = copy(self)
-        view._retries, view._watched = retries.Retries(outage=retries.Outage(say)), True  # noqa: SLF001
+        vars(view).update(changed)
         _ENGINES.add(view)
         return view
 
@@ -100,12 +99,7 @@ class Engine:
 
     def narrowed(self, resolved: ResolvedName) -> Self:
         """The same connection, whose requests read only the documents that a name shows."""
-        if not resolved.partial:
-            return self
-        view = copy(self)
-        view._narrowed = resolved  # noqa: SLF001
-        _ENGINES.add(view)
-        return view
+        return self._view(_narrowed=resolved) if resolved.partial else self
 
     @property
     def seconds_waited(self) -> float:

@@ -54,34 +54,19 @@ def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
         )
     split_parts = [split(part) for part in parts]
     # One context: the password of a client key is asked for once.
-    tls_options = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else {}
-    return tuple({url: Address(url, _options(settings, tls_options, url, *user)) for url, *user in split_parts}.values())
+    context = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else None
+    return tuple({url: _address(settings, context, url, *user) for url, *user in split_parts}.values())
 
 
-def _options(settings: Settings, tls_options: dict[str, Any], url: str, *in_address: str | None) -> dict[str, Any]:
-    """Arguments for opensearch-py's connection to an address."""
-    arguments: dict[str, Any] = {}
+def _address(settings: Settings, context: ssl.SSLContext | None, url: str, *in_address: str | None) -> Address:
     user, password = _user_and_password(settings, url, *in_address)
-    if user:
-        _warn_of_plain_text(url)
-        # OpenSearch reads UTF-8 (RFC 7617), and opensearch-py encodes as Latin-1. Bytes that are not UTF-8 are sent unchanged.
-        arguments["http_auth"] = tuple(
-            text.encode("utf-8", "surrogateescape").decode("latin-1") for text in (user, password or "")
+    if user and url.startswith("http:") and not _is_this_machine(urlsplit(url).hostname or ""):
+        logging.getLogger(__name__).warning(
+            "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
+            url,
         )
-    if url.startswith("https:"):
-        arguments |= tls_options
-    if settings.aws_sigv4:
-        arguments |= _sigv4(settings.aws_sigv4, url)
-    return arguments
-
-
-def user_of(address: Address) -> str:
-    """The user name that is sent to an address; "" if there is none."""
-    given = address.authentication.get("http_auth")
-    if not isinstance(given, tuple):
-        return ""
-    name: str = given[0]
-    return name.encode("latin-1").decode("utf-8", "replace")
+    signer = _signer(settings.aws_sigv4, url) if settings.aws_sigv4 else None
+    return Address(url, user or "", password or "", context if url.startswith("https:") else None, signer)
 
 
 def _user_and_password(settings: Settings, url: str, user: str | None, password: str | None) -> tuple[str | None, str | None]:
@@ -182,15 +167,6 @@ def _from_command(command: str) -> str:
     return secret
 
 
-def _warn_of_plain_text(url: str) -> None:
-    """Warn where a password leaves this machine without encryption."""
-    if url.startswith("http:") and not _is_this_machine(urlsplit(url).hostname or ""):
-        logging.getLogger(__name__).warning(
-            "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
-            url,
-        )
-
-
 def _is_this_machine(host: str) -> bool:
     """Whether the traffic to a host does not leave this machine."""
     try:
@@ -199,7 +175,7 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")  # RFC 6761
 
 
-def _tls(settings: Settings) -> dict[str, Any]:
+def _tls(settings: Settings) -> ssl.SSLContext:
     """The TLS context that the settings describe: TLS 1.2 or newer.
 
     It is made here, and not by opensearch-py, so that a wrong file is refused before anything is sent, with the file's name. opensearch-py
@@ -234,7 +210,7 @@ def _tls(settings: Settings) -> dict[str, Any]:
         _identify(context, settings.client_cert, settings.client_key, None if password is None else password.get_secret_value())
     elif settings.client_key is not None:
         raise UsageError("A client key was given without its certificate.", "Set client_cert, too.")
-    return {"ssl_context": context}
+    return context
 
 
 def _trust_usual_authorities(context: ssl.SSLContext) -> None:
@@ -306,8 +282,8 @@ def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certifica
         )
 
 
-def _sigv4(region: str, url: str) -> dict[str, Any]:
-    """Sign requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
+def _signer(region: str, url: str) -> Any:
+    """What signs requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
     try:
         import boto3  # noqa: PLC0415 - an extra
     except ImportError:
@@ -322,7 +298,7 @@ def _sigv4(region: str, url: str) -> dict[str, Any]:
             "Requests are to be signed for AWS (aws_sigv4), but no AWS credentials were found.",
             "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
-    return {"http_auth": Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")}
+    return Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")
 
 
 def is_serverless(url: str) -> bool:

@@ -157,26 +157,15 @@ def from_exception(
         )
     if isinstance(cause if isinstance(cause, UnicodeDecodeError) else error, UnicodeDecodeError):
         return EngineError(f"{url} answered {request}, but not in UTF-8.", "Is it an OpenSearch, or a proxy in front of one?")
-    timed_out, no_connection, any_failure = _exceptions(product)
-    if isinstance(error, timed_out) and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
+    kinds = {kind.__name__ for kind in type(error).__mro__}  # both client libraries call their exceptions alike
+    timed_out = "ConnectionTimeout" in kinds
+    if timed_out and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
         return EngineUnreachable(
             f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with $TERMWEAVE_TIMEOUT."
         )
-    if isinstance(error, (no_connection, timed_out)):
+    if timed_out or "ConnectionError" in kinds:
         return _unreachable(url, error, context)
-    return EngineError(f"{request} failed: {error}.") if isinstance(error, any_failure) else None
-
-
-def _exceptions(product: str) -> tuple[type[Exception], type[Exception], type[Exception]]:
-    """The exceptions of the client library: for time-outs, for failed connections, and the base class of all."""
-    if product == OPENSEARCH:
-        from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and loaded where a request failed
-        from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
-
-        return ConnectionTimeout, NoConnection, OpenSearchException
-    import elastic_transport  # noqa: PLC0415 - an extra
-
-    return elastic_transport.ConnectionTimeout, elastic_transport.ConnectionError, elastic_transport.TransportError
+    return EngineError(f"{request} failed: {error}.") if kinds & {"OpenSearchException", "TransportError"} else None
 
 
 def from_response(status: int, body: Any, text: str, url: str, request: str, product: str = OPENSEARCH) -> EngineResponseError:

@@ -18,7 +18,7 @@ import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +29,7 @@ from termweave.support.extras import install
 from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 #: Status, headers and text of a response.
 Answer = tuple[int, "Mapping[str, str]", str]
@@ -74,11 +74,25 @@ class Address:
 
     Attributes:
         url: Address without credentials.
-        authentication: Credentials and certificates, as `credentials.options` gives them for opensearch-py.
+        user: User name that requests carry; "": none.
+        password: Their password.
+        context: The TLS context; None for a connection without TLS.
+        signer: What signs requests for AWS, in place of user and password.
     """
 
     url: str
-    authentication: Mapping[str, Any]
+    user: str = ""
+    password: str = field(default="", repr=False)
+    context: ssl.SSLContext | None = None
+    signer: Any = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header with user and password: servers read UTF-8 (RFC 7617), and opensearch-py would encode them as Latin-1."""
+        if not self.user or self.signer is not None:
+            return {}
+        pair = f"{self.user}:{self.password}".encode("utf-8", "surrogateescape")  # bytes that are not UTF-8 are sent unchanged
+        return {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,10 @@ class Transport(ABC):
 
     client: Any
     product: ClassVar[str]
+    #: The library's pool of connections; both have `mark_dead` and `mark_live`.
+    _pool: Any
+    #: The connection whose turn it is; of those that are set aside only if there is no other, or their time is over.
+    _next: Callable[[], Any]
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -144,21 +162,12 @@ class Transport(ABC):
         """Make the client; no connection is opened yet."""
 
     @abstractmethod
-    def _next(self) -> Any:
-        """The connection whose turn it is; of those that are set aside only if there is no other, or their time is over."""
-
-    @abstractmethod
     def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request to one address."""
 
     @abstractmethod
     def _url(self, connection: Any) -> str:
         """The address that a connection leads to."""
-
-    @property
-    @abstractmethod
-    def _pool(self) -> Any:
-        """The library's pool of connections; both have `mark_dead` and `mark_live`."""
 
     def send(self, request: Request) -> tuple[Answer, str]:
         """Send a request; an error status is an answer like any other.
@@ -247,14 +256,9 @@ class OpenSearchTransport(Transport):
             http_compress=self._access.compress,
             max_retries=0,  # `Engine.request` decides what is sent again
         )
+        self._pool = self.client.transport.connection_pool
+        self._next = self._pool.get_connection
         _limit_answers((connection.pool for connection, _ in self._pool.connection_opts), self._access)
-
-    @property
-    def _pool(self) -> Any:
-        return self.client.transport.connection_pool
-
-    def _next(self) -> Any:
-        return self._pool.get_connection()
 
     def _url(self, connection: Any) -> str:
         return f"{connection.host}{connection.url_prefix}"
@@ -284,20 +288,15 @@ class ElasticsearchTransport(Transport):
 
     def _open(self) -> None:
         self.client = _elasticsearch(self._access)
-        authentications = {each.url: each.authentication for each in self._access.addresses}
+        self._pool = self.client.transport.node_pool
+        self._next = self._pool.get
+        headers = {each.url: each.headers for each in self._access.addresses}
         for node in self._pool.all():
             # Not in the configuration of the nodes: elasticsearch-py (9.5) gives the headers of the first one to all.
-            node.headers.update(_authorization(authentications[node.base_url]))
+            node.headers.update(headers[node.base_url])
             if node.scheme == "https":
                 node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
         _limit_answers((node.pool for node in self._pool.all()), self._access)
-
-    @property
-    def _pool(self) -> Any:
-        return self.client.transport.node_pool
-
-    def _next(self) -> Any:
-        return self._pool.get()
 
     def _url(self, connection: Any) -> str:
         return str(connection.base_url)
@@ -314,7 +313,7 @@ def _host(address: Address) -> dict[str, Any]:
     """An address as opensearch-py takes it."""
     parts = urlsplit(address.url)
     host = {"host": parts.hostname, "port": parts.port, "url_prefix": parts.path, "use_ssl": parts.scheme == "https"}
-    return host | dict(address.authentication)
+    return {**host, "ssl_context": address.context, "http_auth": address.signer, "headers": address.headers}
 
 
 def _elasticsearch(access: Access) -> Any:
@@ -330,7 +329,7 @@ def _elasticsearch(access: Access) -> Any:
     logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
 
     def node(address: Address) -> Any:
-        parts, context = urlsplit(address.url), address.authentication.get("ssl_context")
+        parts, context = urlsplit(address.url), address.context
         return NodeConfig(
             scheme=parts.scheme,
             host=parts.hostname or "",
@@ -345,14 +344,6 @@ def _elasticsearch(access: Access) -> Any:
         )
 
     return Elasticsearch([node(each) for each in access.addresses], max_retries=0)  # `Engine.request` decides what is sent again
-
-
-def _authorization(authentication: Mapping[str, Any]) -> dict[str, str]:
-    """The header with user and password, which `credentials.options` gives as the characters of their bytes."""
-    user = authentication.get("http_auth")
-    if not isinstance(user, tuple):
-        return {}
-    return {"authorization": f"Basic {base64.b64encode(':'.join(user).encode('latin-1')).decode()}"}
 
 
 def _never_sent(cause: BaseException | None) -> bool:

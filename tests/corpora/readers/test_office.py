@@ -12,8 +12,9 @@ from openpyxl import Workbook
 from pptx import Presentation
 
 from termweave.corpora import open_source
-from termweave.corpora.formats import office, office_text
+from termweave.corpora.formats import office_text
 from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.readers import office_file as office
 from termweave.errors import InputError, UsageError
 from tests.corpora.readers.fuzz_readers import mutated
 

@@ -11,8 +11,7 @@ from termweave.corpora.formats.index_address import parse
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import transports
 from termweave.errors import EngineUnreachable, UsageError
-from termweave.settings import load
-from termweave.source_settings import load as of_source
+from termweave.settings import load, of_source
 from tests.engine.conftest import Scripted
 
 AWAY = (503, {"error": {"type": "cluster_block_exception", "reason": "no cluster manager"}})
