@@ -26,7 +26,7 @@ from termweave.settings_trust import OF_A_SERVER, PASSWORDS, Ignored, SettingsPl
 from termweave.support import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 FILE_NAME = "termweave.toml"
 
@@ -110,8 +110,6 @@ def load(**flags: Any) -> Settings:
     given = {name: value for name, value in flags.items() if value is not None}
     if unknown := given.keys() - Settings.model_fields.keys():
         raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
-    for file in _files():
-        _check_names(file)
     deciding, ignored = winners(_places(given), Settings.model_fields)
     try:
         settings = Settings(**{name: place.values[name] for name, place in deciding.items()})
@@ -184,9 +182,14 @@ def _files() -> list[Path]:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """The settings in a file.
+
+    Raises:
+        UsageError: It cannot be read, is not TOML, or sets what is no setting.
+    """
     try:
         text = file.read_text(encoding="utf-8-sig")  # editors may write a byte-order mark
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.", "Correct it, or move it away.") from None
     except tomllib.TOMLDecodeError as error:
@@ -194,15 +197,13 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(
             f"{file} is not valid TOML: {reason}.", "Correct that line; a setting is written like timeout = 30."
         ) from None
-
-
-def _check_names(file: Path) -> None:
-    if unknown := next((name for name in _read(file) if name not in Settings.model_fields), None):
+    for unknown in values.keys() - Settings.model_fields.keys():
         near = get_close_matches(unknown, Settings.model_fields, 1)
         hint = f"Is it {near[0]!r}? " if near else ""
         raise UsageError(
             f"{file} sets {unknown!r}, which is not a setting.", f"{hint}Settings: {', '.join(Settings.model_fields)}."
         )
+    return values
 
 
 def hint_of_source(hint: str) -> str:
@@ -226,8 +227,7 @@ def of_source(url: str | None, target: Settings) -> Settings:
         UsageError: A setting has an impossible value.
     """
     own, origins = _settings_of_address(url)
-    same = url is None or (target.url is not None and _same_server(url, target.url))
-    if same and not own:
+    if not own and (url is None or (target.url is not None and _same_server(url, target.url))):
         return target
     if url is None:
         raise UsageError(
@@ -248,22 +248,11 @@ def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str
     """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
     path, file = users_file()
     of_file = file if url is not None and _same_server(url, str(file.get("url", ""))) else {}
-    places: tuple[tuple[Mapping[str, Any], Callable[[str], str]], ...] = (
-        (
-            {name: os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}") or None for name in OF_A_SERVER},
-            lambda name: variable(f"source_{name}"),
-        ),
-        ({name: of_file.get(name) for name in OF_A_SERVER}, lambda _: str(path)),
-    )
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for given, label in places:
-        decided = any(name in values for name in PASSWORDS)
-        for name, value in given.items():
-            if value is None or name in values or (decided and name in PASSWORDS):
-                continue
-            values[name], origins[name] = value, label(name)
-    return values, origins
+    variables = {name: value for name in OF_A_SERVER if (value := os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}"))}
+    taken = PASSWORDS if any(name in variables for name in PASSWORDS) else ()
+    others = {name: of_file[name] for name in OF_A_SERVER if name in of_file and name not in taken}
+    origins = {name: variable(f"source_{name}") for name in variables}
+    return {**others, **variables}, {**dict.fromkeys(others, str(path)), **origins}
 
 
 def _same_server(url: str, other: str) -> bool:

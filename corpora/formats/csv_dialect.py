@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
@@ -66,13 +66,12 @@ def find(start: str, *, whole: bool) -> Dialect | None:
     announced = _EXCEL.fullmatch(lines[0]) if lines else None
     delimiters = [announced[1]] if announced else [*DELIMITERS]
     lines = lines[announced is not None :]
-    best: tuple[tuple[bool, float, int], Dialect] | None = None
-    for delimiter in delimiters:
-        for quoted in _quotings(lines, delimiter):
-            fit = _Fit(lines, Dialect(delimiter, quoted, ()))
-            if fit.is_table and (best is None or fit.score > best[0]):  # if equal, the first one: quoted before unquoted
-                best = fit.score, Dialect(delimiter, quoted, fit.first, announced is not None)
-    return best and best[1]
+    possible = [Dialect(mark, quoted, ()) for mark in delimiters for quoted in _quotings(lines, mark)]
+    fits = [(*fit, dialect) for dialect in possible if (fit := _fit(lines, dialect)) is not None]
+    if not fits:
+        return None
+    _, first, dialect = max(fits, key=lambda fit: fit[0])  # if equal, the first one: quoted before unquoted
+    return replace(dialect, first=first, announced=announced is not None)
 
 
 def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
@@ -87,23 +86,15 @@ def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
     return (False,) if delimiter == "\t" else (True, False) if stray else (True,)
 
 
-class _Fit:
-    """How well a dialect fits some lines.
-
-    Attributes:
-        first: Cells of the first row.
-        is_table: Whether the lines are a table in this dialect.
-        score: Quality of the fit, to be compared with that of other dialects.
-    """
-
-    def __init__(self, lines: list[str], dialect: Dialect) -> None:
-        rows = [row for row in _rows(lines, dialect) if row is None or any(row)]
-        self.first = tuple(rows[0] or ()) if rows else ()
-        width = len(self.first)
-        agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))
-        known = width > 1 and any(cell.strip().lower() in KNOWN for cell in self.first)
-        self.is_table = known or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
-        self.score = known, round(agreeing, 2), width
+def _fit(lines: list[str], dialect: Dialect) -> tuple[tuple[bool, float, int], tuple[str, ...]] | None:
+    """How well a dialect fits some lines, to be compared with others, and the cells of the first row; None if the lines are no table in it."""
+    rows = [row for row in _rows(lines, dialect) if row is None or any(row)]
+    first = tuple(rows[0] or ()) if rows else ()
+    width = len(first)
+    agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))
+    known = width > 1 and any(cell.strip().lower() in KNOWN for cell in first)
+    is_table = known or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
+    return ((known, round(agreeing, 2), width), first) if is_table else None
 
 
 def _rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:

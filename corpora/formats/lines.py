@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -180,23 +181,32 @@ def unpacked(path: Path) -> Path:
 
 
 def _copy(stream: IO[bytes], name: str) -> Path:
-    """Copy a stream to a temporary file, and remember its name for messages."""
-    handle, made = tempfile.mkstemp(dir=private_files.scratch())
-    path = Path(made)
-    try:
-        with os.fdopen(handle, "wb") as copy:
-            shutil.copyfileobj(stream, copy, 1 << 20)
-    except BaseException as error:  # Ctrl-C, too: a pipe may never end
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            hint = "Set TMPDIR to a folder on a disk with enough room."
-            raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
-        raise
-    copies[path] = name
-    return path
+    with new_copy(name) as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+    return Path(copy.name)
+
+
+@contextmanager
+def new_copy(name: str) -> Iterator[IO[bytes]]:
+    """A temporary file to write, called `name` in messages. It is removed if that fails, else by `discard`.
+
+    Raises:
+        InputError: There is no room.
+    """
+    with tempfile.NamedTemporaryFile(dir=private_files.scratch(), delete=False) as copy:
+        path = Path(copy.name)
+        copies[path] = name
+        try:
+            yield copy
+        except BaseException as error:  # Ctrl-C, too: a pipe may never end
+            discard(path)
+            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                hint = "Set TMPDIR to a folder on a disk with enough room."
+                raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
+            raise
 
 
 def discard(copy: Path) -> None:
-    """Remove a copy that `spooled` or `unpacked` made."""
+    """Remove a copy."""
     copy.unlink(missing_ok=True)
     copies.pop(copy, None)

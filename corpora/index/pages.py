@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 import zlib
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -88,19 +88,21 @@ class Pace:
         self._lock = threading.Lock()
         self._free = 0.0
 
-    def wait(self, documents: int, stop: threading.Event | None = None) -> None:
-        """Wait until a page of that many documents may be read, or until `stop` is set."""
+    def turn(self, size: int, stop: threading.Event | None = None) -> int:
+        """Wait until the next page may be read, or until `stop` is set.
+
+        Returns:
+            The size of the page: with a limit at most the documents of one second.
+        """
         if self.rate is None:
-            return
+            return size
+        size = max(1, min(size, int(self.rate)))
         with self._lock:
             now = time.monotonic()
             start = max(now, self._free)
-            self._free = start + documents / self.rate
+            self._free = start + size / self.rate
         (stop or threading.Event()).wait(start - now)
-
-    def page(self, size: int) -> int:
-        """The size of a page: with a limit at most the documents of one second."""
-        return size if self.rate is None else max(1, min(size, int(self.rate)))
+        return size
 
 
 def slices_of(views: Sequence[ShardView]) -> list[Slice]:
@@ -165,14 +167,12 @@ class PageReader:
     def _read(self, number: int, start: int) -> Iterator[Page]:
         part = self._slices[number]
         view = self._point.views[part.shard]
-        while start <= part.high and not self._stop.is_set():
-            size = self._pace.page(self._size)
-            self._pace.wait(size, self._stop)
-            hits = self._point.search(view, start, part.high, {**self._body, "size": size})["hits"]["hits"]
-            start = hits[-1]["sort"][0] + 1 if len(hits) == size else part.high + 1
-            kept = [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
-            self._fit(kept)
-            yield Page(number, start, kept)
+        pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
+        for hits, following in pages:
+            self._fit(hits)
+            yield Page(number, following, hits)
+            if self._stop.is_set():
+                return
 
     def _fit(self, hits: list[dict[str, Any]]) -> None:
         """Choose the size of the next page by the size of the documents of this one."""
@@ -183,17 +183,10 @@ class PageReader:
 
 def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     """Pages of the documents that were written after the point in time of their shard was lost and opened again."""
-    body = _body(excludes)
     for view in point.views:
-        low, size = view.last + 1, pace.page(_FIRST)
-        while view.renewed:
-            pace.wait(size)
-            hits = point.search(view, low, None, {**body, "size": size})["hits"]["hits"]
-            if hits:
-                yield [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
-            if len(hits) < size:
-                break
-            low = hits[-1]["sort"][0] + 1
+        if view.renewed:
+            for hits, _ in point.pages(view, view.last + 1, None, _body(excludes), lambda: pace.turn(_FIRST)):
+                yield hits
 
 
 def _body(excludes: Sequence[str]) -> dict[str, Any]:
@@ -211,10 +204,8 @@ class Spool:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.lasting = folder is not None
-        try:
+        with _writing(folder):
             self._folder = folder or Path(tempfile.mkdtemp(dir=private_files.scratch()))
-        except OSError as error:
-            raise _no_room(folder, error) from error
         self._file = self._folder / "pages"
         self._end = 0
         self._lock, self._held = ExitStack(), False
@@ -229,11 +220,9 @@ class Spool:
         """
         if self._held or not self.lasting:
             return
-        try:
+        with _writing(self._folder):
             private_files.make_folder(self._folder.parent)
             self._lock.enter_context(file_locks.one_at_a_time(self._folder.with_suffix(".lock"), partial(_refuse, self._folder)))
-        except OSError as error:
-            raise _no_room(self._folder, error) from error
         self._held = True
 
     def get(self) -> dict[str, Any] | None:
@@ -247,23 +236,18 @@ class Spool:
     def put(self, state: dict[str, Any]) -> None:
         """Store what is needed to go on reading; called before the first page."""
         path = self._folder / "state.json"
-        try:
+        with _writing(path):
             private_files.make_folder(self._folder)
             private_files.make_file(self._file)
             atomic_files.write(path, orjson.dumps(state), private=True)
-        except OSError as error:
-            raise _no_room(path, error) from error
 
     def append(self, page: Page) -> None:
         """Add a page behind the blocks that `pages` or `append` reached last."""
         block = zlib.compress(orjson.dumps([page.slice, page.next, page.hits]), 1)
-        try:
-            with self._file.open("r+b") as file:
-                file.seek(self._end)
-                file.truncate()  # a block that a crash cut short
-                file.write(len(block).to_bytes(_LENGTH, "big") + block)
-        except OSError as error:
-            raise _no_room(self._file, error) from error
+        with _writing(self._file), self._file.open("r+b") as file:
+            file.seek(self._end)
+            file.truncate()  # a block that a crash cut short
+            file.write(len(block).to_bytes(_LENGTH, "big") + block)
         self._end += _LENGTH + len(block)
 
     def pages(self) -> Iterator[Page]:
@@ -303,8 +287,13 @@ def _refuse(folder: Path) -> NoReturn:
     )
 
 
-def _no_room(place: Path | None, error: OSError) -> InputError:
-    return InputError(
-        f"The snapshot of the index cannot be written to {place or tempfile.gettempdir()}: {error.strerror or error}.",
-        "Make room, or set TMPDIR (for a build XDG_STATE_HOME) to another disk.",
-    )
+@contextmanager
+def _writing(place: Path | None) -> Iterator[None]:
+    """Explain why nothing can be written to a place; None: the temporary folder."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"The snapshot of the index cannot be written to {place or tempfile.gettempdir()}: {error.strerror or error}.",
+            "Make room, or set TMPDIR (for a build XDG_STATE_HOME) to another disk.",
+        ) from error

@@ -18,7 +18,7 @@ from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from termweave.engine.client.connection import Engine
 
@@ -80,13 +80,35 @@ class PointInTime:
         self._closed = threading.Event()
         threading.Thread(target=self._keep_alive, name="termweave-point-in-time", daemon=True).start()
 
-    def search(self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Search one shard for documents with sequence numbers from `low` to `high`; None: no upper limit.
+    def pages(
+        self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any], size: Callable[[], int]
+    ) -> Iterator[tuple[list[dict[str, Any]], int]]:
+        """The documents of one shard in the order of their sequence numbers.
+
+        Args:
+            view: The shard.
+            low: The first sequence number.
+            high: The last one; None: no upper limit.
+            body: The rest of the request.
+            size: Called before each page: its size.
+
+        Yields:
+            ``_id`` and ``_source`` of the documents of a page, and the sequence number at which the next page begins.
 
         Raises:
             InputError: The index was deleted meanwhile.
             EngineError: The server does not answer.
         """
+        while high is None or low <= high:
+            most = size()
+            hits = self._search(view, low, high, {**body, "size": most})
+            complete = len(hits) < most
+            low = (high or 0) + 1 if complete else hits[-1]["sort"][0] + 1
+            yield [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits], low
+            if complete:
+                return
+
+    def _search(self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         limits = {"gte": low} if high is None else {"gte": low, "lte": high}
         query = {"bool": {"filter": [self._query, view.alias_filter or _ALL, {"range": {"_seq_no": limits}}]}}
         while True:
@@ -98,8 +120,9 @@ class PointInTime:
                     raise
                 self._renew(view, pit)
             else:
-                _check_order(answer["hits"]["hits"], low, self._engine.url)
-                return answer
+                hits: list[dict[str, Any]] = answer["hits"]["hits"]
+                _check_order(hits, low, self._engine.url)
+                return hits
 
     def close(self, *, delete: bool = True) -> None:
         """Stop keeping the points in time alive, and delete them on the server."""

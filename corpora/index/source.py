@@ -15,7 +15,7 @@ import orjson
 
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.file_source import EntrySource
-from termweave.corpora.formats import index_address as address
+from termweave.corpora.formats import addresses
 from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.index import entries
 from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, Spool, changed_since, slices_of, snapshots
@@ -48,7 +48,7 @@ class IndexSource(EntrySource, Reader):
     KIND: ClassVar[str] = "index/1"
     ENTRY = "document"
 
-    def __init__(self, place: address.IndexAddress, engine: Engine, reading: Reading) -> None:
+    def __init__(self, place: addresses.IndexAddress, engine: Engine, reading: Reading) -> None:
         super().__init__(reading)
         self.address, self.engine = place, engine
         self.mappings = _mappings(engine, place)
@@ -83,7 +83,7 @@ class IndexSource(EntrySource, Reader):
     @classmethod
     def recognises(cls, spec: str) -> bool:
         """Whether the spec is the address of an index."""
-        return address.is_address(spec)
+        return addresses.is_index(spec)
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> IndexSource:
@@ -93,7 +93,7 @@ class IndexSource(EntrySource, Reader):
             UsageError: They do not.
             EngineError: The server does not answer, or this user may not read the index.
         """
-        place = address.parse(spec)
+        place = addresses.parse_index(spec)
         settings = reading.index.settings_for(place.url)
         try:
             return cls(place, connect(settings, pool_maxsize=READERS + 2).patient(_PATIENCE), reading)
@@ -108,11 +108,6 @@ class IndexSource(EntrySource, Reader):
     def name(self) -> str:
         """The address without user name and password."""
         return self.address.shown
-
-    @property
-    def shown(self) -> str:
-        """The source in messages."""
-        return self.name
 
     @property
     def index(self) -> IndexSource:
@@ -305,7 +300,7 @@ class IndexSource(EntrySource, Reader):
         return max(1, len(orjson.dumps(self.sample)) // max(1, len(self.sample)))
 
 
-def _mappings(engine: Engine, place: address.IndexAddress) -> dict[str, dict[str, Any]]:
+def _mappings(engine: Engine, place: addresses.IndexAddress) -> dict[str, dict[str, Any]]:
     """Concrete index -> its mapping, for an index or an alias.
 
     Raises:
@@ -331,7 +326,7 @@ def _is_of_a_file(error: EngineError) -> bool:
     return type(error) is EngineError
 
 
-def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddress) -> list[str]:
+def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddress) -> list[str]:
     """The fields that `termweave enrich` wrote into the index of an application.
 
     Raises:
@@ -370,7 +365,7 @@ def _names(engine: Engine) -> str:
     )
 
 
-def _sample(engine: Engine, place: address.IndexAddress, reading: Reading) -> list[dict[str, Any]]:
+def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> list[dict[str, Any]]:
     """The first documents that the query finds.
 
     Raises:

@@ -10,8 +10,8 @@ from termweave.corpora.behaviour import ubi
 from termweave.corpora.behaviour.ubi_records import CLICKS
 from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines
+from termweave.corpora.formats.addresses import parse_index
 from termweave.corpora.formats.fields import BadLine
-from termweave.corpora.formats.index_address import parse as parse_address
 from termweave.corpora.index.pages import Pace, PageReader, slices_of
 from termweave.corpora.index.point_in_time import PointInTime, open_views
 from termweave.corpora.readers.jsonl import parse
@@ -64,7 +64,7 @@ class UbiLog(JudgementSource):
     def name(self) -> str:
         """The spec without a password."""
         place = self._spec.removeprefix(PREFIX)
-        return f"{PREFIX}{parse_address(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
+        return f"{PREFIX}{parse_index(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
 
     @property
     def notes(self) -> list[str]:
@@ -152,7 +152,7 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     """The records of an index, alias or data stream, from a point in time, in the same order each time: clicks are summed in it."""
-    at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
+    at = parse_index(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
     query = {"bool": {"filter": list(shared_pipeline(engine, indices).filters)}}

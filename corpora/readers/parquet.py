@@ -114,24 +114,20 @@ class Parquet(FileSource):
         try:
             # A row group can have gigabytes: with these options its pages are read one by one, and none in advance.
             return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-        except UnicodeDecodeError as error:  # it decodes the paths of columns
-            raise self._no_name() from error
         except (pa.ArrowException, *_DAMAGED) as error:
             hint = "Write or download it again: without its end, no part of a Parquet file can be read."
             raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
 
     @cached_property
     def _schema(self) -> Any:
-        with self._opened() as table:
-            try:
+        try:
+            with self._opened() as table:
                 schema = table.schema_arrow
                 schema.names  # noqa: B018 - pyarrow decodes the names now
-            except UnicodeDecodeError as error:
-                raise self._no_name() from error
-            return schema
-
-    def _no_name(self) -> InputError:
-        return InputError(f"{self.shown} is damaged: the name of a column is not UTF-8.", "Write or download it again.")
+                return schema
+        except UnicodeDecodeError as error:
+            hint = "Write or download it again."
+            raise InputError(f"{self.shown} is damaged: the name of a column is not UTF-8.", hint) from error
 
     @property
     def _names(self) -> list[str]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: A search of no index: the server parses the query and finds nothing.
 _NOWHERE = "/termweave-probe-none-*/_search"
 
-#: The server's default clause limit, and the lowest of all versions.
-_CLAUSES = 1024
+#: The server's default clause limit, which is the lowest of all versions, and its setting.
+_CLAUSES, _LIMIT = 1024, "indices.query.bool.max_clause_count"
 
 #: The attribute of a node whose k-NN plugin has no native libraries, and its line in the embedded node's opensearch.yml.
 _ATTRIBUTE = "native_vectors"
@@ -140,18 +140,20 @@ def _identity(engine: Engine) -> tuple[str, str]:
 
 def _node_version(engine: Engine) -> str:
     """The version that a node reports, where the server has no root page: the archive for integration tests has none."""
+    nodes = _answer(engine, "/_nodes", filter_path="nodes.*.version").get("nodes", {})
+    return str(min((node["version"] for node in nodes.values()), default="unknown"))
+
+
+def _answer(engine: Engine, path: str, **params: Any) -> Any:
+    """The answer to a question; {} for a user who may not ask it."""
     try:
-        nodes = engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.version"})["nodes"]
-    except (EngineResponseError, KeyError):
-        return "unknown"
-    return str(min(node["version"] for node in nodes.values()))
+        return engine.request("GET", path, params=params)
+    except EngineResponseError:
+        return {}
 
 
 def _plugins(engine: Engine) -> tuple[str, ...]:
-    try:
-        rows = engine.request("GET", "/_cat/plugins", params={"format": "json", "h": "component"})
-    except EngineResponseError:
-        return ()
+    rows = _answer(engine, "/_cat/plugins", format="json", h="component")
     return tuple(sorted({str(row["component"]) for row in rows if "component" in row}))
 
 
@@ -185,19 +187,10 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
 
 def _max_clause_count(engine: Engine) -> int:
     """The current clause limit: set at run time, in the configuration file, or by default."""
-    try:
-        settings = engine.request(
-            "GET",
-            "/_cluster/settings",
-            params={"include_defaults": True, "flat_settings": True, "filter_path": "*.indices*max_clause*"},
-        )
-    except EngineResponseError:
-        return _CLAUSES
-    for level in ("transient", "persistent", "defaults"):
-        value = settings.get(level, {}).get("indices.query.bool.max_clause_count")
-        if value is not None:
-            return int(value)
-    return _CLAUSES
+    asked = {"include_defaults": True, "flat_settings": True, "filter_path": "*.indices*max_clause*"}
+    settings = _answer(engine, "/_cluster/settings", **asked)
+    levels = (settings.get(level, {}) for level in ("transient", "persistent", "defaults"))
+    return int(next((level[_LIMIT] for level in levels if level.get(_LIMIT) is not None), _CLAUSES))
 
 
 def _number(version: str) -> tuple[int, int]:
@@ -244,8 +237,5 @@ def _native_fields(part: Any, name: str) -> Iterator[str]:
 
 def _lacking(engine: Engine) -> bool:
     """Whether a node says of itself that it has no native libraries; False for a user who may not ask."""
-    try:
-        answer = engine.request("GET", "/_nodes", params={"filter_path": f"nodes.*.attributes.{_ATTRIBUTE}"})
-    except EngineResponseError:
-        return False
-    return any(node["attributes"][_ATTRIBUTE] == "none" for node in (answer.get("nodes") or {}).values())
+    nodes = _answer(engine, "/_nodes", filter_path=f"nodes.*.attributes.{_ATTRIBUTE}").get("nodes") or {}
+    return any(node["attributes"][_ATTRIBUTE] == "none" for node in nodes.values())

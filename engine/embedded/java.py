@@ -111,12 +111,10 @@ def examine(home: Path) -> Java:
     if not folders.reachable(launcher.resolve().parent, folders.server_uid()):
         return Java(home, why_not="the server's unprivileged user cannot enter its folder")
     output = _output(launcher, "-version")
-    # openjdk version "25.0.1" 2025-10-21 / java version "1.8.0_392"
-    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', output)
+    match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)  # openjdk version "25.0.1" 2025-10-21 / java version "1.8.0_392"
     if match is None:
         return Java(home, why_not="it does not run")
-    version = match.group(0).split('"')[1]
-    major = int(match.group(2) or 0) if match.group(1) == "1" else int(match.group(1))
+    version, major = match[1], int(match[2])
     if major < MINIMUM:
         return Java(home, version, major, f"Java {version} is older than {MINIMUM}")
     modules = {line.partition("@")[0] for line in _output(launcher, "--list-modules").split()}
@@ -127,11 +125,8 @@ def examine(home: Path) -> Java:
 
 def _output(launcher: Path, option: str) -> str:
     """The output of Java when it is run with an option; "" if it does not run."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
-    }
+    options = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
+    environment = {name: value for name, value in os.environ.items() if name not in options}
     try:
         result = subprocess.run([str(launcher), option], capture_output=True, text=True, timeout=60, check=False, env=environment)  # noqa: S603 - a Java installation of this machine
     except (OSError, subprocess.TimeoutExpired):
@@ -166,12 +161,9 @@ def _rank(java: Java) -> int:
 
 def archive(system: str, machine: str) -> tuple[str, str] | None:
     """Address and SHA-256 of the JDK to download for a system, named as in `platform`; None for a system without one."""
-    if (system, machine) not in FETCHED_ARCHIVES:
-        return None
-    kind, checksum = FETCHED_ARCHIVES[system, machine]
-    version = _FETCHED_VERSION
-    name = f"OpenJDK25U-jdk_{kind}_hotspot_{version.replace('+', '_')}.tar.gz"
-    return f"{FETCHED_FROM}/jdk-{version.replace('+', '%2B')}/{name}", checksum
+    kind, checksum = FETCHED_ARCHIVES.get((system, machine), ("", ""))
+    name = f"OpenJDK25U-jdk_{kind}_hotspot_{_FETCHED_VERSION.replace('+', '_')}.tar.gz"
+    return (f"{FETCHED_FROM}/jdk-{_FETCHED_VERSION.replace('+', '%2B')}/{name}", checksum) if kind else None
 
 
 def _fetch(hint: str, because: str) -> Java:
@@ -202,10 +194,8 @@ def _fetch(hint: str, because: str) -> Java:
             f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and none could be downloaded: {_reason(error)}.",
             hint,
         ) from error
-    launchers = sorted(folder.glob("**/bin/java"))  # in one folder, on macOS with Contents/Home in it
-    if not launchers:
-        raise TermweaveError(f"The JDK that was downloaded to {folder} has no bin/java.", hint)
-    java = examine(launchers[0].parent.parent)
+    launcher = min(folder.glob("**/bin/java"))  # in one folder, on macOS with Contents/Home in it
+    java = examine(launcher.parent.parent)
     if java.why_not:
         raise TermweaveError(f"The JDK that was downloaded to {java.home} cannot be used: {java.why_not}.", hint)
     return java

@@ -31,10 +31,6 @@ _PATIENCE = 240.0
 _OTHER_PORTS = 2
 
 
-def _silent(message: str) -> None:
-    del message
-
-
 def start(
     *,
     nodes: int | None = None,
@@ -42,7 +38,7 @@ def start(
     heap: int | None = None,
     ml: bool = False,
     home: Path | None = None,
-    say: Callable[[str], None] = _silent,
+    say: Callable[[str], None] = lambda _: None,
     patience: float = _PATIENCE,
 ) -> NodeState:
     """Start the embedded node, or return its state if it runs already. Data of an earlier start are kept.
@@ -95,17 +91,15 @@ def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None
         UsageError: The number of processes, the port, the heap or the plugins differ.
     """
     if known.state in {"running", "degraded"}:
-        if count != len(known.nodes):
-            raise UsageError(
-                f"A node of {counted(len(known.nodes), 'process', 'processes')} is running already.",
-                "Stop it first: termweave node stop.",
-            )
-        if port is not None and port != known.nodes[0].port:
-            raise UsageError(f"The node is running already, at {known.url}.", "Stop it first: termweave node stop.")
-        if heap is not None and heap != known.heap:
-            raise UsageError(f"The node is running already, with {known.heap} MB of heap.", "Stop it first: termweave node stop.")
-        if ml and not known.ml:
-            raise UsageError("The node is running already, without ml-commons.", "Stop it first: termweave node stop.")
+        processes = counted(len(known.nodes), "process", "processes")
+        for differs, running in (
+            (count != len(known.nodes), f"A node of {processes} is running already."),
+            (port not in {None, known.nodes[0].port}, f"The node is running already, at {known.url}."),
+            (heap not in {None, known.heap}, f"The node is running already, with {known.heap} MB of heap."),
+            (ml and not known.ml, "The node is running already, without ml-commons."),
+        ):
+            if differs:
+                raise UsageError(running, "Stop it first: termweave node stop.")
     # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
     if count < len(known.nodes) and Path(known.folder, "data").is_dir():
         raise UsageError(
@@ -130,7 +124,9 @@ def running(home: Path | None = None) -> NodeState | None:
     return known if known is not None and known.state in {"running", "degraded"} else None
 
 
-def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, patience: float = _PATIENCE) -> NodeState | None:
+def stop(
+    home: Path | None = None, *, say: Callable[[str], None] = lambda _: None, patience: float = _PATIENCE
+) -> NodeState | None:
     """Stop the node and keep its data. A node that does not run stays as it is.
 
     Returns:
@@ -147,7 +143,7 @@ def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, pati
         return known
 
 
-def wipe(home: Path | None = None, *, say: Callable[[str], None] = _silent) -> int:
+def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> int:
     """Stop the node and remove its data, logs and configuration.
 
     Returns:

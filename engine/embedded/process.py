@@ -119,7 +119,7 @@ _CAUSES = (
 
 
 class Layout:
-    """The folders of one process below a node's run folder."""
+    """The folders of one process below a node's run folder, the server's log, and Java's output with errors from before logging starts."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
@@ -127,16 +127,8 @@ class Layout:
         self.data = root / "data" / name
         self.logs = root / "logs"
         self.tmp = root / "tmp" / name
-
-    @property
-    def log(self) -> Path:
-        """The log file of the server."""
-        return self.logs / f"{self.name}.log"
-
-    @property
-    def output(self) -> Path:
-        """The output of the Java process, with errors from before logging starts."""
-        return self.logs / f"{self.name}.out"
+        self.log = self.logs / f"{name}.log"
+        self.output = self.logs / f"{name}.out"
 
     def mine(self, process: NodeProcess) -> bool:
         """Whether the process runs and is the server of this folder: another program may have got its process id."""

@@ -100,8 +100,8 @@ def read(home: Path) -> NodeState | None:
     try:
         state = orjson.loads(state_file(home).read_bytes())
         nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
-        ml = state.get("ml", False)  # a node of an earlier version has none
-        return NodeState(state["url"], state["version"], nodes, state["state"], state["folder"], state["java"], state["heap"], ml)
+        del state["schema"]
+        return NodeState(**{**state, "nodes": nodes})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
