@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats import addresses, compression, markup
-from termweave.corpora.formats.csv_dialect import DELIMITERS
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
 from termweave.corpora.in_memory import open_documents
 from termweave.corpora.readers.beir import folders_in
+from termweave.corpora.readers.table import DELIMITERS
 from termweave.corpora.sources import (
     DEFAULT_SPLIT,
     Dataset,

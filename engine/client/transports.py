@@ -29,7 +29,7 @@ from termweave.support.extras import install
 from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 #: Status, headers and text of a response.
 Answer = tuple[int, "Mapping[str, str]", str]
@@ -258,7 +258,8 @@ class OpenSearchTransport(Transport):
         )
         self._pool = self.client.transport.connection_pool
         self._next = self._pool.get_connection
-        _limit_answers((connection.pool for connection, _ in self._pool.connection_opts), self._access)
+        for connection, _ in self._pool.connection_opts:
+            _limit_answers(connection.pool, self._access)
 
     def _url(self, connection: Any) -> str:
         return f"{connection.host}{connection.url_prefix}"
@@ -287,16 +288,29 @@ class ElasticsearchTransport(Transport):
     product = "Elasticsearch"
 
     def _open(self) -> None:
-        self.client = _elasticsearch(self._access)
+        addresses, access = {each.url: each for each in self._access.addresses}, self._access
+        try:
+            from elasticsearch import Elasticsearch  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise UsageError(
+                f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed.",
+                f"Install it with: {install('elasticsearch')}.",
+            ) from None
+        logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
+        context = next((each.context for each in access.addresses if each.context), None)
+        verified = {} if context is None else {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE}
+        options = {"connections_per_node": access.connections, "http_compress": access.compress, "ssl_show_warn": False}
+        self.client = Elasticsearch(
+            [*addresses], max_retries=0, **options, **verified
+        )  # `Engine.request` decides what is sent again
         self._pool = self.client.transport.node_pool
         self._next = self._pool.get
-        headers = {each.url: each.headers for each in self._access.addresses}
         for node in self._pool.all():
-            # Not in the configuration of the nodes: elasticsearch-py (9.5) gives the headers of the first one to all.
-            node.headers.update(headers[node.base_url])
+            # Not as an option: elasticsearch-py (9.5) gives the headers of the first node to all.
+            node.headers.update(addresses[node.base_url].headers)
             if node.scheme == "https":
                 node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
-        _limit_answers((node.pool for node in self._pool.all()), self._access)
+            _limit_answers(node.pool, access)
 
     def _url(self, connection: Any) -> str:
         return str(connection.base_url)
@@ -304,7 +318,7 @@ class ElasticsearchTransport(Transport):
     def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request."""
         target = f"{request.path}?{urlencode(request.params)}" if request.params else request.path
-        limit = {} if request.timeout is None else {"request_timeout": request.timeout}
+        limit = {"request_timeout": request.timeout or self._access.timeout}
         meta, body = connection.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
         return meta.status, meta.headers, body.decode("utf-8", "surrogatepass")
 
@@ -316,36 +330,6 @@ def _host(address: Address) -> dict[str, Any]:
     return {**host, "ssl_context": address.context, "http_auth": address.signer, "headers": address.headers}
 
 
-def _elasticsearch(access: Access) -> Any:
-    """The client; it opens no connection yet."""
-    try:
-        from elastic_transport import NodeConfig  # noqa: PLC0415 - an extra
-        from elasticsearch import Elasticsearch  # noqa: PLC0415
-    except ImportError:
-        raise UsageError(
-            f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed.",
-            f"Install it with: {install('elasticsearch')}.",
-        ) from None
-    logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
-
-    def node(address: Address) -> Any:
-        parts, context = urlsplit(address.url), address.context
-        return NodeConfig(
-            scheme=parts.scheme,
-            host=parts.hostname or "",
-            port=parts.port or 0,
-            path_prefix=parts.path,
-            connections_per_node=access.connections,
-            request_timeout=access.timeout,
-            http_compress=access.compress,
-            ssl_context=context,
-            verify_certs=context is None or context.verify_mode != ssl.CERT_NONE,
-            ssl_show_warn=False,
-        )
-
-    return Elasticsearch([node(each) for each in access.addresses], max_retries=0)  # `Engine.request` decides what is sent again
-
-
 def _never_sent(cause: BaseException | None) -> bool:
     """Whether an exception of urllib3 says that there was no connection."""
     from urllib3.exceptions import ConnectTimeoutError, NewConnectionError  # noqa: PLC0415 - comes with the client library
@@ -353,34 +337,28 @@ def _never_sent(cause: BaseException | None) -> bool:
     return isinstance(cause, ConnectTimeoutError | NewConnectionError)
 
 
-def _limit_answers(pools: Iterable[Any], access: Access) -> None:
-    """Limit the answers that pools of urllib3 read: their size, and the time for connecting, sending and the answer together."""
+def _limit_answers(pool: Any, access: Access) -> None:
+    """Limit the answers that a pool of urllib3 reads: their size, and the time for connecting, sending and the answer together."""
     from urllib3 import Timeout  # noqa: PLC0415 - comes with the client library
 
     connecting = _CONNECTING if len(access.addresses) > 1 else None
+    pool.ConnectionCls = paced_connection(pool.ConnectionCls)
+    send = pool.urlopen
 
-    def limit(pool: Any) -> None:
-        pool.ConnectionCls = paced_connection(pool.ConnectionCls)
-        send = pool.urlopen
+    def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
+        whole = Timeout(connect=connecting, total=access.timeout if timeout is None else timeout)
+        response = send(*arguments, timeout=whole, preload_content=False, **options)
+        content = bytearray()
+        for part in response.stream(_CHUNK):
+            content += part
+            if len(content) > LARGEST:
+                response.close()
+                raise AnswerTooLarge
+        # opensearch-py would print what the server calls deprecated as a warning of Python
+        response.headers.discard("warning")
+        return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
 
-        def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
-            whole = Timeout(connect=connecting, total=access.timeout if timeout is None else timeout)
-            response = send(*arguments, timeout=whole, preload_content=False, **options)
-            content = bytearray()
-            for part in response.stream(_CHUNK):
-                content += part
-                if len(content) > LARGEST:
-                    response.close()
-                    raise AnswerTooLarge
-            response.headers.discard(
-                "warning"
-            )  # opensearch-py would print what the server calls deprecated as a warning of Python
-            return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
-
-        pool.urlopen = urlopen
-
-    for pool in pools:
-        limit(pool)
+    pool.urlopen = urlopen
 
 
 class DetectingTransport:
@@ -400,16 +378,12 @@ class DetectingTransport:
     def send(self, request: Request) -> tuple[Answer, str]:
         """Send a request as `Transport.send`; the first answers say which library the next ones need."""
         answer, url = self.current.send(request)
-        if not self._known:
-            self._notice(answer[0], answer[1])
-        return answer, url
-
-    def _notice(self, status: int, headers: Mapping[str, str]) -> None:
-        """Read the product from an answer. An error without the header may come from a proxy, and says nothing."""
-        if any(name.lower() == _PRODUCT for name in headers):
+        status, headers, _ = answer
+        if not self._known and any(name.lower() == _PRODUCT for name in headers):
             self.use_elasticsearch()
-        elif HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        elif HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:  # an error without the header may come from a proxy
             self._known = True
+        return answer, url
 
     def use_elasticsearch(self) -> None:
         """Send all further requests by elasticsearch-py."""
