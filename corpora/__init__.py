@@ -231,9 +231,8 @@ def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> 
             if spec and reader.recognises(spec):  # Path("") is the working folder
                 if mapped and not reader.MAPPED:
                     options = "--id-field, --title-field and --text-field"
-                    raise UsageError(
-                        f"{options} cannot be used with {reader.LABEL}: it has no named fields.", "Remove these options."
-                    )
+                    hint = "Remove these options."
+                    raise UsageError(f"{options} cannot be used with {reader.LABEL}: it has no named fields.", hint)
                 return reader
         readers.append(reader)
     if not kinds:
@@ -271,10 +270,8 @@ def _no_source(folder: Path, kinds: str) -> UsageError:
     """The error for a folder that is not a source; it names data sets in the folder."""
     if not (inside := folders_in(folder)):
         suffixes = ", ".join(markup.KINDS)
-        return UsageError(
-            f"{folder} is a folder without corpus.jsonl and without text files ({suffixes}).",
-            f"--include '*.py' names files of another type. {kinds}",
-        )
+        hint = f"--include '*.py' names files of another type. {kinds}"
+        return UsageError(f"{folder} is a folder without corpus.jsonl and without text files ({suffixes}).", hint)
     named = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
     return UsageError(f"{folder} is not a source itself, but {named} in it {are}.", f"Name one: {folder / inside[0]}")

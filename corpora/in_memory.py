@@ -100,14 +100,10 @@ def _line(row: object, number: int, name: str) -> bytes:
     if isinstance(row, Document):
         row = {"_id": row.id, "title": row.title, "text": row.text, "metadata": dict(row.metadata)}
     if not isinstance(row, Mapping):
-        raise UsageError(
-            f"Item {number:,} of {name} is {type(row).__name__}, and a document is a dict or a termweave.Document.",
-            'Write {"id": ..., "text": ...} for each document.',
-        )
+        message = f"Item {number:,} of {name} is {type(row).__name__}, and a document is a dict or a termweave.Document."
+        raise UsageError(message, 'Write {"id": ..., "text": ...} for each document.')
     try:
         return orjson.dumps(json_value(row), option=orjson.OPT_APPEND_NEWLINE)
     except (BadLine, TypeError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"Item {number:,} of {name} cannot be written as JSON: {error}.",
-            "Turn its values into texts, numbers, lists or dicts.",
-        ) from error
+        hint = "Turn its values into texts, numbers, lists or dicts."
+        raise InputError(f"Item {number:,} of {name} cannot be written as JSON: {error}.", hint) from error

@@ -46,10 +46,8 @@ def load(group: Group, name: str) -> Any:
         try:
             return point.load()
         except (ImportError, AttributeError, SyntaxError) as error:
-            raise UsageError(
-                f"The {_one(group)} {name!r} cannot be loaded: {first_line(error)}.",
-                f"Reinstall the package that contains {point.module!r}.",
-            ) from error
+            hint = f"Reinstall the package that contains {point.module!r}."
+            raise UsageError(f"The {_one(group)} {name!r} cannot be loaded: {first_line(error)}.", hint) from error
     raise UsageError(f"There is no {_one(group)} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")
 
 

@@ -194,15 +194,13 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} cannot be read: {error}.", "Correct it, or move it away.") from None
     except tomllib.TOMLDecodeError as error:
         reason = str(error).replace("at end of document", f"at its end, line {len(text.splitlines())}")
-        raise UsageError(
-            f"{file} is not valid TOML: {reason}.", "Correct that line; a setting is written like timeout = 30."
-        ) from None
+        hint = "Correct that line; a setting is written like timeout = 30."
+        raise UsageError(f"{file} is not valid TOML: {reason}.", hint) from None
     for unknown in values.keys() - Settings.model_fields.keys():
         near = get_close_matches(unknown, Settings.model_fields, 1)
         hint = f"Is it {near[0]!r}? " if near else ""
-        raise UsageError(
-            f"{file} sets {unknown!r}, which is not a setting.", f"{hint}Settings: {', '.join(Settings.model_fields)}."
-        )
+        hint = f"{hint}Settings: {', '.join(Settings.model_fields)}."
+        raise UsageError(f"{file} sets {unknown!r}, which is not a setting.", hint)
     return values
 
 
@@ -230,10 +228,8 @@ def of_source(url: str | None, target: Settings) -> Settings:
     if not own and (url is None or (target.url is not None and _same_server(url, target.url))):
         return target
     if url is None:
-        raise UsageError(
-            "Credentials of the source are given, but the source is on the server that is written to.",
-            "Name its server (https://HOST:9200/INDEX), or remove $TERMWEAVE_SOURCE_USER and the like.",
-        )
+        hint = "Name its server (https://HOST:9200/INDEX), or remove $TERMWEAVE_SOURCE_USER and the like."
+        raise UsageError("Credentials of the source are given, but the source is on the server that is written to.", hint)
     values = {name: own.get(name, Settings.model_fields[name].default) for name in OF_A_SERVER}
     try:
         settings = Settings(**values, url=url, timeout=target.timeout, compress=target.compress)

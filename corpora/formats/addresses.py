@@ -108,20 +108,15 @@ def parse_index(spec: str) -> IndexAddress:
         path, _, index = parts.path.rpartition("/")
         url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         if parts.query or parts.fragment:
-            raise UsageError(
-                f"{without_password(spec)} has a query or a fragment.",
-                "Write https://HOST:9200/INDEX; --source-query FILE restricts it.",
-            )
+            hint = "Write https://HOST:9200/INDEX; --source-query FILE restricts it."
+            raise UsageError(f"{without_password(spec)} has a query or a fragment.", hint)
         if "," in parts.netloc:
-            raise UsageError(
-                f"{without_password(spec)} has several addresses.", "Write one, https://HOST:9200/INDEX; --url takes several."
-            )
+            hint = "Write one, https://HOST:9200/INDEX; --url takes several."
+            raise UsageError(f"{without_password(spec)} has several addresses.", hint)
     index = unquote(index)
     if not index or set(index) & set('*?,<>/\\|" #') or index.startswith(("-", "_")):
-        raise UsageError(
-            f"{without_password(spec)} does not name one index.",
-            "Write opensearch:INDEX or https://HOST:9200/INDEX, with the name of one index or alias.",
-        )
+        hint = "Write opensearch:INDEX or https://HOST:9200/INDEX, with the name of one index or alias."
+        raise UsageError(f"{without_password(spec)} does not name one index.", hint)
     return IndexAddress(index, url, prefix)
 
 
@@ -155,10 +150,8 @@ def downloaded(address: str) -> Path:
     if not parts.hostname:
         raise UsageError(f"{name} names no host.", "Write https://HOST/PATH.")
     if "@" in parts.netloc:
-        raise UsageError(
-            f"The address of {name} holds a password, which termweave does not send.",
-            "Download the file with a program that can (`curl --netrc`), and name the file.",
-        )
+        hint = "Download the file with a program that can (`curl --netrc`), and name the file."
+        raise UsageError(f"The address of {name} holds a password, which termweave does not send.", hint)
     opener = urllib.request.build_opener(_Redirects(), _Paced())
     request = urllib.request.Request(address, headers={"User-Agent": "termweave", "Accept": "*/*"})  # noqa: S310 - checked by is_file
     try:
@@ -189,10 +182,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str) -> Any:
         if not newurl.startswith(_SCHEMES) or (req.full_url.startswith("https:") and newurl.startswith("http:")):
-            raise InputError(
-                f"{shown(req.full_url)} redirects to {shown(newurl)}, which is not encrypted.",
-                "If you trust the network, name the second address yourself.",
-            )
+            hint = "If you trust the network, name the second address yourself."
+            raise InputError(f"{shown(req.full_url)} redirects to {shown(newurl)}, which is not encrypted.", hint)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -215,10 +206,8 @@ def _checked(answer: Any, name: str) -> Iterator[bytes]:
     size, chunk = 0, b""
     while True:
         if max(size, announced) > room:
-            raise InputError(
-                f"{name} has {sized(max(size, announced))} or more, and there is room for {sized(room)}.",
-                "Set TMPDIR to a folder on a disk with more room, or download the file and name it.",
-            )
+            hint = "Set TMPDIR to a folder on a disk with more room, or download the file and name it."
+            raise InputError(f"{name} has {sized(max(size, announced))} or more, and there is room for {sized(room)}.", hint)
         yield chunk
         try:
             chunk = answer.read(_CHUNK)
@@ -227,10 +216,8 @@ def _checked(answer: Any, name: str) -> Iterator[bytes]:
         if not chunk:
             break
         if not size and answer.headers.get_content_type() == "text/html" and chunk.lstrip()[:1] == b"<":
-            raise InputError(
-                f"{name} answers with a web page, not with a file of documents.",
-                "Open it in a browser: it may be a login, an error, or the page that links to the file.",
-            )
+            hint = "Open it in a browser: it may be a login, an error, or the page that links to the file."
+            raise InputError(f"{name} answers with a web page, not with a file of documents.", hint)
         size += len(chunk)
     if size < announced:
         raise _gone(name, ConnectionError(f"it sent {sized(size)} of {sized(announced)}"))
@@ -239,28 +226,21 @@ def _checked(answer: Any, name: str) -> Iterator[bytes]:
 def _gone(name: str, error: Exception) -> InputError:
     if isinstance(error, ssl.SSLError):
         reason = getattr(error, "verify_message", "") or first_line(error)
-        return InputError(
-            f"{name} could not be downloaded: the certificate or the encryption of the server is not valid ({reason}).",
-            "If an authority of your own signed it, name the authority's file in SSL_CERT_FILE.",
-        )
-    return InputError(
-        f"{name} could not be downloaded: {first_line(error)}.",
-        "Check the address and the network; the same command begins again, and what is indexed already is kept.",
-    )
+        message = f"{name} could not be downloaded: the certificate or the encryption of the server is not valid ({reason})."
+        return InputError(message, "If an authority of your own signed it, name the authority's file in SSL_CERT_FILE.")
+    hint = "Check the address and the network; the same command begins again, and what is indexed already is kept."
+    return InputError(f"{name} could not be downloaded: {first_line(error)}.", hint)
 
 
 def _refused(name: str, error: urllib.error.HTTPError) -> UsageError | InputError:
     if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return UsageError(
-            f"{name} may not be read without credentials (HTTP {error.code}), and termweave sends none.",
-            "Download the file with a program that can, and name the file.",
-        )
+        hint = "Download the file with a program that can, and name the file."
+        return UsageError(f"{name} may not be read without credentials (HTTP {error.code}), and termweave sends none.", hint)
     if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
         return UsageError(f"The server has no {name} (HTTP {error.code}).", "Check the address.")
     if "not allowed" in str(error.reason):
         return UsageError(f"{name} redirects to an address that is neither http nor https.", "Download the file, and name it.")
     if error.code < HTTPStatus.BAD_REQUEST:
-        return UsageError(
-            f"{name} redirects in a circle, or more than ten times (HTTP {error.code}).", "Name the last address yourself."
-        )
+        hint = "Name the last address yourself."
+        return UsageError(f"{name} redirects in a circle, or more than ten times (HTTP {error.code}).", hint)
     return InputError(f"{name} could not be downloaded: HTTP {error.code} {error.reason}.", "Try again later.")

@@ -123,9 +123,8 @@ class _Pieces(io.RawIOBase):
         room[: len(piece)] = piece
         self._left -= len(piece)
         if self._left < 0:
-            raise InputError(
-                f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", "Split it into smaller files."
-            )
+            hint = "Split it into smaller files."
+            raise InputError(f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", hint)
         return len(piece)
 
 
@@ -169,9 +168,8 @@ def opened(
             reason = str(error).rstrip(".")
             raise InputError(f"{called(path)} is compressed, and damaged or cut short {place}: {reason}.", hint) from error
         except OSError as error:
-            raise InputError(
-                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it."
-            ) from error
+            hint = "Check the disk that holds it."
+            raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", hint) from error
 
 
 def is_packed(path: Path) -> bool:

@@ -63,10 +63,8 @@ class BadLine(ValueError):
 
 def too_long() -> BadLine:
     """The reason for a line or file that is too long."""
-    return BadLine(
-        f"longer than {sized(files.longest_line())}",
-        "Put every document on its own line, and split documents that are longer than this.",
-    )
+    hint = "Put every document on its own line, and split documents that are longer than this."
+    return BadLine(f"longer than {sized(files.longest_line())}", hint)
 
 
 _INTO_UTF8 = f"Convert the file to UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
@@ -286,17 +284,15 @@ class Mapper:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)
         """
         if self._mapped and self._fields.title and not self._titled:
-            raise UsageError(
-                f"No entry has a {self._fields.title!r}, which --title-field names.", "Correct or remove --title-field."
-            )
+            hint = "Correct or remove --title-field."
+            raise UsageError(f"No entry has a {self._fields.title!r}, which --title-field names.", hint)
 
     def _id(self, entry: dict[str, Any], line: int) -> str:
         if self._fields.id is not None:
             own = identity(entry, (self._fields.id,))
             if own is None:
-                raise BadLine(
-                    f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}", f"Correct --id-field{_SKIPPED}"
-                )
+                hint = f"Correct --id-field{_SKIPPED}"
+                raise BadLine(f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}", hint)
             return own
         own = identity(entry, self._ids)
         if self._numbered is None:
@@ -315,8 +311,6 @@ class Mapper:
             return text_of(entry, self._texts)
         parts = [part for key in self._fields.text if (part := text_of(entry, (key,))) is not None]
         if not parts:
-            raise BadLine(
-                f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}",
-                f"Correct --text-field{_SKIPPED}",
-            )
+            message = f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}"
+            raise BadLine(message, f"Correct --text-field{_SKIPPED}")
         return "\n".join(part for part in parts if part)

@@ -154,10 +154,8 @@ def spooled(spec: str) -> Path | None:
     """
     if spec == "-":
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-            raise UsageError(
-                "Standard input is a terminal or closed, so no corpus can be read from it.",
-                "Pipe documents into it, or name a path.",
-            )
+            hint = "Pipe documents into it, or name a path."
+            raise UsageError("Standard input is a terminal or closed, so no corpus can be read from it.", hint)
         return _copy(sys.stdin.buffer, "Standard input")
     path = Path(spec)
     try:

@@ -282,9 +282,8 @@ def discard_all(build: str) -> None:
 
 
 def _refuse(folder: Path) -> NoReturn:
-    raise TermweaveError(
-        f"Another command reads the index into the same snapshot ({folder}).", "Wait until it has ended, or stop it."
-    )
+    hint = "Wait until it has ended, or stop it."
+    raise TermweaveError(f"Another command reads the index into the same snapshot ({folder}).", hint)
 
 
 @contextmanager
@@ -293,7 +292,5 @@ def _writing(place: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
-            f"The snapshot of the index cannot be written to {place or tempfile.gettempdir()}: {error.strerror or error}.",
-            "Make room, or set TMPDIR (for a build XDG_STATE_HOME) to another disk.",
-        ) from error
+        message = f"The snapshot of the index cannot be written to {place or tempfile.gettempdir()}: {error.strerror or error}."
+        raise InputError(message, "Make room, or set TMPDIR (for a build XDG_STATE_HOME) to another disk.") from error

@@ -186,9 +186,8 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
     if list(indices) == [name]:
         answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
         if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:
-            raise EngineError(
-                f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", "No OpenSearch has so many."
-            )
+            hint = "No OpenSearch has so many."
+            raise EngineError(f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", hint)
         uuid = uuid_of(engine, name)
         return [ShardView(name, number, uuid) for number in range(answer["_shards"]["total"])]
     answer = engine.request("GET", f"/{quote(name)}/_search_shards")
@@ -312,17 +311,14 @@ def _check_order(hits: Sequence[Mapping[str, Any]], low: int, url: str) -> None:
     for hit in hits:
         number = (hit.get("sort") or [None])[0]
         if not isinstance(number, int) or number < low:
-            raise EngineError(
-                f"{url} gave documents that are not in the order of their sequence numbers ({number!r} after {low - 1}).",
-                "Look at what stands between, a proxy for example.",
-            )
+            message = f"{url} gave documents that are not in the order of their sequence numbers ({number!r} after {low - 1})."
+            raise EngineError(message, "Look at what stands between, a proxy for example.")
         low = number + 1
 
 
 def _deleted(index: str) -> InputError:
-    return InputError(
-        f"The index {index!r} was deleted while it was read.", "Name another source, or wait until the index is back."
-    )
+    hint = "Name another source, or wait until the index is back."
+    return InputError(f"The index {index!r} was deleted while it was read.", hint)
 
 
 def _expired(error: EngineResponseError) -> bool:

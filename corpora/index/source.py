@@ -334,10 +334,8 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddr
     """
     made = (mapping.get("_meta") or {}).get("termweave") or {}
     if made and "enriched" not in made.get("source", {}):
-        raise UsageError(
-            f"{place.shown} was made by termweave ({index}): its documents are not those of its source.",
-            "Name the source that it was made from.",
-        )
+        hint = "Name the source that it was made from."
+        raise UsageError(f"{place.shown} was made by termweave ({index}): its documents are not those of its source.", hint)
     return str(made["source"]["enriched"]).split() if made else []
 
 
@@ -377,8 +375,7 @@ def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> 
         hits = engine.request("POST", f"/{quote(place.index)}/_search", body=body)["hits"]["hits"]
     except EngineResponseError as error:
         if query and error.status == HTTPStatus.BAD_REQUEST:
-            raise UsageError(
-                f"The server does not take the query of the source: {error.reason}.", "Correct --source-query."
-            ) from error
+            hint = "Correct --source-query."
+            raise UsageError(f"The server does not take the query of the source: {error.reason}.", hint) from error
         raise
     return [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]

@@ -66,10 +66,8 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         source = cls(Path(spec), reading=reading)
         target = source._corpus.path.resolve()
         if not reading.follow_links and source._corpus.path.is_symlink() and not target.is_relative_to(Path(spec).resolve()):
-            raise UsageError(
-                f"{source._corpus.path} is a link to a file outside its folder: {target}.",
-                "If you trust this link, add --follow-links.",
-            )
+            hint = "If you trust this link, add --follow-links."
+            raise UsageError(f"{source._corpus.path} is a link to a file outside its folder: {target}.", hint)
         return source
 
     @classmethod

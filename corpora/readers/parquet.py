@@ -47,10 +47,8 @@ class Parquet(FileSource):
         try:
             import pyarrow.parquet  # noqa: F401, PLC0415 - checked before any work begins
         except ImportError as error:
-            raise UsageError(
-                f"{self.shown} is a Parquet file, and pyarrow is not installed.",
-                f"Run `{install('parquet')}`.",
-            ) from error
+            hint = f"Run `{install('parquet')}`."
+            raise UsageError(f"{self.shown} is a Parquet file, and pyarrow is not installed.", hint) from error
         asked = self.reading.fields
         if twice := {name for name in self._names if self._names.count(name) > 1}:
             raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")

@@ -83,9 +83,8 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
     def failed(error: OSError) -> None:
         if isinstance(error, FileNotFoundError) and folder.is_dir():
             return  # a folder below was deleted after it was listed, as a file may be
-        raise InputError(
-            f"{error.filename} cannot be listed: {error.strerror}.", "Name a folder that you have permission to read."
-        ) from error
+        hint = "Name a folder that you have permission to read."
+        raise InputError(f"{error.filename} cannot be listed: {error.strerror}.", hint) from error
 
     for parent, below, names in os.walk(folder, onerror=failed):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -132,9 +131,8 @@ class TextFolder(FileSource):
         """
         if next(texts(Path(spec), reading), None) is None:
             if any(file.is_text for file in _files(Path(spec), reading.include)):
-                raise UsageError(
-                    f"The texts in {spec} are links to files outside it.", "If you trust these links, add --follow-links."
-                )
+                hint = "If you trust these links, add --follow-links."
+                raise UsageError(f"The texts in {spec} are links to files outside it.", hint)
             raise UsageError(f"{spec} holds PDF and office files only, which need more packages.", f"Run `{install('office')}`.")
         return super().open(spec, reading)
 

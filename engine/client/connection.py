@@ -352,9 +352,8 @@ def target(settings: Settings) -> str:
 
     state = node.running()
     if state is None:
-        raise EngineUnreachable(
-            "No OpenSearch was named, and no embedded node is running.", "Start one with: termweave node start (or give --url)."
-        )
+        hint = "Start one with: termweave node start (or give --url)."
+        raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
     return state.url
 
 

@@ -48,10 +48,8 @@ def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
     parts = each_address(given)
     if len(parts) > 1 and any("@" in part and "://" not in part for part in parts):
         # The comma may belong to a password, of which nothing may be shown, or used as a port.
-        raise UsageError(
-            f"The addresses {without_password(given)!r} are not valid.",
-            "Write each with http:// or https://, and a comma in a password as %2C.",
-        )
+        hint = "Write each with http:// or https://, and a comma in a password as %2C."
+        raise UsageError(f"The addresses {without_password(given)!r} are not valid.", hint)
     split_parts = [split(part) for part in parts]
     # One context: the password of a client key is asked for once.
     context = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else None
@@ -200,9 +198,8 @@ def _tls(settings: Settings) -> ssl.SSLContext:
             context.load_verify_locations(cafile=settings.ca_certs)
         except ssl.SSLError as error:
             wrong = f"holds a damaged certificate ({error.reason or error})"
-            raise UsageError(
-                f"{settings.ca_certs}, the file of certificate authorities, {wrong}.", "Fetch the file again."
-            ) from error
+            hint = "Fetch the file again."
+            raise UsageError(f"{settings.ca_certs}, the file of certificate authorities, {wrong}.", hint) from error
     else:
         _trust_usual_authorities(context)
     if settings.client_cert is not None:
@@ -222,9 +219,8 @@ def _trust_usual_authorities(context: ssl.SSLContext) -> None:
         context.load_verify_locations(cafile=file or usual, capath=folder or None)
     except OSError as error:
         named = "the package certifi" if usual else "$SSL_CERT_FILE or $SSL_CERT_DIR"
-        raise UsageError(
-            f"The certificate authorities of {named} cannot be read: {error}.", "Correct it, or give --ca-certs."
-        ) from error
+        hint = "Correct it, or give --ca-certs."
+        raise UsageError(f"The certificate authorities of {named} cannot be read: {error}.", hint) from error
 
 
 def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, password: str | None) -> None:
@@ -271,15 +267,12 @@ def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certifica
         content = file.read_bytes()
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(
-            f"The {role}{place} cannot be read: {file}: {reason}.", "Correct the path or its permissions."
-        ) from error
+        hint = "Correct the path or its permissions."
+        raise UsageError(f"The {role}{place} cannot be read: {file}: {reason}.", hint) from error
     if f"{kind.upper()}-----".encode() not in content:
         openssl = f"openssl {'x509' if kind == 'certificate' else 'pkey'} -inform DER -in FILE -out FILE.pem"
-        raise UsageError(
-            f"{file}, the {role}, holds no {kind} in PEM format.",
-            f"Convert it: {openssl} (or openssl pkcs12 -in FILE -nodes for PKCS #12).",
-        )
+        hint = f"Convert it: {openssl} (or openssl pkcs12 -in FILE -nodes for PKCS #12)."
+        raise UsageError(f"{file}, the {role}, holds no {kind} in PEM format.", hint)
 
 
 def _signer(region: str, url: str) -> Any:
@@ -287,17 +280,14 @@ def _signer(region: str, url: str) -> Any:
     try:
         import boto3  # noqa: PLC0415 - an extra
     except ImportError:
-        raise UsageError(
-            "Signing requests for AWS needs boto3, which is not installed.", f"Install it with: {install('aws')}."
-        ) from None
+        hint = f"Install it with: {install('aws')}."
+        raise UsageError("Signing requests for AWS needs boto3, which is not installed.", hint) from None
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()
     if credentials is None:
-        raise UsageError(
-            "Requests are to be signed for AWS (aws_sigv4), but no AWS credentials were found.",
-            "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-        )
+        hint = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        raise UsageError("Requests are to be signed for AWS (aws_sigv4), but no AWS credentials were found.", hint)
     return Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")
 
 

@@ -147,10 +147,8 @@ class LastAnswers:
             missing = _missing(answer, request) if whole else ""
             place = missing or next(_wrong_below(answer, ""), None)
             if place is not None:
-                return EngineError(
-                    f"{url} answered {request} with something that no OpenSearch sends: {place}.",
-                    "Look at what stands between, a proxy for example.",
-                )
+                hint = "Look at what stands between, a proxy for example."
+                return EngineError(f"{url} answered {request} with something that no OpenSearch sends: {place}.", hint)
         return None
 
 

@@ -181,10 +181,8 @@ def default_pipeline(engine: Engine, index: str) -> DefaultPipeline:
         return DefaultPipeline()
     pipeline = _read(engine, f"/_search/pipeline/{quote(name)}").get(name)
     if pipeline is None:  # the server, too, refuses to search
-        raise UsageError(
-            f"The default search pipeline {name!r} of the index {index!r} does not exist.",
-            f"Create it, or take the setting {SETTING} away.",
-        )
+        hint = f"Create it, or take the setting {SETTING} away."
+        raise UsageError(f"The default search pipeline {name!r} of the index {index!r} does not exist.", hint)
     processors = [
         (kind, body)
         for key, listed in pipeline.items()
@@ -216,9 +214,8 @@ def shared_pipeline(engine: Engine, indices: Collection[str]) -> DefaultPipeline
     """
     pipelines = [default_pipeline(engine, index) for index in indices]
     if any((each.name, each.filters) != (pipelines[0].name, pipelines[0].filters) for each in pipelines):
-        raise UsageError(
-            f"The indices {few(list(indices))} have different default search pipelines.", "Read each of them by itself."
-        )
+        hint = "Read each of them by itself."
+        raise UsageError(f"The indices {few(list(indices))} have different default search pipelines.", hint)
     return pipelines[0] if pipelines else DefaultPipeline()
 
 

@@ -152,17 +152,15 @@ def from_exception(
     """
     cause = error.__context__
     if isinstance(cause, AnswerTooLarge):
-        return EngineError(
-            f"{url} answered {request} with more than {sized(LARGEST)}.", "Is it an OpenSearch, or a proxy in front of one?"
-        )
+        hint = "Is it an OpenSearch, or a proxy in front of one?"
+        return EngineError(f"{url} answered {request} with more than {sized(LARGEST)}.", hint)
     if isinstance(cause if isinstance(cause, UnicodeDecodeError) else error, UnicodeDecodeError):
         return EngineError(f"{url} answered {request}, but not in UTF-8.", "Is it an OpenSearch, or a proxy in front of one?")
     kinds = {kind.__name__ for kind in type(error).__mro__}  # both client libraries call their exceptions alike
     timed_out = "ConnectionTimeout" in kinds
     if timed_out and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
-        return EngineUnreachable(
-            f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with $TERMWEAVE_TIMEOUT."
-        )
+        hint = "Check its load, or allow more time with $TERMWEAVE_TIMEOUT."
+        return EngineUnreachable(f"{product} at {url} did not answer {request} in time.", hint)
     if timed_out or "ConnectionError" in kinds:
         return _unreachable(url, error, context)
     return EngineError(f"{request} failed: {error}.") if kinds & {"OpenSearchException", "TransportError"} else None
@@ -211,14 +209,11 @@ def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> 
     if "NameResolutionError" in text or "Failed to resolve" in text:
         return EngineUnreachable(f"The host name in {url} is not known.", "Check the address and the network.")
     if "ConnectTimeoutError" in f"{text} {getattr(error, 'errors', '')}":
-        return EngineUnreachable(
-            f"{url} did not accept a connection in time.",
-            "Check the address, a firewall between, or allow more time with $TERMWEAVE_TIMEOUT.",
-        )
+        hint = "Check the address, a firewall between, or allow more time with $TERMWEAVE_TIMEOUT."
+        return EngineUnreachable(f"{url} did not accept a connection in time.", hint)
     if any(sign in text for sign in _CUT):
-        return EngineUnreachable(
-            f"{url} closed the connection.", "If it speaks TLS, write the address with https://; else look at its log."
-        )
+        hint = "If it speaks TLS, write the address with https://; else look at its log."
+        return EngineUnreachable(f"{url} closed the connection.", hint)
     return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
 
 

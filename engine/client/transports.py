@@ -292,10 +292,8 @@ class ElasticsearchTransport(Transport):
         try:
             from elasticsearch import Elasticsearch  # noqa: PLC0415 - an extra
         except ImportError:
-            raise UsageError(
-                f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed.",
-                f"Install it with: {install('elasticsearch')}.",
-            ) from None
+            message = f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed."
+            raise UsageError(message, f"Install it with: {install('elasticsearch')}.") from None
         logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
         context = next((each.context for each in access.addresses if each.context), None)
         verified = {} if context is None else {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE}

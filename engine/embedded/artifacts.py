@@ -119,9 +119,8 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
     except OSError as error:
         raise maven.disk_error(error, target) from error
     except zipfile.BadZipFile as error:
-        raise TermweaveError(
-            f"An archive of the server is damaged: {error}.", f"Delete {archives[0].parent} and start again."
-        ) from error
+        hint = f"Delete {archives[0].parent} and start again."
+        raise TermweaveError(f"An archive of the server is damaged: {error}.", hint) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -102,10 +102,8 @@ def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None
                 raise UsageError(running, "Stop it first: termweave node stop.")
     # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
     if count < len(known.nodes) and Path(known.folder, "data").is_dir():
-        raise UsageError(
-            f"The data here belong to a cluster of {len(known.nodes)} processes, which cannot run with {count}.",
-            f"Start it with --nodes {len(known.nodes)}, or remove the data: termweave node wipe.",
-        )
+        message = f"The data here belong to a cluster of {len(known.nodes)} processes, which cannot run with {count}."
+        raise UsageError(message, f"Start it with --nodes {len(known.nodes)}, or remove the data: termweave node wipe.")
 
 
 def status(home: Path | None = None) -> NodeState | None:

@@ -210,10 +210,8 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
                 **rights,
             )
     except OSError as error:
-        raise TermweaveError(
-            f"The server could not be started: {error.strerror or error}.",
-            "Run as an ordinary user." if uid is not None else "Run: termweave doctor.",
-        ) from error
+        hint = "Run as an ordinary user." if uid is not None else "Run: termweave doctor."
+        raise TermweaveError(f"The server could not be started: {error.strerror or error}.", hint) from error
     child.returncode = 0  # it keeps running: without this, Popen warns when the object is deleted
     return NodeProcess(layout.name, child.pid, port, transport)
 
@@ -235,9 +233,8 @@ def end(layouts: Sequence[tuple[Layout, NodeProcess]], *, patience: float = 30.0
             alive = [(layout, process) for layout, process in alive if layout.mine(process)]
         if not alive:
             return
-    raise TermweaveError(
-        f"Process {alive[0][1].pid} does not end.", "It belongs to another user, or waits for a disk: end it by hand."
-    )
+    hint = "It belongs to another user, or waits for a disk: end it by hand."
+    raise TermweaveError(f"Process {alive[0][1].pid} does not end.", hint)
 
 
 def cause_of_death(layout: Layout) -> tuple[str, str]:

@@ -196,10 +196,8 @@ def _wait(
                 raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
         for layout, child in kept:
             if not layout.mine(child):
-                raise TermweaveError(
-                    f"The process {child.name}, which ran before, ended while the others started.",
-                    f"Look at {layout.log}, and run 'termweave node start' again.",
-                )
+                hint = f"Look at {layout.log}, and run 'termweave node start' again."
+                raise TermweaveError(f"The process {child.name}, which ran before, ended while the others started.", hint)
         health = _health(first.port)
         joined = int(health.get("number_of_nodes", 0))
         seen.add(joined)

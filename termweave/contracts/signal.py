@@ -56,10 +56,8 @@ class Pruning:
         except ValueError:
             value = -1.0
         if not 0 <= value < 1:
-            raise UsageError(
-                f"{text!r} is not a value for --prune.",
-                "Write 0.05 for impacts below .05 of the largest, or 30% for the lightest 30 % of each document's terms.",
-            )
+            hint = "Write 0.05 for impacts below .05 of the largest, or 30% for the lightest 30 % of each document's terms."
+            raise UsageError(f"{text!r} is not a value for --prune.", hint)
         return cls(share=value) if by_share else cls(below=value)
 
     def apply(self, weights: TermWeights, w_max: float) -> TermWeights:

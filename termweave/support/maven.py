@@ -81,10 +81,8 @@ class Shelf:
         if (brought := self.brought) is not None:
             provided = brought / artifact.file_name
             if not provided.is_file():
-                raise TermweaveError(
-                    f"{provided} does not exist, but ${self.variable} names its folder.",
-                    "Put the file there, or unset the variable.",
-                )
+                hint = "Put the file there, or unset the variable."
+                raise TermweaveError(f"{provided} does not exist, but ${self.variable} names its folder.", hint)
             check(provided, artifact)
             return provided
         cached = self.cache / artifact.file_name
@@ -124,10 +122,8 @@ class Shelf:
                 reason, advice = f"the proxy refuses ({reason})", "Check $HTTPS_PROXY"
             elif isinstance(error, requests.ConnectionError | requests.Timeout):
                 reason = "there is no network"
-            raise TermweaveError(
-                f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.",
-                f"{advice}; or put the file in a folder and name the folder in ${self.variable}.",
-            ) from error
+            hint = f"{advice}; or put the file in a folder and name the folder in ${self.variable}."
+            raise TermweaveError(f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.", hint) from error
         except OSError as error:
             raise disk_error(error, folder) from error
         return Path(archive)
@@ -151,14 +147,10 @@ def check(archive: Path, artifact: MavenArtifact) -> None:
 def disk_error(error: OSError, path: Path) -> TermweaveError:
     """The error for an archive that cannot be written or unpacked."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return TermweaveError(
-            f"The disk that holds {path} became full while an archive was unpacked.",
-            "Free 600 MB and start again; no incomplete files are left.",
-        )
-    return TermweaveError(
-        f"The archive cannot be unpacked to {path}: {error.strerror or error}.",
-        "Check the folder, or set XDG_CACHE_HOME to another one.",
-    )
+        hint = "Free 600 MB and start again; no incomplete files are left."
+        return TermweaveError(f"The disk that holds {path} became full while an archive was unpacked.", hint)
+    hint = "Check the folder, or set XDG_CACHE_HOME to another one."
+    return TermweaveError(f"The archive cannot be unpacked to {path}: {error.strerror or error}.", hint)
 
 
 @contextmanager
