@@ -28,8 +28,6 @@ from termweave.corpora.sources import (
     OpenedSource,
     Progress,
     Reading,
-    Skipped,
-    Skips,
     Source,
 )
 from termweave.errors import TermweaveError, UsageError
@@ -46,8 +44,6 @@ __all__ = [
     "IndexReading",
     "OpenedSource",
     "Progress",
-    "Skipped",
-    "Skips",
     "Source",
     "exists",
     "open_dataset",
@@ -246,9 +242,9 @@ def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
     if hidden(spec):
         return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name another source.")
     if not exists(spec):
-        path, _, split = spec.rpartition(":")
-        if path and exists(path):
-            return UsageError(f"There is no {spec}.", f"A corpus has no splits: write {path} without {split!r}.")
+        whole, _, split = spec.rpartition(":")
+        if whole and exists(whole):
+            return UsageError(f"There is no {spec}.", f"A corpus has no splits: write {whole} without {split!r}.")
         return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
     if (path := Path(spec)).is_dir():
         return _no_source(path, kinds)

@@ -37,12 +37,7 @@ _SECRET = ("password", "client_key_password")
 #: Permission bits of people other than the owner.
 _OTHERS = 0o077
 #: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones`, `engine.pytest_plugin` and `support.extras`.
-_OTHER_VARIABLES = (
-    "TERMWEAVE_OPENSEARCH_ARCHIVES",
-    "TERMWEAVE_BACKBONE_ARCHIVES",
-    "TERMWEAVE_REQUIRE_ENGINE",
-    "TERMWEAVE_IMAGE_EXTRAS",
-)
+_OTHER_VARIABLES = ("opensearch_archives", "backbone_archives", "require_engine", "image_extras")
 #: A flag or a variable that a hint about connecting to a server names. A source has variables only.
 _NAMED = re.compile(rf"(?: \(or --user .*?\))|(?:--|\$TERMWEAVE_)({'|'.join(OF_A_SERVER)}|ca-certs)\b", re.IGNORECASE)
 
@@ -124,9 +119,8 @@ def load(**flags: Any) -> Settings:
 
 def _unknown_variables() -> list[str]:
     """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
-    ours = [variable(name)[1:] for name in Settings.model_fields]
-    of_source = [variable(f"source_{name}")[1:] for name in OF_A_SERVER]
-    known = [*ours, *of_source, *_OTHER_VARIABLES]
+    of_source = [f"source_{name}" for name in OF_A_SERVER]
+    known = [variable(name)[1:] for name in (*Settings.model_fields, *of_source, *_OTHER_VARIABLES)]
     sentences = []
     for name in sorted(os.environ):
         if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
@@ -167,12 +161,8 @@ def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
         for file in _files()
     ]
     last = {"url": os.environ["OPENSEARCH_URL"]} if os.environ.get("OPENSEARCH_URL") else {}
-    return [
-        SettingsPlace("flag", flags),
-        SettingsPlace("environment", environment),
-        *files,
-        SettingsPlace("$OPENSEARCH_URL", last),
-    ]
+    given = [SettingsPlace("flag", flags), SettingsPlace("environment", environment)]
+    return [*given, *files, SettingsPlace("$OPENSEARCH_URL", last)]
 
 
 def _files() -> list[Path]:

@@ -169,8 +169,9 @@ class PageReader:
         view = self._point.views[part.shard]
         pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
         for hits, following in pages:
-            self._fit(hits)
-            yield Page(number, following, hits)
+            kept = _contents(hits)
+            self._fit(kept)
+            yield Page(number, following, kept)
             if self._stop.is_set():
                 return
 
@@ -186,7 +187,11 @@ def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> It
     for view in point.views:
         if view.renewed:
             for hits, _ in point.pages(view, view.last + 1, None, _body(excludes), lambda: pace.turn(_FIRST)):
-                yield hits
+                yield _contents(hits)
+
+
+def _contents(hits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
 
 
 def _body(excludes: Sequence[str]) -> dict[str, Any]:

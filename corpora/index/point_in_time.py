@@ -93,7 +93,7 @@ class PointInTime:
             size: Called before each page: its size.
 
         Yields:
-            ``_id`` and ``_source`` of the documents of a page, and the sequence number at which the next page begins.
+            The documents of a page, and the sequence number at which the next page begins.
 
         Raises:
             InputError: The index was deleted meanwhile.
@@ -104,7 +104,7 @@ class PointInTime:
             hits = self._search(view, low, high, {**body, "size": most})
             complete = len(hits) < most
             low = (high or 0) + 1 if complete else hits[-1]["sort"][0] + 1
-            yield [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits], low
+            yield hits, low
             if complete:
                 return
 
@@ -274,12 +274,8 @@ def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None
 
     A write gives its document the highest number of the shard, so count and numbers together change with every write and deletion.
     """
-    body = {
-        "size": 0,
-        "track_total_hits": True,
-        "query": query,
-        "aggs": {"numbers": {"extended_stats": {"field": "_seq_no"}}},
-    }
+    numbers = {"numbers": {"extended_stats": {"field": "_seq_no"}}}
+    body = {"size": 0, "track_total_hits": True, "query": query, "aggs": numbers}
     while True:
         try:
             answer = _search(engine, view.pit, body)
@@ -322,14 +318,9 @@ def _deleted(index: str) -> InputError:
 
 
 def _expired(error: EngineResponseError) -> bool:
+    died = ("no node found for id", "Node not connected", "] disconnected")  # its node
     text = str(error.body)
-    lost = (
-        "search_context_missing",
-        "no node found for id",
-        "Node not connected",
-        "] disconnected",
-    )  # all but the first: its node died
-    return error.status == HTTPStatus.NOT_FOUND or any(each in text for each in lost)
+    return error.status == HTTPStatus.NOT_FOUND or any(each in text for each in ("search_context_missing", *died))
 
 
 def _is_elasticsearch(engine: Engine) -> bool:

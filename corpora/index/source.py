@@ -25,6 +25,7 @@ from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.errors import EngineError, TermweaveError, UsageError
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,9 +75,8 @@ class IndexSource(EntrySource, Reader):
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         if pipeline.filters:
-            self._remarks.append(
-                f"{place.shown}: documents that its default search pipeline {pipeline.name!r} hides are not read."
-            )
+            hidden = f"documents that its default search pipeline {pipeline.name!r} hides are not read"
+            self._remarks.append(f"{place.shown}: {hidden}.")
         self._remarks += pipeline.remarks
         self._known = known
 
@@ -146,14 +146,8 @@ class IndexSource(EntrySource, Reader):
     def fingerprint(self) -> str:
         """Hash of the state of all shards, the query and the named fields: it changes with every write to the documents that are read."""
         # Not stored with the snapshot: a command with other fields reads the same pages as other documents.
-        parts = [
-            self.KIND,
-            repr(self.reading.fields),
-            self.reading.index.whole,
-            self.query,
-            *(view.state for view in self._views),
-        ]
-        return blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest()
+        options = [self.KIND, repr(self.reading.fields), str(self.reading.index.whole), str(self.query)]
+        return blake2b(orjson.dumps([*options, *(view.state for view in self._views)]), digest_size=16).hexdigest()
 
     @property
     def total(self) -> int:
@@ -356,11 +350,7 @@ def _names(engine: Engine) -> str:
     except EngineResponseError:
         return "Check the name and the address."
     names = sorted(row["index"] for row in rows if not row["index"].startswith(".") and not _OWN.search(row["index"]))
-    return (
-        f"There are: {', '.join(names[:20])}{' ...' if names[20:] else ''}."
-        if names
-        else "The server has no index that can be a source."
-    )
+    return f"There are: {few(names, 20)}." if names else "The server has no index that can be a source."
 
 
 def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> list[dict[str, Any]]:

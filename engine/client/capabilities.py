@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: A search of no index: the server parses the query and finds nothing.
 _NOWHERE = "/termweave-probe-none-*/_search"
+_NO_INDEX = {"allow_no_indices": True, "ignore_unavailable": True}
 
 #: The server's default clause limit, which is the lowest of all versions, and its setting.
 _CLAUSES, _LIMIT = 1024, "indices.query.bool.max_clause_count"
@@ -52,15 +53,14 @@ def probe(engine: Engine) -> Capabilities:
     if knn is None:
         # Simulating a template is forbidden. A server that understands the query has the plugin; that is all we can tell.
         knn = any("knn" in name for name in plugins) or _parses(engine, {"knn": {"v": {"vector": [1.0], "k": 1}}})
-    number = _number(version)
     return Capabilities(
-        version=version,
-        distribution=distribution,
-        plugins=plugins,
-        knn=knn,
+        version,
+        distribution,
+        plugins,
+        knn,
         neural_sparse=_parses(engine, {"neural_sparse": {"f": {"query_tokens": {"a": 1.0}}}}),
         # No harmless request shows this: before 3.7 the field has doc values, but reading them fails with 500 ("doesn't support sorting").
-        vector_doc_values=knn and number >= (3, 7),
+        vector_doc_values=knn and _number(version) >= (3, 7),
         max_clause_count=_max_clause_count(engine),
     )
 
@@ -73,9 +73,8 @@ def has_search_pipelines(engine: Engine) -> bool:
     """
     if engine.product == "Elasticsearch":
         return False
-    params = {"allow_no_indices": True, "ignore_unavailable": True}
     try:
-        engine.request("POST", _NOWHERE, params=params, body={"size": 0, "search_pipeline": {}})
+        engine.request("POST", _NOWHERE, params=_NO_INDEX, body={"size": 0, "search_pipeline": {}})
     except EngineResponseError as error:
         if error.status not in _NO_ROOT | {HTTPStatus.BAD_REQUEST}:
             raise
@@ -91,36 +90,24 @@ def _elasticsearch(engine: Engine, version: str) -> Capabilities:
     """
     weights = _accepts_template(engine, {}, {"w": _SPARSE_FIELD})
     if weights is None:
-        query = {"field": "w", "query_vector": {"a": 1.0}, "prune": False}
-        weights = _parses(engine, {"sparse_vector": query})
+        weights = _parses(engine, {"sparse_vector": {"field": "w", "query_vector": {"a": 1.0}, "prune": False}})
     vectors = _accepts_template(engine, {}, {"v": _DENSE_FIELD})
     if vectors is None:
         vectors = _parses(engine, {"knn": {"field": "v", "query_vector": [1.0], "num_candidates": 1}})
-    return Capabilities(
-        version=version,
-        distribution=ELASTICSEARCH,
-        plugins=_plugins(engine),
-        knn=vectors,
-        sparse_vector=weights,
-        max_clause_count=_CLAUSES,
-    )
+    return Capabilities(version, ELASTICSEARCH, _plugins(engine), vectors, weights, max_clause_count=_CLAUSES)
 
 
 #: `Capabilities.distribution` of Elasticsearch.
 ELASTICSEARCH = "elasticsearch"
-_SPARSE_FIELD: Mapping[str, Any] = {"type": "sparse_vector", "index_options": {"prune": False}}
-_DENSE_FIELD: Mapping[str, Any] = {
+_SPARSE_FIELD = {"type": "sparse_vector", "index_options": {"prune": False}}
+_DENSE_FIELD = {
     "type": "dense_vector",
     "dims": 2,
     "index": True,
     "similarity": "max_inner_product",
     "index_options": {"type": "hnsw"},
 }
-_KNN_FIELD: Mapping[str, Any] = {
-    "type": "knn_vector",
-    "dimension": 2,
-    "method": {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"},
-}
+_KNN_FIELD = {"type": "knn_vector", "dimension": 2, "method": {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}}
 
 
 def _identity(engine: Engine) -> tuple[str, str]:
@@ -160,9 +147,7 @@ def _plugins(engine: Engine) -> tuple[str, ...]:
 def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:
     """Whether the server knows a type of query: an unknown one fails with "unknown query [...]" (400)."""
     try:
-        engine.request(
-            "POST", _NOWHERE, params={"allow_no_indices": True, "ignore_unavailable": True}, body={"size": 0, "query": query}
-        )
+        engine.request("POST", _NOWHERE, params=_NO_INDEX, body={"size": 0, "query": query})
     except EngineResponseError:
         return False
     return True
@@ -174,12 +159,9 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
     Simulating a template validates both: "No handler for type [knn_vector]", "unknown setting [...]" (400).
     """
     template = {"settings": settings, "mappings": {"properties": properties}}
+    body = {"index_patterns": ["termweave-probe-none-*"], "priority": 2_000_000_000, "template": template}
     try:
-        engine.request(
-            "POST",
-            "/_index_template/_simulate",
-            body={"index_patterns": ["termweave-probe-none-*"], "priority": 2_000_000_000, "template": template},
-        )
+        engine.request("POST", "/_index_template/_simulate", body=body)
     except EngineResponseError as error:
         return False if error.status == HTTPStatus.BAD_REQUEST else None
     return True

@@ -235,12 +235,8 @@ class Engine:
             with self.outage.watching(waiting, limited.timeout or self.timeout, again=patient):
                 return self._send(limited)
 
-        return self._retries.run(
-            attempt,
-            repeatable=again and retry is not False,
-            once=retry is False,
-            limit=timeout or self.timeout,
-        )
+        once = retry is False
+        return self._retries.run(attempt, repeatable=again and not once, once=once, limit=timeout or self.timeout)
 
     def repeat(self, call: Callable[[], T]) -> T:
         """Make a call that sends requests, and repeat it as a request that changes nothing is repeated.
@@ -291,20 +287,15 @@ class Engine:
         if not (name := server_errors.missing_index(error)):
             return
         try:
-            aliases = self._send(
-                replace(request, method="GET", path=f"/{quote(name)}/_alias", params={"ignore_unavailable": "true"}, data=None)
-            )
+            params = {"ignore_unavailable": "true"}
+            aliases = self._send(replace(request, method="GET", path=f"/{quote(name)}/_alias", params=params, data=None))
         except EngineResponseError as again:
             if retries.is_temporary(again):
                 raise
             return  # a role that may not ask: the first answer is all there is
         if aliases:
-            raise EngineResponseError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"the cluster was not ready and did not find {name}, which exists",
-                error.body,
-                hint="Repeat the command.",
-            ) from error
+            reason, status = f"the cluster was not ready and did not find {name}, which exists", HTTPStatus.SERVICE_UNAVAILABLE
+            raise EngineResponseError(status, reason, error.body, hint="Repeat the command.") from error
 
     def _parse(self, status: int, text: str, method: str, path: str, url: str) -> Any:
         """The value of a response from an address; an error status is raised as an error."""

@@ -179,9 +179,7 @@ def from_response(status: int, body: Any, text: str, url: str, request: str, pro
     """
     if status == HTTPStatus.NOT_FOUND and not _is_opensearch_404(body):
         return NotOpenSearch(url, request, body)
-    redirected = (
-        "A server in front of OpenSearch redirects this address: give the address it redirects to, perhaps with https://."
-    )
+    redirected = "A server in front of OpenSearch redirects this address: give the one it redirects to, perhaps with https://."
     hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, text if body is None else body)
     reason = _reason(body, text)
     return EngineResponseError(known_status(status, reason), reason, body, request=request, hint=hint, product=product)
@@ -232,11 +230,8 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
     if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) and context is not None:
         cause = _said_to_a_listener(url, context) or cause
     if isinstance(cause, ssl.SSLCertVerificationError):
-        other = (
-            f"was refused ({cause.verify_message})",
-            "Correct the server's certificate; use --insecure for a test server only.",
-        )
-        wrong, hint = _CERTIFICATE_ERRORS.get(cause.verify_code, other)
+        other = f"was refused ({cause.verify_message})"
+        wrong, hint = _CERTIFICATE_ERRORS.get(cause.verify_code, (other, "Correct it; use --insecure for a test server only."))
         return f"The certificate of {url} could not be verified: it {wrong}.", hint
     text = f"{cause} {error}".upper().replace(" ", "_")
     found = next((entry for names, entry in _HANDSHAKE_ERRORS.items() if re.search(names, text)), None)

@@ -249,32 +249,22 @@ class OpenSearchTransport(Transport):
 
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
-        self.client = opensearchpy.OpenSearch(
-            hosts=[_host(each) for each in self._access.addresses],
-            timeout=self._access.timeout,
-            pool_maxsize=self._access.connections,
-            http_compress=self._access.compress,
-            max_retries=0,  # `Engine.request` decides what is sent again
-        )
+        access = self._access
+        options = {"timeout": access.timeout, "pool_maxsize": access.connections, "http_compress": access.compress}
+        # No retries: `Engine.request` decides what is sent again.
+        self.client = opensearchpy.OpenSearch([_host(each) for each in access.addresses], max_retries=0, **options)
         self._pool = self.client.transport.connection_pool
         self._next = self._pool.get_connection
         for connection, _ in self._pool.connection_opts:
-            _limit_answers(connection.pool, self._access)
+            _limit_answers(connection.pool, access)
 
     def _url(self, connection: Any) -> str:
         return f"{connection.host}{connection.url_prefix}"
 
     def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request with the connection's own serialization switched off."""
-        answer: Answer = connection.perform_request(
-            request.method,
-            request.path,
-            params=request.params,
-            body=request.data,
-            timeout=request.timeout,
-            ignore=_EVERY_STATUS,
-            headers=request.headers,
-        )
+        options = {"params": request.params, "timeout": request.timeout, "headers": request.headers, "ignore": _EVERY_STATUS}
+        answer: Answer = connection.perform_request(request.method, request.path, body=request.data, **options)
         return answer
 
 
@@ -296,11 +286,10 @@ class ElasticsearchTransport(Transport):
             raise UsageError(message, f"Install it with: {install('elasticsearch')}.") from None
         logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
         context = next((each.context for each in access.addresses if each.context), None)
-        verified = {} if context is None else {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE}
-        options = {"connections_per_node": access.connections, "http_compress": access.compress, "ssl_show_warn": False}
-        self.client = Elasticsearch(
-            [*addresses], max_retries=0, **options, **verified
-        )  # `Engine.request` decides what is sent again
+        options: dict[str, Any] = {"connections_per_node": access.connections, "http_compress": access.compress}
+        if context is not None:
+            options |= {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE, "ssl_show_warn": False}
+        self.client = Elasticsearch([*addresses], max_retries=0, **options)
         self._pool = self.client.transport.node_pool
         self._next = self._pool.get
         for node in self._pool.all():

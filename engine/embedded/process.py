@@ -76,46 +76,40 @@ logger.deprecation.level = error
 PORT_TAKEN = "its port is taken by another program"
 
 #: Patterns in logs -> (what is wrong, what to do). The first match counts.
-_CAUSES = (
-    (
-        r"Address already in use",
-        (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
-    ),
-    (r"No space left on device|Disk quota exceeded", ("the disk is full", "Free some space and start again.")),
+_CAUSES = {
+    r"Address already in use": (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
+    r"No space left on device|Disk quota exceeded": ("the disk is full", "Free some space and start again."),
     # The server reports a lock error after any problem with its data folder, so the other problems come first.
-    (
-        r"AccessDeniedException|Permission denied",
-        ("it has no permission to use one of its folders", "Check who owns the folder, or run: termweave node wipe."),
+    r"AccessDeniedException|Permission denied": (
+        "it has no permission to use one of its folders",
+        "Check who owns the folder, or run: termweave node wipe.",
     ),
-    (
-        r"Mount point not found",
-        (
-            "Java does not find the file system of its data folder, for example in a chroot whose root is not a mount",
-            "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
-        ),
+    r"Mount point not found": (
+        "Java does not find the file system of its data folder, for example in a chroot whose root is not a mount",
+        "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
     ),
-    (
-        r"failed to obtain node locks|LockObtainFailedException",
-        ("its data folder is in use by another server", "Stop that server, or run: termweave node stop."),
+    r"failed to obtain node locks|LockObtainFailedException": (
+        "its data folder is in use by another server",
+        "Stop that server, or run: termweave node stop.",
     ),
-    (
-        r"Could not reserve enough space|Cannot allocate memory|insufficient memory|unable to create native thread",
-        ("there is not enough memory for its heap", "Give it less with --heap 512, or close other programs."),
+    r"Could not reserve enough space|Cannot allocate memory|insufficient memory|unable to create native thread": (
+        "there is not enough memory for its heap",
+        "Give it less with --heap 512, or close other programs.",
     ),
-    (r"OutOfMemoryError", ("its heap is too small for the data", "Give it more with --heap 2048.")),
-    (
-        r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found",
-        ("this Java cannot run it", "Set JAVA_HOME to a JDK 21 or 25."),
+    r"OutOfMemoryError": ("its heap is too small for the data", "Give it more with --heap 2048."),
+    r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found": (
+        "this Java cannot run it",
+        "Set JAVA_HOME to a JDK 21 or 25.",
     ),
-    (
-        r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node",
-        ("its data were written by another version", "Remove them with: termweave node wipe."),
+    r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node": (
+        "its data were written by another version",
+        "Remove them with: termweave node wipe.",
     ),
-    (
-        r"CorruptIndexException|CorruptStateException|EOFException",
-        ("its data are damaged", "Remove them with: termweave node wipe, and index again."),
+    r"CorruptIndexException|CorruptStateException|EOFException": (
+        "its data are damaged",
+        "Remove them with: termweave node wipe, and index again.",
     ),
-)
+}
 
 
 class Layout:
@@ -191,12 +185,8 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
     ]
     uid = folders.server_uid()
     rights: dict[str, object] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(layout.tmp),
-        "LANG": "C.UTF-8",
-        "OPENSEARCH_PATH_CONF": str(layout.conf),
-    }
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(layout.tmp), "LANG": "C.UTF-8"}
+    environment["OPENSEARCH_PATH_CONF"] = str(layout.conf)
     try:
         with layout.output.open("wb") as output:
             child = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - the command above
@@ -244,9 +234,8 @@ def cause_of_death(layout: Layout) -> tuple[str, str]:
         ``(what is wrong, what to do)``.
     """
     text = "\n".join(tail(path, 400) for path in (layout.output, layout.log))
-    for pattern, (wrong, advice) in _CAUSES:
-        if re.search(pattern, text):
-            return wrong, advice
+    if cause := next((cause for pattern, cause in _CAUSES.items() if re.search(pattern, text)), None):
+        return cause
     errors = [
         line.strip()
         for line in text.splitlines()

@@ -32,13 +32,10 @@ _PROCESS = 700_000_000
 #: The least heap that is chosen, in MB.
 _LEAST = 512
 #: Files of a control group, of version 2 and of version 1: its limit, its use, and what its use consists of.
+_V1 = "/sys/fs/cgroup/memory/memory"
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-    ),
+    (f"{_V1}.limit_in_bytes", f"{_V1}.usage_in_bytes", f"{_V1}.stat"),
 )
 
 

@@ -106,18 +106,15 @@ class Shelf:
         import requests  # noqa: PLC0415 - jgo uses it, 100 ms
         from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
 
-        project = MavenContext(repo_cache=folder, resolver=PythonResolver(progress_callback=_bar)).project(
-            artifact.group, artifact.name
-        )
+        context = MavenContext(repo_cache=folder, resolver=PythonResolver(progress_callback=_bar))
+        project = context.project(artifact.group, artifact.name)
         try:
             archive: Any = project.at_version(artifact.version).artifact(packaging=artifact.packaging).resolve()
         except (requests.RequestException, RuntimeError) as error:
             reason, advice = first_line(error), "Check the network"
             if isinstance(error, requests.exceptions.SSLError):
-                reason, advice = (
-                    f"TLS failed ({reason})",
-                    "If a proxy reads TLS, name its authority's file in $REQUESTS_CA_BUNDLE",
-                )
+                advice = "If a proxy reads TLS, name its authority's file in $REQUESTS_CA_BUNDLE"
+                reason = f"TLS failed ({reason})"
             elif isinstance(error, requests.exceptions.ProxyError) and "Failed to establish" not in reason:
                 reason, advice = f"the proxy refuses ({reason})", "Check $HTTPS_PROXY"
             elif isinstance(error, requests.ConnectionError | requests.Timeout):
