@@ -61,6 +61,14 @@ class BadLine(ValueError):
         return InputError(f"{place(path, line, entry)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
 
 
+def attempted(make: Callable[..., Document], *arguments: Any) -> Document | BadLine:
+    """The document that a function makes of an entry, or the reason why the entry is none."""
+    try:
+        return make(*arguments)
+    except BadLine as bad:
+        return bad
+
+
 def too_long() -> BadLine:
     """The reason for a line or file that is too long."""
     hint = "Put every document on its own line, and split documents that are longer than this."

@@ -15,7 +15,7 @@ import orjson
 
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
-from termweave.corpora.formats.fields import BadLine, Mapper, json_value
+from termweave.corpora.formats.fields import BadLine, Mapper, attempted, json_value
 from termweave.corpora.judgements import Judged, Judgements, joined, relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT, Reader
 from termweave.errors import InputError, TermweaveError, UsageError
@@ -103,10 +103,7 @@ class IrDataset(Judged, EntrySource, Reader):
         """Read the records in the collection's order, numbered from 1."""
         mapper, position = Mapper(self.reading.fields), 0
         for number, record in enumerate(self._records("docs"), 1):
-            try:
-                yield number, self._document(mapper, record, number)
-            except BadLine as bad:
-                yield number, bad
+            yield number, attempted(self._document, mapper, record, number)
             position += len(_bytes(record))
             if progress:
                 progress(position)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
-from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.formats.fields import BadLine, attempted
 from termweave.errors import UsageError
 from termweave.records import Document
 from termweave.support.extras import install
@@ -80,12 +80,7 @@ class OfficeFile(FileSource):
     def entries(self, progress: Progress | None) -> Iterator[tuple[None, Document | BadLine]]:
         """The file as one document."""
         with Extractor() as extractor:
-            try:
-                title, text = extractor.read(self.path, kind_of(self.path))
-            except BadLine as bad:
-                yield None, bad
-            else:
-                yield None, Document(self.name, text, title, {}, 1)
+            yield None, attempted(extractor.document, self.path, kind_of(self.path), self.name)
         if progress:
             progress(self.size)
 
@@ -107,37 +102,36 @@ class Extractor:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def read(self, path: Path, kind: str) -> tuple[str, str]:
-        """Title and text of a file.
+    def document(self, path: Path, kind: str, name: str) -> Document:
+        """A file as a document.
 
         Args:
             path: The file.
             kind: Its suffix, a key of `MODULES`.
+            name: Id of the document.
 
         Raises:
             BadLine: It is encrypted, damaged or too large, or takes too long.
         """
         process = self._started()
         assert process.stdin is not None
+        line: bytes | None = b""
         try:
-            process.stdin.write(json.dumps({"path": str(path), "kind": kind}).encode() + b"\n")
-            process.stdin.flush()
-            line = self._line(process, time.monotonic() + SECONDS)
-        except BrokenPipeError:
-            line = b""
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps({"path": str(path), "kind": kind}).encode() + b"\n")
+                process.stdin.flush()
+                line = self._line(process, time.monotonic() + SECONDS)
         except BaseException:  # Ctrl-C: the answer would be read as that of the next file
             self._stop()
             raise
-        if line is None:
+        if line is None or not line.endswith(b"\n"):
             self._stop()
-            raise BadLine(f"reading it takes more than {SECONDS:.0f} s")
-        if not line.endswith(b"\n"):
-            self._stop()
-            raise BadLine("it is damaged: it ended the program that reads it")
+            late, ended = f"reading it takes more than {SECONDS:.0f} s", "it is damaged: it ended the program that reads it"
+            raise BadLine(late if line is None else ended)
         answer = json.loads(line)
         if "bad" in answer:
             raise BadLine(answer["bad"])
-        return answer["title"], answer["text"]
+        return Document(name, answer["text"], answer["title"], {}, 1)
 
     def _started(self) -> PythonProcess:
         if self._process is None or self._process.poll() is not None:
@@ -163,12 +157,7 @@ class Extractor:
         return b"".join(parts)
 
     def _stop(self) -> None:
-        if self._process is None:
-            return
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):  # what was still to be written
-                    stream.close()
-        self._process.wait()
-        self._process = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()  # closes the pipes
+            self._process = None

@@ -15,7 +15,7 @@ from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import BadLine, Mapper, described, json_value, too_long
+from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, json_value, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.extras import install
 from termweave.support.messages import first_line
@@ -95,7 +95,7 @@ class Parquet(FileSource):
                     for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
                         for row in _rows(batch.cast(_readable(batch.schema), safe=False)):
                             number += 1
-                            yield number, _document(mapper, row, number)
+                            yield number, row if isinstance(row, BadLine) else attempted(_document, mapper, row, number)
                         if progress:  # bytes on disk, as if all rows had as many
                             progress(self.size * number // total)
         except (pa.ArrowException, *_DAMAGED) as error:
@@ -173,15 +173,11 @@ def _rows(batch: Any) -> Iterator[dict[str, Any] | BadLine]:
                 yield row
 
 
-def _document(mapper: Mapper, row: dict[str, Any] | BadLine, number: int) -> Document | BadLine:
-    if isinstance(row, BadLine):
-        return row
-    try:
-        entry = {name: json_value(value) for name, value in row.items()}
-        document = mapper.document(entry, number)
-    except BadLine as bad:
-        return bad
-    return document if len(document.text) <= lines.MAX_LINE else too_long()
+def _document(mapper: Mapper, row: dict[str, Any], number: int) -> Document:
+    document = mapper.document({name: json_value(value) for name, value in row.items()}, number)
+    if len(document.text) > lines.MAX_LINE:
+        raise too_long()
+    return document
 
 
 def _holds_bytes(kind: Any) -> bool:

@@ -22,7 +22,7 @@ from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Field
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, described, not_utf8, too_long
+from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, attempted, described, not_utf8, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 
@@ -198,22 +198,19 @@ class Table(FileSource):
                     raise row.at(self.shown, line)
                 header_comes = False
                 continue
-            yield line, row if isinstance(row, BadLine) else self._document(mapper, row, line)
+            yield line, row if isinstance(row, BadLine) else attempted(self._document, mapper, row, line)
 
-    def _document(self, mapper: Mapper, row: list[str], line: int) -> Document | BadLine:
+    def _document(self, mapper: Mapper, row: list[str], line: int) -> Document:
         names = self._columns.names
         if len(row) != len(names):
-            return BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
+            raise BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
         cells: dict[str, Any] = dict(zip(names, row, strict=True))
         if separator := self.reading.list_separator:
             kept = {self._columns.fields.id, self._columns.fields.title, *self._columns.fields.text}
             for name, cell in cells.items():
                 if name not in kept and separator in cell:
                     cells[name] = [part.strip() for part in cell.split(separator) if part.strip()]
-        try:
-            return mapper.document(cells, line)
-        except BadLine as bad:
-            return bad
+        return mapper.document(cells, line)
 
 
 class _Columns:

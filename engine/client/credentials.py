@@ -101,13 +101,10 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
         secret = settings.password.get_secret_value()
-        if secret == ASK and settings.origin("password") in {
-            "flag",
-            "$TERMWEAVE_SOURCE_PASSWORD",
-        }:  # no file may have a user asked
-            return _typed(
-                f"Password of {user or 'the user'} at {url}: ", "Use $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD instead."
-            )
+        may_ask = {"flag", "$TERMWEAVE_SOURCE_PASSWORD"}  # no file may have a user asked
+        if secret == ASK and settings.origin("password") in may_ask:
+            instead = "Use $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD instead."
+            return _typed(f"Password of {user or 'the user'} at {url}: ", instead)
         return secret
     if settings.password_file is not None:
         return from_file(settings.password_file, "password")
@@ -243,18 +240,15 @@ def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, pass
     try:
         context.load_cert_chain(certificate, key_file, password=passphrase)
     except ssl.SSLError as error:
-        wrong, hint = (
-            f"The client certificate {certificate} or its key {key_file} is damaged ({error.reason or error})",
-            "Fetch both again.",
-        )
         if error.reason == "KEY_VALUES_MISMATCH":
-            wrong, hint = (
-                f"{key_file} is not the key of the client certificate {certificate}",
-                "Give the two that were made together.",
-            )
-        elif asked:
-            wrong, hint = f"The password of {key_file}, the key of the client certificate, is wrong", _KEY_IS_LOCKED
-        raise UsageError(f"{wrong}.", hint) from error
+            wrong = f"{key_file} is not the key of the client certificate {certificate}."
+            raise UsageError(wrong, "Give the two files that were made together.") from error
+        if asked:
+            raise UsageError(
+                f"The password of {key_file}, the key of the client certificate, is wrong.", _KEY_IS_LOCKED
+            ) from error
+        wrong = f"The client certificate {certificate} or its key {key_file} is damaged ({error.reason or error})."
+        raise UsageError(wrong, "Fetch both files again.") from error
 
 
 def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certificate") -> None:

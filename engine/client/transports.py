@@ -250,9 +250,9 @@ class OpenSearchTransport(Transport):
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
         access = self._access
-        options = {"timeout": access.timeout, "pool_maxsize": access.connections, "http_compress": access.compress}
+        hosts = [{**_host(each), "pool_maxsize": access.connections} for each in access.addresses]
         # No retries: `Engine.request` decides what is sent again.
-        self.client = opensearchpy.OpenSearch([_host(each) for each in access.addresses], max_retries=0, **options)
+        self.client = opensearchpy.OpenSearch(hosts, max_retries=0, timeout=access.timeout, http_compress=access.compress)
         self._pool = self.client.transport.connection_pool
         self._next = self._pool.get_connection
         for connection, _ in self._pool.connection_opts:

@@ -21,7 +21,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from termweave.engine.embedded.state import NodeProcess, NodeState
+    from termweave.engine.embedded.state import NodeState
 
 __all__ = ["logs", "running", "start", "status", "stop", "wipe"]
 
@@ -72,7 +72,7 @@ def start(
             if known.state == "dead":
                 say("The node ended without being stopped (killed, or the machine went down); starting it with its data.")
             if known.state == "starting":  # we have the lock, so the command that was starting it has ended
-                process.end(_layouts(known))
+                process.end(Path(known.folder), known.nodes)
                 known = status(home)
         request = startup.StartRequest(home=home, count=count, port=port, heap=heap, ml=ml, patience=patience, say=say)
         for _ in range(_OTHER_PORTS if port is None else 0):
@@ -136,7 +136,7 @@ def stop(
     with states.locked(home, purpose="stop", patience=patience, say=say):
         known = status(home)
         if known is not None:
-            process.end(_layouts(known))
+            process.end(Path(known.folder), known.nodes)
             states.write(home, replace(known, state="stopped"))
         return known
 
@@ -173,8 +173,3 @@ def logs(home: Path | None = None, *, node: str = "node-1", lines: int = 100) ->
         raise UsageError(f"There is no process {node!r}.", f"Known: {', '.join(each.name for each in known.nodes)}.")
     layout = Layout(Path(known.folder), node)
     return process.tail(layout.log, lines) or process.tail(layout.output, lines)
-
-
-def _layouts(known: NodeState) -> list[tuple[Layout, NodeProcess]]:
-    """The processes of a node, each with its folders."""
-    return [(Layout(Path(known.folder), each.name), each) for each in known.nodes]

@@ -206,25 +206,30 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
     return NodeProcess(layout.name, child.pid, port, transport)
 
 
-def end(layouts: Sequence[tuple[Layout, NodeProcess]], *, patience: float = 30.0) -> None:
+def end(root: Path, processes: Sequence[NodeProcess], *, patience: float = 30.0) -> None:
     """End our processes: with SIGTERM, and with SIGKILL those that still run after `patience` seconds.
+
+    Args:
+        root: Run folder of their node.
+        processes: The processes.
+        patience: Seconds.
 
     Raises:
         TermweaveError: A process still runs.
     """
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        alive = [(layout, process) for layout, process in layouts if layout.mine(process)]
-        for _, process in alive:
+        alive = [each for each in processes if Layout(root, each.name).mine(each)]
+        for each in alive:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, kind)
+                os.kill(each.pid, kind)
         until = time.monotonic() + patience
         while alive and time.monotonic() < until:
             time.sleep(0.1)
-            alive = [(layout, process) for layout, process in alive if layout.mine(process)]
+            alive = [each for each in alive if Layout(root, each.name).mine(each)]
         if not alive:
             return
     hint = "It belongs to another user, or waits for a disk: end it by hand."
-    raise TermweaveError(f"Process {alive[0][1].pid} does not end.", hint)
+    raise TermweaveError(f"Process {alive[0].pid} does not end.", hint)
 
 
 def cause_of_death(layout: Layout) -> tuple[str, str]:

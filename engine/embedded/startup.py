@@ -89,7 +89,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     many = f" as a cluster of {request.count} processes" if request.count > 1 else ""
     request.say(f"Starting OpenSearch {artifacts.VERSION}{many} on Java {jdk.major} (10 to {20 * request.count} s).")
     state = NodeState(plan[0].url, artifacts.VERSION, tuple(plan), "starting", str(root), str(jdk.home), heap, request.ml)
-    started: list[tuple[Layout, NodeProcess]] = []
+    started: list[NodeProcess] = []
     joined: set[int] = set()
     try:
         for number, wanted in enumerate(plan):
@@ -99,17 +99,16 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
             settings = [*_discovery(layout, plan), *(process.ML_SETTINGS if request.ml else ())]
             process.prepare(layout, distribution, wanted.port, wanted.transport, settings)
             plan[number] = process.launch(layout, distribution, jdk, heap=heap, port=wanted.port, transport=wanted.transport)
-            started.append((layout, plan[number]))
+            started.append(plan[number])
             # Written after each process: if this start is killed, the next command still finds the process.
             state = replace(state, nodes=tuple(plan))
             states.write(request.home, state)
-        kept = [(Layout(root, each.name), each) for each in plan if each.name not in {child.name for _, child in started}]
-        _wait(request, started, kept, plan[0], began + request.patience, joined)
+        _wait(request, root, plan, started, joined)
     except BaseException:
         # On Ctrl-C, too: an unfinished start leaves no process.
-        process.end(started)
+        process.end(root, started)
         if started:
-            others_run = any(each.alive for each in plan if each not in [child for _, child in started])
+            others_run = any(each.alive for each in plan if each not in started)
             # Processes that never joined have no data and no vote: without them the node starts as before.
             held = max(len(known.nodes) if known is not None else 1, *joined, 0)
             states.write(request.home, replace(state, nodes=state.nodes[:held], state="degraded" if others_run else "stopped"))
@@ -158,22 +157,14 @@ def _discovery(layout: Layout, plan: list[NodeProcess]) -> list[str]:
     return lines
 
 
-def _wait(
-    request: StartRequest,
-    started: list[tuple[Layout, NodeProcess]],
-    kept: list[tuple[Layout, NodeProcess]],
-    first: NodeProcess,
-    until: float,
-    seen: set[int],
-) -> None:
+def _wait(request: StartRequest, root: Path, plan: list[NodeProcess], started: list[NodeProcess], seen: set[int]) -> None:
     """Wait until all processes form one cluster and its indices can be used.
 
     Args:
         request: The arguments of the start.
-        started: The processes that were started now.
-        kept: The processes that ran before.
-        first: The process that is asked.
-        until: When patience ends, by the monotonic clock.
+        root: Run folder of the node.
+        plan: All processes; the first one is asked.
+        started: Those of them that were started now.
         seen: Gets the numbers of processes that were one cluster.
 
     Raises:
@@ -182,20 +173,20 @@ def _wait(
         TermweaveError: A process ended.
     """
     last_message = time.monotonic()
+    until = last_message + request.patience
     while True:
-        for layout, child in started:
-            if not layout.mine(child):
-                wrong, advice = process.cause_of_death(layout)
-                if wrong == process.PORT_TAKEN:
-                    raise PortTakenError(
-                        f"The server ended while it started: {wrong} ({child.port} or {child.transport}).", advice
-                    )
-                raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
-        for layout, child in kept:
-            if not layout.mine(child):
+        for child in plan:
+            layout = Layout(root, child.name)
+            if layout.mine(child):
+                continue
+            if child not in started:
                 hint = f"Look at {layout.log}, and run 'termweave node start' again."
                 raise TermweaveError(f"The process {child.name}, which ran before, ended while the others started.", hint)
-        health = _health(first.port)
+            wrong, advice = process.cause_of_death(layout)
+            if wrong == process.PORT_TAKEN:
+                raise PortTakenError(f"The server ended while it started: {wrong} ({child.port} or {child.transport}).", advice)
+            raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
+        health = _health(plan[0].port)
         joined = int(health.get("number_of_nodes", 0))
         seen.add(joined)
         if joined == request.count and health.get("status") in {"green", "yellow"}:
@@ -203,7 +194,7 @@ def _wait(
         now = time.monotonic()
         if now > until:
             status = f"{joined} of {request.count} processes joined, status {health.get('status', 'unknown')}"
-            advice = f"Look at {started[0][0].log if started else 'its log'}; a busy machine needs more time."
+            advice = f"Look at {Layout(root, plan[0].name).log}; a busy machine needs more time."
             raise EngineUnreachable(f"The server did not become ready in {request.patience:.0f} s ({status}).", advice)
         if now - last_message > 10:
             request.say(f"Still starting: {joined} of {request.count} up." if request.count > 1 else "Still starting.")
