@@ -20,16 +20,7 @@ from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpa
 from termweave.corpora.in_memory import open_documents
 from termweave.corpora.readers.beir import folders_in
 from termweave.corpora.readers.table import DELIMITERS
-from termweave.corpora.sources import (
-    DEFAULT_SPLIT,
-    Dataset,
-    IndexReading,
-    NotAnIndex,
-    OpenedSource,
-    Progress,
-    Reading,
-    Source,
-)
+from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, IndexReading, NotAnIndex, OpenedSource, Reading, Source
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.arguments import field_names
 from termweave.support.messages import few, without_password
@@ -39,18 +30,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora.sources import DatasetReader, Reader
 
-__all__ = [
-    "Dataset",
-    "IndexReading",
-    "OpenedSource",
-    "Progress",
-    "Source",
-    "exists",
-    "open_dataset",
-    "open_documents",
-    "open_source",
-    "path_and_split",
-]
+__all__ = ["Dataset", "IndexReading", "OpenedSource", "Source", "open_dataset", "open_documents", "open_source"]
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
 _INDICES = (*addresses.PREFIXES, "http://", "https://")

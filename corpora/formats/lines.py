@@ -10,7 +10,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -40,12 +40,9 @@ def head(path: Path) -> bytes:
         InputError: The file is compressed and damaged from the start.
     """
     with opened(path) as stream:
-        start = b""
-        while not start and (
-            chunk := stream.read1(HEAD)
-        ):  # read1 returns the first bytes even if the file is cut short soon after
-            start = chunk.removeprefix(BOM).lstrip(b" \t\r\n")
-        return start
+        # read1 returns the first bytes even if the file is cut short soon after
+        chunks = (chunk.removeprefix(BOM).lstrip(b" \t\r\n") for chunk in iter(lambda: stream.read1(HEAD), b""))
+        return next(filter(None, chunks), b"")
 
 
 def is_utf16(start: bytes) -> bool:
@@ -80,12 +77,10 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
             number += 1
             if number > most:
                 raise InputError(f"{called(path)} has more than {most:,} lines.", "Split it into smaller files.")
-            if len(line) > longest and not line.endswith(b"\n"):
-                while line and not line.endswith(b"\n"):
-                    line = stream.readline(_CHUNK)
-                yield number, None
-                continue
-            yield number, line
+            too_long = len(line) > longest and not line.endswith(b"\n")
+            while too_long and line and not line.endswith(b"\n"):
+                line = stream.readline(_CHUNK)
+            yield number, None if too_long else line
 
 
 def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
@@ -132,14 +127,11 @@ def fingerprint(path: Path, kind: str) -> str:
 def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
     """Hash a file (about 1 GB per second). Size and time are arguments so that a changed file is hashed again."""
     del size, changed_ns
-    digest = blake2b(kind.encode() + b"\n", digest_size=16)
     try:
         with path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
+            return file_digest(stream, lambda: blake2b(kind.encode() + b"\n", digest_size=16)).hexdigest()
     except OSError as error:
         raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it.") from error
-    return digest.hexdigest()
 
 
 def spooled(spec: str) -> Path | None:

@@ -106,12 +106,8 @@ def restructured(text: str) -> tuple[str, str]:
     """reStructuredText: the first line with an underline of punctuation is the title; its overline is dropped, too."""
     lines = text.replace("\r\n", "\n").split("\n")
     for number, (line, below) in enumerate(pairwise(lines)):
-        if (
-            line.strip()
-            and not _RULE.fullmatch(line.rstrip())
-            and _RULE.fullmatch(below.rstrip())
-            and len(below.rstrip()) >= len(line.strip())
-        ):
+        is_rule, rule = _RULE.fullmatch(line.rstrip()), _RULE.fullmatch(below.rstrip())
+        if line.strip() and not is_rule and rule and len(rule[0]) >= len(line.strip()):
             over = number > 0 and _RULE.fullmatch(lines[number - 1].rstrip()) is not None
             kept = [*lines[: number - over], *lines[number + 2 :]]
             return line.strip(), "\n".join(kept).strip()
@@ -129,16 +125,11 @@ def asciidoc(text: str) -> tuple[str, str]:
 
 #: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.
 KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
-    ".txt": plain,
-    ".text": plain,
-    ".md": markdown,
-    ".markdown": markdown,
+    **dict.fromkeys((".txt", ".text"), plain),
+    **dict.fromkeys((".md", ".markdown"), markdown),
     ".rst": restructured,
-    ".adoc": asciidoc,
-    ".asciidoc": asciidoc,
-    ".html": html,
-    ".htm": html,
-    ".xhtml": html,
+    **dict.fromkeys((".adoc", ".asciidoc"), asciidoc),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), html),
 }
 
 

@@ -68,11 +68,10 @@ class IndexSource(EntrySource, Reader):
             merged |= entries.fields_of(mapping)
         self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
-        for hit in self.sample:
-            names = [name for name in hit.get("_source") or () if name not in self.excluded]
-            known = dict.fromkeys(names, "not in the mapping") | known
-        entries.check_named(known, place.shown, reading.fields)
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
+        for source in sources:
+            known = dict.fromkeys((name for name in source if name not in self.excluded), "not in the mapping") | known
+        entries.check_named(known, place.shown, reading.fields)
         self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         if pipeline.filters:
             hidden = f"documents that its default search pipeline {pipeline.name!r} hides are not read"
@@ -167,10 +166,8 @@ class IndexSource(EntrySource, Reader):
         if self.excluded:
             sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
         if self.resumed:
-            sentences.append(
-                f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; later changes of the index are "
-                "not in it (--fresh takes a new one, --update brings an index up to date)."
-            )
+            later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
+            sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")
         return sentences
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

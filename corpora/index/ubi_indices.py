@@ -104,10 +104,9 @@ class UbiLog(JudgementSource):
         records = _of_cluster if place.startswith(_CLUSTER) else _of_files
         behaviour = ubi.read(records(place, QUERIES), records(place, EVENTS))
         if not behaviour.impressions.clicked.any():
-            raise InputError(
-                f"{self.name} holds no click on a document that was shown ({len(behaviour.pairs):,} pairs of query and document were).",
-                f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(CLICKS))}.",
-            )
+            shown, actions = f"{len(behaviour.pairs):,} pairs of query and document were", ", ".join(sorted(CLICKS))
+            hint = f"A click is an event with the query_id of a search, an object_id, and one of the actions {actions}."
+            raise InputError(f"{self.name} holds no click on a document that was shown ({shown}).", hint)
         return behaviour
 
     @cached_property
@@ -131,11 +130,9 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
     names = (f"{stem}{end}" for stem in (name, _BOTH) for end in _ENDS)
     file = next((path for each in names if (path := lines.plain_or_packed(folder, each))), None) if folder.is_dir() else None
     if file is None:
-        raise UsageError(
-            f"There is no {name}.jsonl in {folder}.",
-            f"Put {QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst) into a folder, or write ubi:opensearch "
-            "to read the indices.",
-        )
+        files = f"{QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst)"
+        hint = f"Put {files} into a folder, or write ubi:opensearch to read the indices."
+        raise UsageError(f"There is no {name}.jsonl in {folder}.", hint)
     wanted = True
     for number, line in lines.lines(file):
         try:

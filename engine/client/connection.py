@@ -269,9 +269,8 @@ class Engine:
             return self._parse(status, text, request.method, request.path, url)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
-            if not (request.params or {}).get(
-                "ignore_unavailable"
-            ):  # a server that does not know this parameter is not asked for ever
+            # A server that does not know this parameter is not asked for ever.
+            if not (request.params or {}).get("ignore_unavailable"):
                 self._check_missing(error, request)
             raise
 

@@ -17,7 +17,7 @@ import sys
 import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from termweave.engine.client.transports import Address
 from termweave.errors import UsageError
@@ -299,25 +299,20 @@ def split(address: str) -> tuple[str, str | None, str | None]:
     from urllib3.exceptions import LocationParseError  # noqa: PLC0415 - with the client, 150 ms
     from urllib3.util import parse_url  # noqa: PLC0415
 
-    wrong = f"The address {without_password(address)!r} is not valid"
-    hint = "Write it as https://host:9200."
-    if "@" in address:  # a password with "/" or "#" in it ends the host: the reason that the parser gives would show the password
-        hint = (
-            "Write it as https://host:9200, with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F."
-        )
+    wrong, hint = f"The address {without_password(address)!r} is not valid.", "Write it as https://host:9200."
+    if "@" in address:  # a password with "/" or "#" in it ends the host
+        beside = "with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F"
+        hint = f"Write it as https://host:9200, {beside}."
     try:
-        parts = urlsplit(address if "://" in address else f"http://{address}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(f"{wrong}." if "@" in address else f"{wrong}: {error}.", hint) from None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise UsageError(f"{wrong}.", hint)
-    bracketed = f"[{host}]" if ":" in host else host
-    port = port or (443 if parts.scheme == "https" else 9200)
-    url = urlunsplit((parts.scheme, f"{bracketed}:{port}", parts.path.rstrip("/"), "", ""))
-    try:
-        parse_url(url)  # the client's own parser is stricter
+        parts = parse_url(address if "://" in address else f"http://{address}")
     except LocationParseError:
-        raise UsageError(f"{wrong}.", hint) from None
-    user = unquote(parts.username) if parts.username else None
-    return url, user, unquote(parts.password) if parts.password else None
+        raise UsageError(wrong, hint) from None
+    if parts.scheme not in {"http", "https"} or not parts.host:
+        raise UsageError(wrong, hint)
+    port = parts.port or (443 if parts.scheme == "https" else 9200)
+    user, _, password = (parts.auth or "").partition(":")
+    return (
+        f"{parts.scheme}://{parts.host}:{port}{(parts.path or '').rstrip('/')}",
+        unquote(user) or None,
+        unquote(password) or None,
+    )

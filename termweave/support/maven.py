@@ -78,25 +78,21 @@ class Shelf:
         Raises:
             TermweaveError: There is no network, the disk is full, or the checksum is wrong.
         """
-        if (brought := self.brought) is not None:
-            provided = brought / artifact.file_name
-            if not provided.is_file():
-                hint = "Put the file there, or unset the variable."
-                raise TermweaveError(f"{provided} does not exist, but ${self.variable} names its folder.", hint)
+        provided = (self.brought or self.cache) / artifact.file_name
+        if provided.is_file():
             check(provided, artifact)
             return provided
-        cached = self.cache / artifact.file_name
-        if cached.is_file():
-            check(cached, artifact)
-            return cached
+        if self.brought is not None:
+            hint = "Put the file there, or unset the variable."
+            raise TermweaveError(f"{provided} does not exist, but ${self.variable} names its folder.", hint)
         self.cache.mkdir(parents=True, exist_ok=True)
         # Downloaded to a temporary folder and moved when complete: an interrupted download must not look like an archive.
         with private_files.scratch_in(self.cache, "download-") as staging:
             say(f"Downloading {artifact.file_name}.")
             downloaded = self._download(artifact, staging)
             check(downloaded, artifact)
-            downloaded.replace(cached)
-        return cached
+            downloaded.replace(provided)
+        return provided
 
     def _download(self, artifact: MavenArtifact, folder: Path) -> Path:
         """Download an archive from Maven Central into a folder.
@@ -135,10 +131,9 @@ def check(archive: Path, artifact: MavenArtifact) -> None:
     with archive.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     if checksum != artifact.sha256:
-        raise TermweaveError(
-            f"{archive} is not the archive that was tested: its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}….",
-            "Delete the file and start again. If it happens again, a proxy or firewall changes the download.",
-        )
+        found = f"its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}…"
+        hint = "Delete the file and start again. If it happens again, a proxy or firewall changes the download."
+        raise TermweaveError(f"{archive} is not the archive that was tested: {found}.", hint)
 
 
 def disk_error(error: OSError, path: Path) -> TermweaveError:
