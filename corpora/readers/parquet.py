@@ -73,14 +73,11 @@ class Parquet(FileSource):
     def remarks(self) -> list[str]:
         """Sentences about which columns are read as what, and about binary columns that are left out."""
         columns = [name for name in self._names if name not in self._binary]
-        mapping = f"{self.shown}: {described(columns, self.reading.fields, self.ENTRY)}."
-        if not self._binary:
-            return [mapping]
-        named = ", ".join(map(repr, sorted(self._binary)))
-        return [
-            mapping,
-            f"{self.shown}: binary columns are left out of the metadata ({named}); convert columns with text to strings.",
-        ]
+        remarks = [f"{described(columns, self.reading.fields, self.ENTRY)}."]
+        if self._binary:
+            named = ", ".join(map(repr, sorted(self._binary)))
+            remarks.append(f"binary columns are left out of the metadata ({named}); convert columns with text to strings.")
+        return [f"{self.shown}: {remark}" for remark in remarks]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the rows in the file's order."""
@@ -186,8 +183,7 @@ def _holds_bytes(kind: Any) -> bool:
 
     if types.is_dictionary(kind):
         return _holds_bytes(kind.value_type)
-    if any(
-        is_bytes(kind) for is_bytes in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
-    ):
-        return True
-    return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
+    tests = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(is_bytes(kind) for is_bytes in tests) or any(
+        _holds_bytes(kind.field(number).type) for number in range(kind.num_fields)
+    )

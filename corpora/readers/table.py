@@ -129,9 +129,7 @@ def _readable_rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | N
         except StopIteration:
             return
         except csv.Error as error:
-            if reader.line_num < len(lines) or "unexpected end" not in str(
-                error
-            ):  # at the end, the cut of the text is the reason
+            if reader.line_num < len(lines) or "unexpected end" not in str(error):  # else the cut of the text is the reason
                 yield None
 
 
@@ -242,11 +240,8 @@ class _Columns:
                 return name
             if _is_number(name, len(self.names)):
                 return self.names[int(name) - 1]
-            hint = "Name one of these, or its number."
-            if not known:  # the first line may be a document
-                hint = (
-                    f"If that is a document, give the columns' numbers, 1 to {len(cells)}; if it is a header line, their names."
-                )
+            unknown = f"If that is a document, give the columns' numbers, 1 to {len(cells)}; if it is a header line, their names."
+            hint = "Name one of these, or its number." if known else unknown
             raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", hint)
 
         taken = {*map(column, asked.named())}
@@ -341,9 +336,8 @@ class _Lines:
 
 def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | BadLine]]:
     """Read the rows that are not empty, each with its first line; a row that cannot be read as the reason."""
-    csv.field_size_limit(
-        max(csv.field_size_limit(), files.MAX_LINE + 1)
-    )  # a limit of the whole process; its default of 128 kB is too small
+    # A limit of the whole process; its default of 128 kB is too small.
+    csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE + 1))
     reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
     again = False
     while True:
@@ -371,15 +365,12 @@ def _hint(message: str, delimiter: str) -> str:
     # If quotes are ordinary characters, quoting every cell and doubling the quotes in it makes the file readable.
     cell = "\\t" if delimiter == "\t" else delimiter
     quoting = f'sed \'s/"/""/g; s/[^{cell}]*/"&"/g\''
-    return (
-        "Double the quotes within a quoted cell, or skip such rows with --skip-bad. If quotes are ordinary characters "
-        f"in the whole file, convert it: `{quoting}`."
-    )
+    ordinary = f"If quotes are ordinary characters in the whole file, convert it: `{quoting}`."
+    return f"Double the quotes within a quoted cell, or skip such rows with --skip-bad. {ordinary}"
 
 
 def _reason(message: str, lines: _Lines) -> str:
     """A clause that describes the problem behind a message of `csv`."""
-    known = next((reason for part, reason in _REASONS.items() if part in message), None)
-    if known is None:  # "',' expected after '"'"
-        known = "a quoted cell has text after its closing quote"
+    quote = "a quoted cell has text after its closing quote"  # "',' expected after '"'"
+    known = next((reason for part, reason in _REASONS.items() if part in message), quote)
     return f"{known}, up to line {lines.last}" if lines.last > lines.first else known
