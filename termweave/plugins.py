@@ -26,7 +26,7 @@ def installed() -> Any:
 @cache
 def names(group: Group) -> tuple[str, ...]:
     """The sorted names that are registered in a group."""
-    return tuple(sorted(installed().select(group=f"termweave.{group}").names))
+    return tuple(sorted(modules(group)))
 
 
 @cache
@@ -88,10 +88,9 @@ def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
     except Exception as error:
         if where().startswith("termweave."):
             raise
-        raise TermweaveError(
-            f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}.",
-            "Report the error to the authors of that package, and use another one until it is corrected.",
-        ) from error
+        hint = "Report the error to the authors of that package, and use another one until it is corrected."
+        message = f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}."
+        raise TermweaveError(message, hint) from error
 
 
 def _points(group: Group, name: str) -> EntryPoints:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
 _ALL: Mapping[str, Any] = {"match_all": {}}
+_NOTHING: Mapping[str, int] = {}
 #: More shards than an index can have by default are believed, but not any number: each is opened.
 _MOST_SHARDS = 100_000
 
@@ -149,11 +150,7 @@ class PointInTime:
 
 
 def open_views(
-    engine: Engine,
-    name: str,
-    indices: Collection[str],
-    query: Mapping[str, Any] | None,
-    after: Mapping[str, int] | None = None,
+    engine: Engine, name: str, indices: Collection[str], query: Mapping[str, Any] | None, after: Mapping[str, int] = _NOTHING
 ) -> list[ShardView]:
     """Open a point in time for every shard that a search of `name` reads, one directly after the other.
 
@@ -171,7 +168,7 @@ def open_views(
     for view in views:
         view.pit = _open(engine, view)
     for view in views:
-        later = {"range": {"_seq_no": {"gt": (after or {}).get(view.key, -1)}}}
+        later = {"range": {"_seq_no": {"gt": after.get(view.key, -1)}}}
         _describe(engine, view, {"bool": {"filter": [query or _ALL, view.alias_filter or _ALL, later]}})
     return views
 
@@ -225,12 +222,8 @@ def sequence_numbers(engine: Engine, index: str) -> dict[int, dict[str, int]]:
     """
     answer = engine.request("GET", f"/{quote(index)}/_stats/docs", params={"level": "shards"})
     shards = answer["indices"].get(index, {"shards": {}})["shards"]  # none while all of its shards are unassigned
-    return {
-        int(number): copy["seq_no"]
-        for number, copies in shards.items()
-        for copy in copies
-        if copy["routing"]["primary"] and "seq_no" in copy
-    }
+    primaries = [(number, copy) for number, copies in shards.items() for copy in copies if copy["routing"]["primary"]]
+    return {int(number): copy["seq_no"] for number, copy in primaries if "seq_no" in copy}
 
 
 def delete_views(engine: Engine, views: Sequence[ShardView]) -> None:
@@ -261,9 +254,8 @@ def _open(engine: Engine, view: ShardView) -> str:
         shards = answer.get("_shards", {"successful": 1}) if _is_elasticsearch(engine) else answer["_shards"]
         if shards.get("successful") != 1:  # its node has died: another copy may take over
             reason, hint = f"shard {view.number} has no copy that can be read", "GET /_cluster/allocation/explain says why."
-            raise EngineResponseError(
-                HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, request=f"POST {path}", hint=hint, product=engine.product
-            )
+            asked = {"request": f"POST {path}", "hint": hint, "product": engine.product}
+            raise EngineResponseError(HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, **asked)
         return str(answer["pit_id"] if "pit_id" in answer else answer["id"])
 
     return engine.repeat(attempt)
@@ -276,10 +268,10 @@ def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None
     """
     numbers = {"numbers": {"extended_stats": {"field": "_seq_no"}}}
     body = {"size": 0, "track_total_hits": True, "query": query, "aggs": numbers}
-    while True:
+    answer = None
+    while answer is None:
         try:
             answer = _search(engine, view.pit, body)
-            break
         except EngineResponseError as error:  # its node has died since it was opened
             if not _expired(error):
                 raise

@@ -19,6 +19,7 @@ _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection
 _PAGE_START = 10_000
 #: Characters of a response without a reason that a sentence shows.
 _LONGEST = 200
+_IS_IT = "Is it an OpenSearch, or a proxy in front of one?"
 #: Name of the usual server in messages.
 OPENSEARCH = "OpenSearch"
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
@@ -138,9 +139,7 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-def from_exception(
-    error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str = OPENSEARCH
-) -> EngineError | None:
+def from_exception(error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str) -> EngineError | None:
     """Make the error to raise for an exception of the client library; None for any other exception.
 
     Args:
@@ -152,10 +151,9 @@ def from_exception(
     """
     cause = error.__context__
     if isinstance(cause, AnswerTooLarge):
-        hint = "Is it an OpenSearch, or a proxy in front of one?"
-        return EngineError(f"{url} answered {request} with more than {sized(LARGEST)}.", hint)
+        return EngineError(f"{url} answered {request} with more than {sized(LARGEST)}.", _IS_IT)
     if isinstance(cause if isinstance(cause, UnicodeDecodeError) else error, UnicodeDecodeError):
-        return EngineError(f"{url} answered {request}, but not in UTF-8.", "Is it an OpenSearch, or a proxy in front of one?")
+        return EngineError(f"{url} answered {request}, but not in UTF-8.", _IS_IT)
     kinds = {kind.__name__ for kind in type(error).__mro__}  # both client libraries call their exceptions alike
     timed_out = "ConnectionTimeout" in kinds
     if timed_out and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):

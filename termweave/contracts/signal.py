@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from termweave.dialect import OPENSEARCH
 from termweave.errors import UsageError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Document, Encoding, TermWeights
     from termweave.statistics import CorpusStatistics
 
+#: Clauses of the query DSL that every hit must pass.
+Filters: TypeAlias = "Sequence[Mapping[str, Any]]"
 #: The outputs that an encoder can have and a signal can need.
 Output = Literal["weights", "dense"]
 
@@ -194,14 +196,10 @@ class Signal(ABC):
         return b""
 
     @abstractmethod
-    def clause(
-        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
-    ) -> Clause | None:
+    def clause(self, query: Encoding, *, size: int, where: Filters, capabilities: Capabilities) -> Clause | None:
         """The clause for the `size` best documents that pass the filters `where`; None if the signal has nothing to search for."""
 
-    def query_clause(
-        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
-    ) -> Clause | None:
+    def query_clause(self, query: Encoding, *, size: int, where: Filters, capabilities: Capabilities) -> Clause | None:
         """The clause of a query that may have synonyms: the parts add up, and of the alternatives of a part the best counts."""
         whole = self.clause(query, size=size, where=where, capabilities=capabilities)
         if query.rewritten is None or not query.rewritten.parts or self.needs == "dense" or whole is None:
@@ -232,7 +230,7 @@ class Signal(ABC):
         )
 
     def restricted(
-        self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
+        self, clause: Clause, query: Encoding, where: Filters, *, size: int, capabilities: Capabilities
     ) -> dict[str, Any]:
         """The query of a clause for the documents that pass the filters `where`, at least `size` of them where as many match."""
         del query, size, capabilities
@@ -280,7 +278,7 @@ def _best_of(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 _WRAPPING = 16
 
 
-def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]) -> int:
+def clause_budget(capabilities: Capabilities, where: Filters) -> int:
     """The number of clauses that a signal may send. The server counts the whole query, including the filters."""
     return max(1, capabilities.max_clause_count - _WRAPPING - sum(_leaves(each) for each in where))
 
@@ -297,6 +295,6 @@ def _leaves(clause: Any) -> int:
     return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1
 
 
-def filtered(query: dict[str, Any], where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def filtered(query: dict[str, Any], where: Filters) -> dict[str, Any]:
     """Restrict a query to the documents that pass all filters. The scores do not change."""
     return {"bool": {"must": [query], "filter": list(where)}} if where else query
