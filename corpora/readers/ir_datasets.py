@@ -20,7 +20,7 @@ from termweave.corpora.judgements import Judged, Judgements, joined, relevant_fr
 from termweave.corpora.sources import DEFAULT_SPLIT, Reader
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -165,11 +165,7 @@ def _bytes(record: Any) -> bytes:
 
 
 def _registry() -> Any:
-    try:
-        import ir_datasets  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise UsageError("`ir:` names a collection of ir_datasets, which is not installed.", f"Run `{install('ir')}`.") from error
-    return ir_datasets.registry
+    return needed("ir_datasets", "ir", "`ir:` names a collection of ir_datasets, which").registry
 
 
 def _load(name: str) -> Any:

@@ -17,7 +17,7 @@ from termweave.corpora.formats import lines
 from termweave.corpora.formats.compression import opened
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, json_value, too_long
 from termweave.errors import InputError, UsageError
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
@@ -44,11 +44,7 @@ class Parquet(FileSource):
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
-        try:
-            import pyarrow.parquet  # noqa: F401, PLC0415 - checked before any work begins
-        except ImportError as error:
-            hint = f"Run `{install('parquet')}`."
-            raise UsageError(f"{self.shown} is a Parquet file, and pyarrow is not installed.", hint) from error
+        needed("pyarrow.parquet", "parquet", f"{self.shown} is a Parquet file, and pyarrow")
         asked = self.reading.fields
         if twice := {name for name in self._names if self._names.count(name) > 1}:
             raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")

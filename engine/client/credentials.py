@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from termweave.engine.client.transports import Address
 from termweave.errors import UsageError
 from termweave.settings_trust import PASSWORDS, each_address
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
@@ -244,9 +244,8 @@ def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, pass
             wrong = f"{key_file} is not the key of the client certificate {certificate}."
             raise UsageError(wrong, "Give the two files that were made together.") from error
         if asked:
-            raise UsageError(
-                f"The password of {key_file}, the key of the client certificate, is wrong.", _KEY_IS_LOCKED
-            ) from error
+            wrong = f"The password of {key_file}, the key of the client certificate, is wrong."
+            raise UsageError(wrong, _KEY_IS_LOCKED) from error
         wrong = f"The client certificate {certificate} or its key {key_file} is damaged ({error.reason or error})."
         raise UsageError(wrong, "Fetch both files again.") from error
 
@@ -271,11 +270,7 @@ def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certifica
 
 def _signer(region: str, url: str) -> Any:
     """What signs requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
-    try:
-        import boto3  # noqa: PLC0415 - an extra
-    except ImportError:
-        hint = f"Install it with: {install('aws')}."
-        raise UsageError("Signing requests for AWS needs boto3, which is not installed.", hint) from None
+    boto3 = needed("boto3", "aws", "Signing requests for AWS needs boto3, which")
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from termweave.errors import UsageError
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
@@ -279,17 +279,14 @@ class ElasticsearchTransport(Transport):
 
     def _open(self) -> None:
         addresses, access = {each.url: each for each in self._access.addresses}, self._access
-        try:
-            from elasticsearch import Elasticsearch  # noqa: PLC0415 - an extra
-        except ImportError:
-            message = f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed."
-            raise UsageError(message, f"Install it with: {install('elasticsearch')}.") from None
+        subject = f"The server at {access.addresses[0].url} is an Elasticsearch, and its client"
+        library = needed("elasticsearch", "elasticsearch", subject)
         logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
         context = next((each.context for each in access.addresses if each.context), None)
         options: dict[str, Any] = {"connections_per_node": access.connections, "http_compress": access.compress}
         if context is not None:
             options |= {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE, "ssl_show_warn": False}
-        self.client = Elasticsearch([*addresses], max_retries=0, **options)
+        self.client = library.Elasticsearch([*addresses], max_retries=0, **options)
         self._pool = self.client.transport.node_pool
         self._next = self._pool.get
         for node in self._pool.all():
