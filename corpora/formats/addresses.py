@@ -97,26 +97,24 @@ def parse_index(spec: str) -> IndexAddress:
         'https://host:9200/search/products'
     """
     prefix = next((each for each in PREFIXES if spec.startswith(each)), PREFIX)
-    rest = spec.removeprefix(prefix)
-    if not rest.startswith(_SCHEMES):
-        url, index = None, rest
-    else:
+    rest, safe = spec.removeprefix(prefix), without_password(spec)
+    url, index = None, rest
+    if rest.startswith(_SCHEMES):
         try:
             parts = urlsplit(rest.rstrip("/"))
         except ValueError:  # its reason may show a part of a password
-            raise UsageError(f"{without_password(spec)} is not an address.", "Write https://HOST:9200/INDEX.") from None
+            raise UsageError(f"{safe} is not an address.", "Write https://HOST:9200/INDEX.") from None
         path, _, index = parts.path.rpartition("/")
         url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         if parts.query or parts.fragment:
             hint = "Write https://HOST:9200/INDEX; --source-query FILE restricts it."
-            raise UsageError(f"{without_password(spec)} has a query or a fragment.", hint)
+            raise UsageError(f"{safe} has a query or a fragment.", hint)
         if "," in parts.netloc:
-            hint = "Write one, https://HOST:9200/INDEX; --url takes several."
-            raise UsageError(f"{without_password(spec)} has several addresses.", hint)
+            raise UsageError(f"{safe} has several addresses.", "Write one, https://HOST:9200/INDEX; --url takes several.")
     index = unquote(index)
     if not index or set(index) & set('*?,<>/\\|" #') or index.startswith(("-", "_")):
         hint = "Write opensearch:INDEX or https://HOST:9200/INDEX, with the name of one index or alias."
-        raise UsageError(f"{without_password(spec)} does not name one index.", hint)
+        raise UsageError(f"{safe} does not name one index.", hint)
     return IndexAddress(index, url, prefix)
 
 

@@ -35,7 +35,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}")
-_ASCIIDOC_HEADING = re.compile(r"={1,6}[ \t]+(\S.*)")
+_ASCIIDOC_HEADING = re.compile(r"^={1,6}[ \t]+(\S.*)\n?", re.MULTILINE)
 
 #: Elements that a browser does not show. (`noscript` is shown, because no scripts run here.)
 _HIDDEN = frozenset({"script", "style", "template", "head", "svg", "iframe"})
@@ -116,11 +116,9 @@ def restructured(text: str) -> tuple[str, str]:
 
 def asciidoc(text: str) -> tuple[str, str]:
     """AsciiDoc: the first heading (``= Title``) is the title."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    for number, line in enumerate(lines):
-        if match := _ASCIIDOC_HEADING.fullmatch(line):
-            return match[1].strip(), "\n".join([*lines[:number], *lines[number + 1 :]]).strip()
-    return "", text.strip()
+    text = text.replace("\r\n", "\n")
+    before, title, behind = [*_ASCIIDOC_HEADING.split(text, maxsplit=1), "", ""][:3]
+    return title.strip(), f"{before}{behind}".strip()
 
 
 #: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.

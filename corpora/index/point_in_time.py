@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
 _ALL: Mapping[str, Any] = {"match_all": {}}
-_NOTHING: Mapping[str, int] = {}
 #: More shards than an index can have by default are believed, but not any number: each is opened.
 _MOST_SHARDS = 100_000
 
@@ -150,7 +149,7 @@ class PointInTime:
 
 
 def open_views(
-    engine: Engine, name: str, indices: Collection[str], query: Mapping[str, Any] | None, after: Mapping[str, int] = _NOTHING
+    engine: Engine, name: str, indices: Collection[str], query: Mapping[str, Any] | None, after: Mapping[str, int] | None = None
 ) -> list[ShardView]:
     """Open a point in time for every shard that a search of `name` reads, one directly after the other.
 
@@ -168,7 +167,7 @@ def open_views(
     for view in views:
         view.pit = _open(engine, view)
     for view in views:
-        later = {"range": {"_seq_no": {"gt": after.get(view.key, -1)}}}
+        later = {"range": {"_seq_no": {"gt": (after or {}).get(view.key, -1)}}}
         _describe(engine, view, {"bool": {"filter": [query or _ALL, view.alias_filter or _ALL, later]}})
     return views
 

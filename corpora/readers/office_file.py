@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import selectors
 import subprocess
 import time
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from termweave.corpora.file_source import FileSource
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 MODULES = {".pdf": "pypdfium2", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}
 #: Seconds after which a file is given up.
 SECONDS = 60.0
-_CHUNK = 1 << 16
 _PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
 #: Main part of an office file -> the suffix of such files.
 _PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/workbook.xml": ".xlsx"}
@@ -113,21 +111,20 @@ class Extractor:
         Raises:
             BadLine: It is encrypted, damaged or too large, or takes too long.
         """
-        process = self._started()
+        process, line, began = self._started(), b"", time.monotonic()
         assert process.stdin is not None
-        line: bytes | None = b""
         try:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps({"path": str(path), "kind": kind}).encode() + b"\n")
                 process.stdin.flush()
-                line = self._line(process, time.monotonic() + SECONDS)
+                line = self._line(process)
         except BaseException:  # Ctrl-C: the answer would be read as that of the next file
             self._stop()
             raise
-        if line is None or not line.endswith(b"\n"):
+        if not line.endswith(b"\n"):
             self._stop()
-            late, ended = f"reading it takes more than {SECONDS:.0f} s", "it is damaged: it ended the program that reads it"
-            raise BadLine(late if line is None else ended)
+            late = f"reading it takes more than {SECONDS:.0f} s" if time.monotonic() - began >= SECONDS else ""
+            raise BadLine(late or "it is damaged: it ended the program that reads it")
         answer = json.loads(line)
         if "bad" in answer:
             raise BadLine(answer["bad"])
@@ -141,20 +138,15 @@ class Extractor:
         return self._process
 
     @staticmethod
-    def _line(process: PythonProcess, until: float) -> bytes | None:
-        """The next line of the process; shorter if it ended, None if the time is over."""
+    def _line(process: PythonProcess) -> bytes:
+        """The next line of the process; shorter if it ended, by itself or because the time is over."""
         assert process.stdout is not None
-        parts: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not parts or not parts[-1].endswith(b"\n"):
-                if not selector.select(max(0.0, until - time.monotonic())):
-                    return None
-                chunk = os.read(process.stdout.fileno(), _CHUNK)
-                if not chunk:
-                    break
-                parts.append(chunk)
-        return b"".join(parts)
+        timer = Timer(SECONDS, process.kill)
+        timer.start()
+        try:
+            return process.stdout.readline()
+        finally:
+            timer.cancel()
 
     def _stop(self) -> None:
         if self._process is not None:

@@ -133,7 +133,7 @@ def test_a_file_that_takes_too_long_or_ends_its_reader_costs_that_file_only(fold
             with pytest.raises(BadLine, match="takes more than"):
                 extractor.document(slow, ".pdf", "x")
         assert extractor.document(folder / "report.docx", ".docx", "x").title == "Annual report"
-        monkeypatch.setattr(extractor, "_line", lambda process, _: os.kill(process.pid, signal.SIGSEGV) or b"")
+        monkeypatch.setattr(extractor, "_line", lambda process: os.kill(process.pid, signal.SIGSEGV) or b"")
         with pytest.raises(BadLine, match="ended the program"):
             extractor.document(slow, ".pdf", "x")
         monkeypatch.undo()
