@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations, lineage
-from termweave.corpora.index import spool
+from termweave.corpora.index.pages import discard_all
 from termweave.encoders.recorded_models import remember
 from termweave.indexer import build_target, rebuild_options
 from termweave.indexer.build_plan import plan
@@ -126,4 +126,4 @@ class Build(Job):
     def publish(self, after: Lineage, changes: Changes) -> None:
         """Publish the generation, and discard the snapshots of builds from other indices, which were stopped."""
         super().publish(after, changes)
-        spool.discard_all(self.name)
+        discard_all(self.name)

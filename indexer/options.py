@@ -15,8 +15,8 @@ from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
+    from termweave.contracts.signal import Pruning
     from termweave.indexer.preparation.passages import Window
-    from termweave.pruning import Pruning
     from termweave.settings import Settings
 else:  # a command reads the annotations to print its help, and must not wait for these modules
     Window = Pruning = Any
@@ -68,13 +68,13 @@ def _stored_window(made: Lineage) -> Window | None:
 
 
 def _pruning(value: Any = "0") -> Pruning:
-    from termweave.pruning import Pruning  # noqa: PLC0415
+    from termweave.contracts.signal import Pruning  # noqa: PLC0415
 
     return value if isinstance(value, Pruning) else Pruning.parse(str(value))
 
 
 def _stored_pruning(made: Lineage) -> Pruning:
-    from termweave.pruning import Pruning  # noqa: PLC0415
+    from termweave.contracts.signal import Pruning  # noqa: PLC0415
 
     pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
     return Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))

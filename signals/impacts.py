@@ -7,9 +7,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.contracts.signal import Fitting, Output, Signal
+from termweave.contracts.signal import Fitting, Output, Pruning, Signal
 from termweave.errors import ModelError
-from termweave.pruning import Pruning
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:

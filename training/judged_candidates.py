@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.corpora.behaviour.document_rates import rates
+from termweave.corpora.behaviour.click_model import rates
 from termweave.corpora.index.ubi_indices import PREFIX, UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query

@@ -107,12 +107,12 @@ def _warn(report: BatchReport, out: Output) -> dict[str, int]:
 def _queries(spec: str) -> list[Query]:
     """The queries of a file or folder, or the judged queries of a data set, which is named as for `evaluate`."""
     from termweave import corpora
-    from termweave.corpora import queries
+    from termweave.corpora.judgements import read_queries
 
     _, split = corpora.path_and_split(spec)
     if spec != "-" and not corpora.exists(spec) and (split is not None or spec == "demo" or spec.startswith("ir:")):
         return corpora.open_dataset(spec).queries()
-    return queries.read(spec)
+    return read_queries(spec)
 
 
 @contextmanager

@@ -119,11 +119,11 @@ def _index_reading(source: str | None, settings: Settings, query: Path | None, r
                 "--source-query and --source-rate describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX."
             )
         return {}
-    from termweave import source_settings
     from termweave.corpora import IndexReading
+    from termweave.settings import of_source
 
     clause = None if query is None else _query(query)
-    return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: source_settings.load(url, settings))}
+    return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: of_source(url, settings))}
 
 
 def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
@@ -137,10 +137,10 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
         fresh: Forget the snapshot of an index that an earlier build left.
     """
     from termweave import corpora
-    from termweave.corpora.formats import download
+    from termweave.corpora.formats import addresses
 
-    if download.is_address(source):
-        out.say(f"Downloading {download.shown(source)}.")
+    if addresses.is_file(source):
+        out.say(f"Downloading {addresses.shown(source)}.")
     opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
     if fresh:
         opened.release()
@@ -151,9 +151,9 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
 
 def is_index(source: str | None) -> bool:
     """Whether a SOURCE argument is the address of an index."""
-    from termweave.corpora.formats.index_address import is_address
+    from termweave.corpora.formats import addresses
 
-    return source is not None and is_address(source)
+    return source is not None and addresses.is_index(source)
 
 
 def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, Any]:

@@ -77,9 +77,9 @@ def _java() -> Finding:
 
 
 def _memory() -> Finding:
-    from termweave.engine.embedded import memory
+    from termweave.engine.embedded import startup
 
-    total, available = memory.total_and_available()
+    total, available = startup.total_and_available()
     enough = available > 1_200_000_000
     advice = "" if enough else "A node needs 700 MB, a model 300 MB: close other programs, or use a server elsewhere with --url."
     return _finding("Memory", f"{sized(available)} free of {sized(total)}", advice, ok=enough, total=total, available=available)

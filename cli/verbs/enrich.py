@@ -72,7 +72,7 @@ def command(
       termweave enrich products --remove
     """
     from termweave import engine
-    from termweave.corpora.formats.index_address import PREFIX
+    from termweave.corpora.formats.addresses import PREFIX
     from termweave.errors import UsageError
     from termweave.indexer.enrichment import enrichment
 

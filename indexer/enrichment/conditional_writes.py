@@ -32,20 +32,15 @@ def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
     """
     body = {
         "_source": source,
-        "size": _PAGE,
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,
     }
     for view in point.views:
-        low = view.first
-        while view.documents:
-            hits = point.search(view, low, view.last, body)["hits"]["hits"]
-            if hits:
-                yield hits
-            if len(hits) < _PAGE:
-                break
-            low = hits[-1]["sort"][0] + 1
+        if view.documents:
+            for hits, _ in point.pages(view, view.first, view.last, body, lambda: _PAGE):
+                if hits:
+                    yield hits
 
 
 def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:

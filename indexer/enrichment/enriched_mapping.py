@@ -12,7 +12,7 @@ from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
-from termweave.engine import native_vectors
+from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
@@ -98,7 +98,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
-    native_vectors.check(engine, mapping, settings)
+    check_native_vectors(engine, mapping, settings)
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
     possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))

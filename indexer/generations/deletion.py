@@ -14,7 +14,7 @@ from termweave.catalog import audit, lineage
 from termweave.catalog.generations import live
 from termweave.catalog.layout import engine_id
 from termweave.catalog.statistics_store import companion
-from termweave.corpora.index import spool
+from termweave.corpora.index.pages import discard_all
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import reindex_task
@@ -80,7 +80,7 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
                 ledger.close()
                 if not lineage.exists(engine, index):
                     storage.forget(engine, index)
-            spool.discard_all(name)
+            discard_all(name)
         finally:  # those before an error are gone
             after = None if before in deleted else before
             audit.write(engine, "delete generations", name, before=before, after=after, deleted=deleted)

@@ -7,7 +7,8 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine import EngineResponseError, native_vectors
+from termweave.engine import EngineResponseError
+from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS
 from termweave.indexer.generations.listing import closed_error
 from termweave.indexer.preparation import created_index
@@ -46,7 +47,7 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         UsageError: The mapping has vectors that would end the server, or the cluster's templates make another index of it.
         EngineError: The server refuses mapping or settings.
     """
-    native_vectors.check(engine, mapping, settings)
+    check_native_vectors(engine, mapping, settings)
     body = {
         "settings": settings | NO_PIPELINES,
         "mappings": {**mapping, **WHOLE_DOCUMENTS, "_meta": {"termweave": lineage.as_meta()}},

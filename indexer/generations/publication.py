@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.catalog import audit
 from termweave.catalog.generations import check_free, live
 from termweave.catalog.lineage import ROLLED_BACK, read, write
-from termweave.engine.client import search_pipelines
-from termweave.engine.client.resolved_name import stands_for
+from termweave.engine.client.resolved_name import SETTING, default_pipeline_name, stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
 from termweave.indexer.generations.listing import closed_error, list_generations
@@ -61,9 +60,9 @@ def publish(
 
 def _hide_as_before(engine: Engine, now: str, index: str) -> None:
     """Give a generation the default search pipeline of the live one, if it has none of its own: it may hide documents."""
-    pipeline = search_pipelines.name_of(engine, now)
-    if pipeline and search_pipelines.name_of(engine, index) is None:
-        engine.request("PUT", f"/{index}/_settings", body={search_pipelines.SETTING: pipeline})
+    pipeline = default_pipeline_name(engine, now)
+    if pipeline and default_pipeline_name(engine, index) is None:
+        engine.request("PUT", f"/{index}/_settings", body={SETTING: pipeline})
 
 
 def check_still_live(engine: Engine, name: str, index: str) -> None:

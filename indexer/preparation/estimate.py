@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.corpora import Progress, Source
+    from termweave.corpora.sources import Progress, Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.generations.statistics_drift import LiveStatistics

@@ -22,7 +22,7 @@ from termweave.records import Passage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from termweave.corpora import Progress, Source
+    from termweave.corpora.sources import Progress, Source
     from termweave.records import Document
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about

@@ -14,7 +14,7 @@ from termweave.support.messages import counted, few
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora import Progress
+    from termweave.corpora.sources import Progress
     from termweave.records import Document
 
 

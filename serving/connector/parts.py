@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.connection import quote
-from termweave.engine.client.search_pipelines import OURS
+from termweave.engine.client.resolved_name import OURS
 from termweave.search.retrieval.hybrid_query import normalisation
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 
 import termweave as tw
 from termweave.catalog import generations, lineage
+from termweave.contracts.signal import Pruning
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
 from termweave.indexer import BuildOptions, build, rebuild_options
 from termweave.indexer.generations import listing, option_compatibility
 from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
 
 from .builds import clean
 

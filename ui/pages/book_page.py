@@ -13,8 +13,7 @@ import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
-from termweave.corpora import queries as query_files
-from termweave.corpora.readers.beir import read_qrels
+from termweave.corpora.judgements import read_qrels, read_queries
 from termweave.errors import UsageError
 from termweave.evaluation.book import agreement, pool
 from termweave.evaluation.book.query_ids import lacks_words, placed
@@ -212,7 +211,7 @@ def _queries_of(content: bytes, called: str) -> Sequence[Query]:
         path = Path(folder) / "queries"
         path.write_bytes(content)
         with named(path, called=called):
-            queries = query_files.read(str(path))
+            queries = read_queries(str(path))
     if empty := [query.id for query in queries if not query.text.strip()]:
         raise UsageError(f"{called} has no text for {few(empty)}.", "A line is: query id, tab, text.")
     return queries

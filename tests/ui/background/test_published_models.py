@@ -8,6 +8,7 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import generations
+from termweave.contracts.signal import Pruning
 from termweave.errors import UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
@@ -15,7 +16,6 @@ from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import option_compatibility
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
 from termweave.records import Query
 from tests.ui.conftest import DOCUMENTS
 
