@@ -15,9 +15,9 @@ from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.sources import Derived
+from termweave.corpora.sources import Derived, Progress, Source
 from termweave.errors import UsageError
-from termweave.records import Passage
+from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
