@@ -1,4 +1,4 @@
-"""The command line: each verb is a file that is imported when it runs; errors become messages and exit statuses here."""
+"""The command line: the file of a verb is imported when it runs; errors become messages and exit statuses here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any, NoReturn
 import click
 
 from termweave import __version__
-from termweave.cli.options.option_groups import CONTEXT
+from termweave.cli.declared_options import CONTEXT
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import printable, readable
 
 #: The verbs, in the order in which a new user needs them, each with its line in `termweave --help`, which imports none of them.
-#: The command is `termweave.cli.verbs.VERB.command`.
 VERBS = {
     "demo": "Index, evaluate and search a real corpus.",
     "doctor": "Check this machine: what is missing, how to get it.",
@@ -48,6 +47,18 @@ VERBS = {
     "export": "A model to ONNX, with parity figures.",
     "config": "The current settings and where each one comes from.",
 }
+#: Verbs that stand in the file of another one; the others are in `termweave.cli.verbs.VERB`.
+_BESIDE = {
+    **dict.fromkeys(("list", "promote", "rollback", "prune", "delete", "audit"), "generations"),
+    "encode": "index",
+    "connect": "enrich",
+    "explain": "search",
+    "weights": "search",
+    "profiles": "tune",
+    "backbone": "models",
+    "export": "models",
+    "config": "doctor",
+}
 
 _INTERRUPTED, _TERMINATED = 130, 143
 
@@ -67,7 +78,8 @@ class _Verbs(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"termweave.cli.verbs.{cmd_name}").command
+        file = import_module(f"termweave.cli.verbs.{_BESIDE.get(cmd_name, cmd_name)}")
+        command = next(each for each in vars(file).values() if isinstance(each, click.Command) and each.name == cmd_name)
         command.short_help = VERBS[cmd_name]
         return command
 
@@ -158,7 +170,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         _complain(error.message, error.hint)
         return error.exit_status
     except _ReaderGone:  # `termweave search ... | head`
-        from termweave.cli.common.output import nobody_reads
+        from termweave.cli.output import nobody_reads
 
         nobody_reads()
         return 0

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.cli.options.shared_options import verb
+from termweave.cli.shared_options import verb
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.settings import Settings
 
@@ -39,7 +39,7 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave demo --url http://localhost:9200 --json
     """
     from termweave import corpora
-    from termweave.cli.common import hit_list
+    from termweave.cli import hit_list
     from termweave.evaluation import evaluate
     from termweave.evaluation.report import json
     from termweave.evaluation.report import table as report
@@ -133,6 +133,5 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
             built = build(server, source, NAME, options, progress)
         except UnfinishedBuild:  # begun with another model; it is safe to delete, because only the demo uses this name
             built = build(server, source, NAME, replace(options, fresh=True), progress)
-    for note in built.notes:
-        out.say(note)
+    out.say(*built.notes)
     out.say(f"{built.documents:,} documents indexed and verified in {built.seconds:.0f} s ({built.sent / built.seconds:.0f}/s)")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.output_files import writable
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_rerankers, check_together, model_options, models_to_open, verb
-from termweave.support.messages import printable
+from termweave import engine, search
+from termweave.cli.declared_options import IntRange, option_group
+from termweave.cli.shared_options import check_rerankers, check_together, model_options, verb, writable
+from termweave.errors import GateNotMet
+from termweave.support.messages import counted, printable, sized
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.corpora import Dataset
-    from termweave.evaluation import Experiment, System
+    from termweave.evaluation import Experiment
     from termweave.search import Index
     from termweave.settings import Settings
 
@@ -113,11 +113,9 @@ def command(
       termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
-    from termweave import corpora, engine
-    from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates, index_comparison, systems
+    from termweave import corpora
+    from termweave.evaluation import evaluate, gates, index_comparison, latency, systems
     from termweave.evaluation.report import json, plots, table
-    from termweave.search import Index
 
     if html is not None:
         plots.require()
@@ -126,14 +124,14 @@ def command(
     writable(folder, [html])
     check_together(("--against and --baseline both name what to compare with", against is not None and baseline is not None))
     server = engine.connect(settings)
-    index = Index.pinned(server, name, **models_to_open(models, settings))
+    index = search.Index.pinned(server, name, **models)
     plain = against is not None and not chosen and not rerankers
     rows = [systems.default_system(index)] if plain else systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
         if against is None:
             experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
         else:
-            other = Index.pinned(server, against)
+            other = search.Index.pinned(server, against)
             experiment = index_comparison.evaluate_against(
                 index, name, other, against, opened, rows, progress=bar, required=parsed
             )
@@ -141,13 +139,15 @@ def command(
             experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
         if timed:
-            experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
+            texts = [experiment.texts[query] for query in experiment.queries[:timed]]
+            with out.progress("Timing") as bar:
+                measured = latency.measure(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
+            experiment = replace(experiment, latency=measured)
         verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:
             _write(experiment, folder, out)
-    for note in experiment.notes:
-        out.say(note)
+    out.say(*experiment.notes)
     if html is not None:
         _write_page(html, experiment, opened, index, verdicts, out)
     reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
@@ -164,26 +164,16 @@ def command(
 def _cost(name: str, index: Index, questions: list[str]) -> str:
     """What a default search of an index costs, as a sentence."""
     from termweave.learning.report import cost
-    from termweave.support.messages import sized
 
     price = cost(index, questions)
     size = f", and the index {sized(price.bytes)} on disk" if price.bytes else ""
     return f"A search of {name} takes {price.milliseconds:.1f} ms (median){size}."
 
 
-def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:
-    from termweave.evaluation import latency
-
-    texts = [experiment.texts[query] for query in experiment.queries[:timed]]
-    with out.progress("Timing") as bar:
-        return replace(experiment, latency=latency.measure(index, rows, texts, bar))
-
-
 def _write(experiment: Experiment, folder: Path, out: Output) -> None:
     """Write the runs, the values of every query and the table."""
     from termweave.evaluation import runs
     from termweave.evaluation.report import table
-    from termweave.support.messages import counted
 
     ours = [row.system for row in experiment.rows if row.mode != "run"]
     for system in ours:

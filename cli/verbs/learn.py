@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.shared_options import model_options, models_to_open, verb
+from termweave import engine
+from termweave.cli.declared_options import FloatRange
+from termweave.cli.shared_options import model_options, verb
+from termweave.errors import GateNotMet
+from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.learning.learned import Learned
     from termweave.settings import Settings
 
-SCHEMA = "termweave.learn/1"
 #: nDCG@10 below which questions and documents hardly belong together.
 _NOTHING = 0.05
 
@@ -66,8 +68,6 @@ def command(
       termweave learn docs ubi:opensearch
       termweave learn docs --update --promote --quiet
     """
-    from termweave import engine
-    from termweave.errors import GateNotMet
     from termweave.training import needs
 
     needs.check_packages("Learning")
@@ -76,7 +76,7 @@ def command(
     from termweave.learning.preparation import CONNECTIONS, LearningTask, Reports, prepare
 
     server = engine.connect(settings, pool_maxsize=CONNECTIONS)
-    task = LearningTask(name, questions, minutes, models_to_open(models, settings), update)
+    task = LearningTask(name, questions, minutes, models, update)
     with out.progress("Learning") as bar:
         learning = prepare(server, task, Reports(bar, out.say))
         planned = plan(learning)
@@ -84,12 +84,11 @@ def command(
         if only_plan:
             out.emit({"schema": "termweave.learn-plan/1", **asdict(planned)}, "\n".join([shown, *planned.notes]))
             return
-        for line in (*shown.splitlines(), *planned.notes):
-            out.say(line)
+        out.say(*(*shown.splitlines(), *planned.notes))
         learned = run.run(learning)
     if learned.confirmed and (promote or _agreed(learned, out)):
         learned = run.promote(server, learned)
-    out.emit({"schema": SCHEMA, **learned.as_json()}, lambda: _show(learned))
+    out.emit({"schema": "termweave.learn/1", **learned.as_json()}, lambda: _show(learned))
     if not learned.confirmed:
         raise GateNotMet(*_missed(learned))
 
@@ -112,7 +111,6 @@ def _gain(learned: Learned) -> str:
 def _show(learned: Learned) -> None:
     """Print what was tried, the gain, and the next step."""
     from termweave.learning.candidates import PARTS
-    from termweave.support.messages import sized
 
     for each in learned.tried:
         result = (
@@ -155,8 +153,6 @@ def _reranked(profile: Mapping[str, Any]) -> list[str]:
 
 def _encoded(learned: Learned) -> str:
     """What was encoded for the trial generation."""
-    from termweave.support.messages import counted
-
     return (
         f"{counted(learned.encoded, 'document')} encoded"
         if learned.encoded
@@ -167,7 +163,6 @@ def _encoded(learned: Learned) -> str:
 def _missed(learned: Learned) -> tuple[str, str]:
     """The message and the hint where no gain was confirmed."""
     from termweave.learning.questions import more_to_confirm
-    from termweave.support.messages import counted
 
     if max(learned.before, learned.after) < _NOTHING:
         return f"The live search finds next to none of the answers (nDCG@10 {learned.before:.4f}), and nothing was changed.", (

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import CONTEXT
-from termweave.cli.options.shared_options import confirm, verb, yes_option
+from termweave.cli.declared_options import CONTEXT, IntRange
+from termweave.cli.shared_options import confirm, verb, yes_option
+from termweave.engine.embedded import folders, node
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.engine.embedded.state import NodeState
 
 
@@ -52,8 +52,6 @@ def start(*, port: int | None, heap: int | None, ml: bool, out: Output) -> None:
       termweave node start --port 9200 --heap 2048
       termweave node start --ml
     """
-    from termweave.engine.embedded import node
-
     state = node.start(port=port, heap=heap, ml=ml, say=out.say)
     out.emit(state.as_dict(), state.url)
 
@@ -66,8 +64,6 @@ def stop(*, out: Output) -> None:
     Examples:
       termweave node stop
     """
-    from termweave.engine.embedded import node
-
     before = node.stop(say=out.say)
     now = node.status()
     stopped = before is not None and before.state in {"running", "degraded", "starting"}
@@ -85,8 +81,6 @@ def status(*, out: Output) -> None:
       termweave node status
       termweave node status --json
     """
-    from termweave.engine.embedded import node
-
     state = node.status()
     out.emit(_summary(state), _sentence(state))
 
@@ -102,8 +96,6 @@ def logs(*, lines: int, name: str, out: Output) -> None:
       termweave node logs -n 20
       termweave node logs node-2
     """
-    from termweave.engine.embedded import node
-
     text = node.logs(node=name, lines=lines)
     out.emit({"schema": "termweave.node-logs/1", "node": name, "lines": text.splitlines()}, text)
 
@@ -120,8 +112,6 @@ def wipe(*, yes: bool, out: Output) -> None:
       termweave node wipe
       termweave node wipe --yes
     """
-    from termweave.engine.embedded import folders, node
-
     known = node.status()
     place = known.folder if known is not None else str(folders.default_home())
     if not yes:

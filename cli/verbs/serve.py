@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import (
-    check_rerankers,
-    check_together,
-    model_options,
-    models_to_open,
-    token_option,
-    verb,
-)
+from termweave import engine
+from termweave.cli.declared_options import IntRange, option_group
+from termweave.cli.shared_options import check_rerankers, check_together, model_options, token_option, verb
 from termweave.errors import UsageError
 from termweave.support import extras
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.settings import Settings
 
 #: Connections to the server: as many searches run at the same time.
@@ -81,21 +74,7 @@ _CONNECTIONS = 32
 )
 @model_options
 def command(
-    *,
-    index: str | None,
-    port: int,
-    read_only: bool,
-    rerankers: tuple[str, ...],
-    datasets: tuple[str, ...],
-    serves_models: bool,
-    served: tuple[str, ...],
-    host: str,
-    names: tuple[str, ...],
-    proxies: tuple[str, ...],
-    token: str | None,
-    models: dict[str, str | None],
-    settings: Settings,
-    out: Output,
+    *, index: str | None, serves_models: bool, served: tuple[str, ...], settings: Settings, out: Output, **pages: Any
 ) -> None:
     """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, learn, promote. Ctrl-C ends it.
 
@@ -111,7 +90,7 @@ def command(
       termweave serve --models --port 8322
       termweave serve --model shipped --model ./mine
     """
-    from termweave import corpora, engine
+    from termweave import corpora
     from termweave.catalog import lineage
 
     try:
@@ -124,32 +103,19 @@ def command(
         ("Give INDEX together with --models, or leave it out", alone and index is not None),
         (
             "--rerank and --on are for pages: leave them out with --models and --model",
-            bool((served or serves_models) and (rerankers or datasets)),
+            bool((served or serves_models) and (pages["rerankers"] or pages["datasets"])),
         ),
     )
-    for spec in datasets:
+    for spec in pages["datasets"]:
         corpora.check_dataset(spec)
-    options = ServeOptions(
-        index=index,
-        host=host,
-        port=port,
-        names=names,
-        proxies=proxies,
-        token=token,
-        read_only=read_only,
-        rerankers=rerankers,
-        datasets=datasets,
-        settings=settings,
-        models=models_to_open(models, settings),
-        serves_models=serves_models or alone,
-        served=tuple(dict.fromkeys((*served, "shipped") if serves_models else served)),
-    )
+    served = tuple(dict.fromkeys((*served, "shipped") if serves_models else served))
+    options = ServeOptions(index=index, settings=settings, serves_models=serves_models or alone, served=served, **pages)
     connection = None if alone else engine.connect(settings, pool_maxsize=_CONNECTIONS)
     if index is not None and connection is not None:
         lineage.resolve(connection, index)
 
     def announce(url: str) -> None:
-        out.emit({"schema": "termweave.serve/1", "url": url, "read_only": read_only}, f"{url} (Ctrl-C ends it)")
+        out.emit({"schema": "termweave.serve/1", "url": url, "read_only": options.read_only}, f"{url} (Ctrl-C ends it)")
 
     server.run(connection, options, announce)
     out.say("Stopped.")

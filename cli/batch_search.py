@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.output_files import writable
+from termweave.cli.shared_options import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.records import Query
     from termweave.search.batch import BatchReport
@@ -70,8 +70,7 @@ def answer_all(
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
     if lag := enrichment_lag.of_hits(index.opened):
         out.warn(str(lag))
-    for remark in on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
-        out.warn(remark)
+    out.warn(*on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)))
     if rewritten:
         out.say(runs.encoding_remark(rewritten))
     if options.log_features:

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.option_groups import option_group
+from termweave.cli.declared_options import FloatRange, option_group
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.corpora import OpenedSource
     from termweave.settings import Settings
 
+#: The keywords of `corpora.open_source` that are options.
+_NAMES = ("skip_bad", "id_field", "title_field", "text_fields", "include", "follow_links", "list_separator")
 _ID = click.option("--id-field", metavar="NAME", help="Key or column of the id.  [default: _id, id, docid, doc_id]")
 _READING = (
     click.option("--title-field", metavar="NAME", help="Key or column of the title.  [default: title]"),
@@ -76,7 +78,7 @@ def source_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a verb with the options that describe a corpus.
 
-    The function receives `skip_bad`, and the rest as `reading`: keyword arguments of `corpora.open_source`.
+    The function receives them as `reading`: keyword arguments of `corpora.open_source`.
 
     Args:
         ids: Whether to add --id-field.
@@ -87,17 +89,10 @@ def source_options(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            names = (
-                *(("id_field",) if ids else ()),
-                "title_field",
-                "text_fields",
-                *(("include", "follow_links", "list_separator") if folders else ()),
-            )
-            reading = {name: kwargs.pop(name) for name in names}
+            reading = {name: kwargs.pop(name) for name in _NAMES if name in kwargs}
             if index:
-                reading |= _index_reading(
-                    kwargs["source"], kwargs["settings"], kwargs.pop("source_query"), kwargs.pop("source_rate")
-                )
+                given = kwargs.pop("source_query"), kwargs.pop("source_rate")
+                reading |= _index_reading(kwargs["source"], kwargs["settings"], *given)
             return function(*args, reading=reading, **kwargs)
 
         decorated = _INDEX(wrapped) if index else wrapped
@@ -126,14 +121,13 @@ def _index_reading(source: str | None, settings: Settings, query: Path | None, r
     return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: source_settings.load(url, settings))}
 
 
-def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, fresh: bool = False) -> OpenedSource:
     """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
 
     Args:
         source: The SOURCE argument.
         reading: Keyword arguments of `corpora.open_source`.
         out: Where remarks are printed.
-        skip_bad: Skip entries that cannot be read.
         fresh: Forget the snapshot of an index that an earlier build left.
     """
     from termweave import corpora
@@ -141,11 +135,10 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
 
     if download.is_address(source):
         out.say(f"Downloading {download.shown(source)}.")
-    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    opened = corpora.open_source(source, **reading)
     if fresh:
         opened.release()
-    for remark in opened.remarks:
-        out.say(remark)
+    out.say(*opened.remarks)
     return opened
 
 
@@ -200,8 +193,6 @@ def _query(path: Path) -> dict[str, Any]:
         UsageError: The file holds no JSON object.
     """
     import orjson
-
-    from termweave.errors import UsageError
 
     try:
         clause = orjson.loads(path.read_bytes())

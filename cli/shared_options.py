@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.output import Output
-from termweave.cli.options.option_groups import CONNECTION, CONTEXT, OUTPUT, GroupedCommand, option_group
+from termweave.cli.declared_options import CONNECTION, CONTEXT, OUTPUT, GroupedCommand, option_group
+from termweave.cli.output import Output
 from termweave.declared_settings import settings_of
 from termweave.errors import UsageError
 from termweave.search.options import RankingOptions
 from termweave.support.messages import printable, without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
     from termweave.settings import Settings
 
@@ -147,12 +148,15 @@ def _settings(flags: dict[str, Any]) -> Settings:
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --weights, --dense and --dense-query of the verbs that search an index; they replace the models that the index names.
 
-    The function receives them as `models`, for `models_to_open`.
+    The function receives keywords of `search.Index.open` as `models`: also the models of the settings, which an index need not have been
+    built with.
     """
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, models={name: kwargs.pop(name) for name in ("weights", "dense", "dense_query")}, **kwargs)
+    def wrapped(*args: Any, settings: Settings, **kwargs: Any) -> Any:
+        models = {name: kwargs.pop(name) for name in ("weights", "dense", "dense_query")}
+        models |= {"weights_otherwise": settings.weights, "dense_otherwise": settings.dense}
+        return function(*args, models=models, settings=settings, **kwargs)
 
     return option_group(
         "Models",
@@ -164,14 +168,6 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--dense", metavar="MODEL", help="Dense model, likewise."),
         click.option("--dense-query", metavar="MODEL", help="Encoder of queries, likewise, of an index that has one of its own."),
     )(wrapped)
-
-
-def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[str, str | None]:
-    """The models that the user names for a search, and those of the settings, which an index need not have been built with.
-
-    They are keywords of `search.Index.open`.
-    """
-    return {**given, "weights_otherwise": settings.weights, "dense_otherwise": settings.dense}
 
 
 #: Delete without a question; the function receives it as `yes`.
@@ -198,3 +194,27 @@ def confirm(question: str) -> None:
     if not agreed:
         click.echo("Nothing was deleted.", err=True)
         raise click.exceptions.Exit(1)
+
+
+def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
+    """Check that a folder and files can be written; the folder is created if necessary.
+
+    Args:
+        folder: Folder for several files; None if there is none.
+        files: Single files; None stands for an option that was not given.
+
+    Raises:
+        UsageError: One of them cannot be written.
+    """
+    hint = "Name another place. Nothing was done yet."
+    if folder is not None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be created: {error.strerror}.", hint) from None
+    if is_folder := next((file for file in files if file is not None and file.is_dir()), None):
+        raise UsageError(f"{is_folder} is a folder, but a file is needed.", "Name a file in it. Nothing was done yet.")
+    for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
+        if place is not None and not os.access(place, os.W_OK):
+            reason = "" if place.exists() else ": it does not exist"
+            raise UsageError(f"{place} cannot be written to{reason}.", hint)
