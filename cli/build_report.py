@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from termweave.cli.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
-    from termweave.evaluation.publication_gate import PublicationGate
+    from termweave.evaluation.index_comparison import PublicationGate
     from termweave.indexer import BuildOptions, IndexingResult, UpdateMode
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.preparation.estimate import BuildEstimate

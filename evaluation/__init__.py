@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING
 from termweave.support.lazy_module import lazy_names
 
 _HOME = {
-    "MEASURES": "measures",
-    "Experiment": "experiment",
-    "Row": "experiment",
+    **dict.fromkeys(("MEASURES", "holm", "per_query", "randomisation_test"), "measures"),
+    **dict.fromkeys(("Experiment", "Row", "evaluate"), "experiment"),
     "System": "systems",
     "TuningReport": "tuning.tune",
-    "evaluate": "experiment",
     "gates": "gates",
-    "holm": "significance",
-    "per_query": "measures",
-    "randomisation_test": "significance",
     "tune": "tuning.tune",
 }
 
@@ -40,8 +35,7 @@ __all__ = [
 if TYPE_CHECKING:
     from termweave.evaluation import gates
     from termweave.evaluation.experiment import Experiment, Row, evaluate
-    from termweave.evaluation.measures import MEASURES, per_query
-    from termweave.evaluation.significance import holm, randomisation_test
+    from termweave.evaluation.measures import MEASURES, holm, per_query, randomisation_test
     from termweave.evaluation.systems import System
     from termweave.evaluation.tuning.tune import TuningReport, tune
 

@@ -13,7 +13,7 @@ from termweave.encoders.manifest import MANIFEST, ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import runs
-from termweave.evaluation.report.wording import BM25, label
+from termweave.evaluation.measures import BM25, label
 from termweave.records import Run
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import FeatureReranker

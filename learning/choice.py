@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
-from termweave.evaluation.candidate_fetcher import CandidateFetcher
-from termweave.evaluation.significance import ALPHA, randomisation_test
-from termweave.evaluation.tuning.parameter_search import WORTH, ParameterSearch
-from termweave.evaluation.tuning.ranker_search import stored_feature_ranker
+from termweave.evaluation.experiment import CandidateFetcher
+from termweave.evaluation.measures import ALPHA, randomisation_test
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond_noise, stored_feature_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.learning.candidates import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
@@ -143,10 +142,9 @@ def _feature_ranker(
     settings = base.get("ltr").settings({})
     judged = judged_candidates.gather(index, held_out, mode, settings, progress, rewrite)
     tried = feature_ranker.cross_validate(judged, settings)
-    gain = tried.values - before
     candidate = Candidate("ltr", "ranker", 0.0, tried.trees, {})
     result = partial(TrainedCandidate, candidate, tried.trees, before=float(before.mean()), after=float(tried.values.mean()))
-    if gain.mean() <= WORTH * gain.std() / len(gain) ** 0.5:
+    if not beyond_noise(tried.values - before):
         return result(time.monotonic() - started, dropped="it gains no more than chance over the search without it")
     figures = {"start": float(before.mean()), "dev": float(tried.values.mean())}
     trees = feature_ranker.fit(judged, settings, tried.trees)

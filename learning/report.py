@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.evaluation import latency, systems
-from termweave.evaluation.report.html_page import html, moved_most
+from termweave.evaluation.html_page import html, moved_most
 from termweave.indexer.generations import listing
 from termweave.learning.candidates import PARTS, Part
 from termweave.training.dev_measure import ranking_measure

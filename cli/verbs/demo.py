@@ -41,8 +41,7 @@ def command(*, settings: Settings, out: Output) -> None:
     from termweave import corpora
     from termweave.cli import hit_list
     from termweave.evaluation import evaluate
-    from termweave.evaluation.report import json
-    from termweave.evaluation.report import table as report
+    from termweave.evaluation import table as report
     from termweave.search import Index
 
     began = time.monotonic()
@@ -57,7 +56,7 @@ def command(*, settings: Settings, out: Output) -> None:
         "schema": "termweave.demo/1",
         "url": server.url,
         "generation": index.generation,
-        "evaluation": json.evaluation(evaluation),
+        "evaluation": report.as_json(evaluation),
         "searches": {query: [hit.as_dict() for hit in hits] for query, hits in answers.items()},
         "seconds": round(time.monotonic() - began, 1),
     }

@@ -114,8 +114,7 @@ def command(
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
     from termweave import corpora
-    from termweave.evaluation import evaluate, gates, index_comparison, latency, systems
-    from termweave.evaluation.report import json, plots, table
+    from termweave.evaluation import evaluate, gates, index_comparison, latency, plots, systems, table
 
     if html is not None:
         plots.require()
@@ -151,7 +150,7 @@ def command(
     if html is not None:
         _write_page(html, experiment, opened, index, verdicts, out)
     reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
-    out.emit({**json.evaluation(experiment), "gates": reports}, lambda: table.table(experiment))
+    out.emit({**table.as_json(experiment), "gates": reports}, lambda: table.table(experiment))
     for verdict in verdicts:
         if verdict.met:
             out.say(f"Met: {verdict.reason}.")
@@ -172,8 +171,7 @@ def _cost(name: str, index: Index, questions: list[str]) -> str:
 
 def _write(experiment: Experiment, folder: Path, out: Output) -> None:
     """Write the runs, the values of every query and the table."""
-    from termweave.evaluation import runs
-    from termweave.evaluation.report import table
+    from termweave.evaluation import runs, table
 
     ours = [row.system for row in experiment.rows if row.mode != "run"]
     for system in ours:
@@ -187,7 +185,7 @@ def _write(experiment: Experiment, folder: Path, out: Output) -> None:
 
 
 def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
-    from termweave.evaluation.report import html_page
+    from termweave.evaluation import html_page
     from termweave.support import private_files
 
     models = dict.fromkeys(model.name for model in index.lineage.models.values())

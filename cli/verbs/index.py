@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from termweave.cli.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
-    from termweave.evaluation.publication_gate import PublicationGate
+    from termweave.evaluation.index_comparison import PublicationGate
     from termweave.indexer import LargeDeletion
     from termweave.indexer.job import Job
     from termweave.settings import Settings
@@ -210,7 +210,7 @@ def _gate(
     """The requirements of the command. The data set with the judged queries is opened, and the rest is checked, before the build begins."""
     from termweave import corpora
     from termweave.evaluation import gates
-    from termweave.evaluation.publication_gate import PublicationGate
+    from termweave.evaluation.index_comparison import PublicationGate
 
     parsed = [gates.parse(each) for each in required]
     try:

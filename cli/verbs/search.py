@@ -85,7 +85,10 @@ def command(
     log = given.get("log_features")
     named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
     check_together(
-        ("--log-features needs a file of its own: another option names this one", bool(log) and Path(log).resolve() in named),
+        (
+            "--log-features needs a file of its own: another option names this one",
+            log is not None and Path(log).resolve() in named,
+        ),
         (
             "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,

@@ -154,7 +154,7 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from termweave.evaluation.report.wording import label, queries
+    from termweave.evaluation.measures import label, queries
 
     heading = Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}")
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)

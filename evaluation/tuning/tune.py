@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, cast
 from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
-from termweave.evaluation.candidate_fetcher import CandidateFetcher
-from termweave.evaluation.gates import interval
-from termweave.evaluation.report.wording import label
-from termweave.evaluation.significance import ALPHA, randomisation_test
-from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.ranker_search import (
+from termweave.evaluation.experiment import CandidateFetcher
+from termweave.evaluation.measures import ALPHA, interval, label, randomisation_test
+from termweave.evaluation.tuning.parameter_search import (
+    ParameterSearch,
     RankedQueries,
     choose,
     recorded_logits,

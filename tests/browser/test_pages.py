@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.evaluation import html_page, plots
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.latency import Latency
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import html_page, plots
 from termweave.records import Run
 from termweave.search.render import html as pictures
 from termweave.search.render.html import Picture

@@ -25,9 +25,9 @@ from termweave.cli.declared_options import option_group
 from termweave.cli.output import Output, fitted_table
 from termweave.cli.shared_options import verb
 from termweave.cli.verbs import demo, generations
+from termweave.evaluation import table
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import table
 from termweave.indexer.generations.listing import Generation
 from termweave.records import Hit
 from termweave.ui.api.endpoints import ENDPOINTS

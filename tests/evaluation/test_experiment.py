@@ -20,11 +20,10 @@ from termweave.catalog import lineage
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import evaluate, gates, index_comparison, latency, runs, systems
+from termweave.evaluation import evaluate, gates, html_page, index_comparison, latency, runs, systems
+from termweave.evaluation import table as report
 from termweave.evaluation.experiment import _beaten_by_one_signal, runs_of
 from termweave.evaluation.measures import LEADING, MEASURES
-from termweave.evaluation.report import html_page
-from termweave.evaluation.report import table as report
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.report import plots
+from termweave.evaluation import plots
 from termweave.support import atomic_files
 
 if TYPE_CHECKING:

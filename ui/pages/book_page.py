@@ -16,8 +16,8 @@ from starlette.routing import Route
 from termweave.corpora import queries as query_files
 from termweave.corpora.readers.beir import read_qrels
 from termweave.errors import UsageError
-from termweave.evaluation.book import agreement, pool
-from termweave.evaluation.book.query_ids import lacks_words, placed
+from termweave.evaluation.book import agreement
+from termweave.evaluation.book.queries import add, lacks_words, placed, pooled
 from termweave.evaluation.measures import per_query
 from termweave.records import Query
 from termweave.support import private_files
@@ -146,7 +146,7 @@ def _edit(request: Request, form: FormData) -> Response:
     if text != query.text:
         if any(each.text == text for each in book.queries()):
             raise UsageError("The book has a query with these words.", "Remove one of the two, or type other words.")
-        (query_with_pool,) = pool.pooled(workspace_of(request).index(name), [Query(query.id, text)])
+        (query_with_pool,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
         book.change(query.id, query_with_pool.pool, text=text)
     return see_other("/book", index=name)
 
@@ -177,7 +177,7 @@ def _add(request: Request, form: FormData) -> Response:
             f"The book has other words for {few(other)}.",
             "Give these queries other ids in the file, or edit their words in the book.",
         )
-    added = pool.add(workspace_of(request).index(name), book, [*map(typed_query, texts), *uploaded])
+    added = add(workspace_of(request).index(name), book, [*map(typed_query, texts), *uploaded])
     return see_other("/book", index=name, added=added)
 
 

@@ -6,9 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from termweave import __version__
+from termweave.evaluation import plots
+from termweave.evaluation import table as report
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES
-from termweave.evaluation.report import plots
-from termweave.evaluation.report import table as report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
