@@ -16,7 +16,7 @@ from termweave.evaluation.experiment import CandidateFetcher
 from termweave.evaluation.measures import ALPHA, randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond_noise, stored_feature_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
-from termweave.learning.candidates import Candidate, TrainedCandidate
+from termweave.learning.training_rounds import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
 from termweave.search.profiles import rewriting_of
 from termweave.training import feature_ranker, judged_candidates

@@ -13,7 +13,7 @@ from termweave.learning.choice import no_feature_ranker
 from termweave.learning.questions import HELD_OUT
 from termweave.learning.report import bytes_of
 from termweave.learning.run import tried_on
-from termweave.learning.training_folder import MOST_DOCUMENTS
+from termweave.learning.training_rounds import MOST_DOCUMENTS
 from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:

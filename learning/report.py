@@ -1,29 +1,33 @@
-"""The report of a run: what was tried, the gain, the questions that moved with both lists, words, cost, and what was forgotten."""
+"""The result of `termweave learn`, as Python gets it and as JSON has it, and its report.
+
+What was tried, the gain, the questions that moved with both lists, words, cost, and what was forgotten.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import asdict, dataclass, field
 from html import escape
 from http import HTTPStatus
+from pathlib import Path  # noqa: TC003 - likewise
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from termweave.engine import EngineResponseError
 from termweave.evaluation import latency, systems
 from termweave.evaluation.html_page import html, moved_most
 from termweave.indexer.generations import listing
-from termweave.learning.candidates import PARTS, Part
+from termweave.learning.choice import SystemFigure  # noqa: TC001 - likewise
+from termweave.learning.training_rounds import PARTS, Part, TrainedCandidate
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base
 from termweave.training.model_folder import sample_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.evaluation import Experiment, Row
-    from termweave.learning.candidates import TrainedCandidate
     from termweave.learning.choice import Confirmation
     from termweave.search import Index
 
@@ -178,3 +182,63 @@ def _result(model: TrainedCandidate) -> str:
         return escape(model.dropped)
     precision = f"; int8 costs {-model.int8:.3f} there, so it is used in fp32" if model.int8 and model.precision == "fp32" else ""
     return f"{PARTS[model.candidate.part]}: {model.before:.4f} to {model.after:.4f}{precision}"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The result.
+
+    Attributes:
+        name: The index.
+        questions: Name of the questions.
+        folder: Folder of the run, with the report.
+        state: Hash of the live generation, its documents and its profile when learning began; promoting is refused once they have changed.
+        parts: Part -> number of questions in it.
+        tried: Every model that was trained.
+        notes: What a user should know.
+        before: nDCG@10 of the live search on the test questions.
+        after: nDCG@10 of the new search; equal to `before` where no model helped.
+        p: p-value of the difference.
+        used: Part of the search -> folder of the new model.
+        generation: The trial generation; None: none was built.
+        encoded: Number of documents that were encoded for it; 0: only what reads queries changed, and documents keep their vectors.
+        confirmed: Whether the new search is better, p < .05.
+        published: Whether the trial generation is live.
+        profile: How the trial generation is searched.
+        needed: About how many test questions a gain of this size needs to be confirmed; 0 where there is no gain.
+        systems: The searches that the trial generation can do: what is lost where one part is left out.
+        moved: The questions that gained and lost most, with both lists.
+        cost: "before" and "after" -> time of a search and size of the index.
+        forgotten: The new models on questions of another kind, the demo's.
+        gained: The terms that gained most weight, where term weights were trained.
+        lost: The terms that lost most.
+    """
+
+    name: str
+    questions: str
+    folder: Path
+    state: str
+    parts: Mapping[str, int]
+    tried: tuple[TrainedCandidate, ...]
+    notes: tuple[str, ...]
+    before: float
+    after: float
+    p: float = 1.0
+    used: Mapping[str, str] = field(default_factory=dict)
+    generation: str | None = None
+    encoded: int = 0
+    confirmed: bool = False
+    published: bool = False
+    profile: Mapping[str, Any] | None = None
+    needed: int = 0
+    systems: tuple[SystemFigure, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    cost: Mapping[str, SearchCost] = field(default_factory=dict)
+    forgotten: tuple[Forgetting, ...] = ()
+    gained: Sequence[Mapping[str, Any]] = ()
+    lost: Sequence[Mapping[str, Any]] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values: folders are texts."""
+        values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self), default=str))
+        return values

@@ -19,12 +19,11 @@ from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import publication
-from termweave.learning import choice, report, training_folder
-from termweave.learning.candidates import PARTS, LiveHeads, candidates
-from termweave.learning.learned import Learned
+from termweave.learning import choice, report
 from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
-from termweave.learning.training_rounds import TrainingRounds
+from termweave.learning.report import Learned
+from termweave.learning.training_rounds import PARTS, LiveHeads, TrainingRounds, candidates, documents_to_keep, write_folder
 from termweave.learning.trial_generation import build_trial
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import Index
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from termweave.catalog.profiles import Profile
     from termweave.corpora import Dataset
     from termweave.engine import Engine
-    from termweave.learning.candidates import Candidate, TrainedCandidate
     from termweave.learning.choice import Choice
+    from termweave.learning.training_rounds import Candidate, TrainedCandidate
     from termweave.learning.trial_generation import TrialGeneration
     from termweave.records import Run
 
@@ -186,8 +185,8 @@ def _training_data(learning: Learning, live: Run) -> Path:
     """The training folder, written once."""
     data = learning.folder / DATA
     if not (data / "qrels" / f"{TEST}.tsv").is_file():
-        kept = training_folder.documents_to_keep(learning.questions, learning.split, live, list(learning.identities))
-        training_folder.write(data, learning.questions, learning.split, learning.source.documents(), kept)
+        kept = documents_to_keep(learning.questions, learning.split, live, list(learning.identities))
+        write_folder(data, learning.questions, learning.split, learning.source.documents(), kept)
     return data
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
     from termweave.catalog.profiles import Profile
     from termweave.engine import Engine
-    from termweave.learning.learned import Learned
+    from termweave.learning.report import Learned
     from termweave.records import Hit, Run
     from termweave.rerank.rerankers import Need, Reranker, Reranking
     from termweave.search.filters.filter_option import Where

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.cli.output import Output
-    from termweave.learning.learned import Learned
+    from termweave.learning.report import Learned
     from termweave.settings import Settings
 
 #: nDCG@10 below which questions and documents hardly belong together.
@@ -110,7 +110,7 @@ def _gain(learned: Learned) -> str:
 
 def _show(learned: Learned) -> None:
     """Print what was tried, the gain, and the next step."""
-    from termweave.learning.candidates import PARTS
+    from termweave.learning.training_rounds import PARTS
 
     for each in learned.tried:
         result = (

@@ -26,13 +26,12 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
-from termweave.learning import choice, preparation, run, training_folder, training_rounds, trial_generation
-from termweave.learning.candidates import Candidate, TrainedCandidate
-from termweave.learning.learned import Learned
+from termweave.learning import choice, preparation, run, training_rounds, trial_generation
 from termweave.learning.plan import plan
 from termweave.learning.preparation import LearningTask, Reports, prepare
+from termweave.learning.report import Learned
 from termweave.learning.run import learn, promote
-from termweave.learning.training_rounds import TrainingRounds
+from termweave.learning.training_rounds import Candidate, TrainedCandidate, TrainingRounds
 from termweave.records import Run
 from termweave.search import Index
 from termweave.support import paths
@@ -267,7 +266,9 @@ def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opense
         return LearningTask(built, str(log))
 
     first = prepare(opensearch_engine, clicked(list(asked)[::2]))
-    training_folder.write(first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS))
+    training_rounds.write_folder(
+        first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS)
+    )
     # As if this run had made the live generation, the one before it, of which one model is live, or its profile.
     models = {"dense": str(first.encoder.models["dense"].folder)}
     own = Profile("trained", {"weights": 0.5, "dense": 0.5}, "adaptive", None)
@@ -368,7 +369,7 @@ SCRIPT = """
 import sys
 from termweave import cli
 from termweave.learning import run, training_rounds
-from termweave.learning.candidates import Candidate
+from termweave.learning.training_rounds import Candidate
 tried = [Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4}),
          Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})]
 run.candidates = lambda *_, **__: tried
