@@ -14,7 +14,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.experiment import CandidateFetcher
 from termweave.evaluation.measures import ALPHA, randomisation_test
-from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond_noise, stored_feature_ranker
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond_noise, stored_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.learning.training_rounds import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
@@ -112,7 +112,7 @@ def choose(
         ranker = TrainedCandidate(Candidate("ltr", "ranker", 0.0, 0, {}), 0, 0.0, dropped=error.message)
     if ranker.folder is None:
         return Choice(profile, ranker)
-    stored = stored_feature_ranker(FeatureReranker(str(ranker.folder)))
+    stored = stored_ranker(FeatureReranker(str(ranker.folder)))
     return Choice(replace(profile, reranking=None, ranker=stored), ranker)
 
 
@@ -176,7 +176,6 @@ class Confirmation:
         before: nDCG@10 of the live search.
         after: nDCG@10 of the new one.
         p: p-value of the paired randomisation test.
-        questions: Number of test questions.
         needed: About how many judged questions it would take to confirm a gain of this size; 0 where there is none.
         system: Name of the new search in the table.
         experiment: The whole table, its baseline the live search.
@@ -185,7 +184,6 @@ class Confirmation:
     before: float
     after: float
     p: float
-    questions: int
     needed: int
     system: str
     experiment: Experiment
@@ -218,7 +216,6 @@ def confirm(index: Index, test: Dataset, live_run: str, progress: Callable[[int,
         before=float(before.mean()),
         after=float(after.mean()),
         p=randomisation_test(after, before),
-        questions=len(before),
         needed=ceil((_QUANTILES * spread / gain) ** 2) if gain > 0 else 0,
         system=new,
         experiment=experiment,

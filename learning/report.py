@@ -142,11 +142,9 @@ def bytes_of(server: Engine, generation: str) -> int:
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The terms that gained and lost most weight against BM25."""
-    if model.folder is None:
-        return [], []
     method = base.get(model.candidate.method)
-    inspection = method.inspect(model.folder, str(data), method.settings(model.candidate.settings), lambda _: None)
-    if inspection is None:
+    settings = method.settings(model.candidate.settings)
+    if model.folder is None or (inspection := method.inspect(model.folder, str(data), settings, lambda _: None)) is None:
         return [], []
     return [asdict(each) for each in inspection.gained], [asdict(each) for each in inspection.lost]
 

@@ -23,7 +23,7 @@ from termweave.learning import choice, report
 from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.report import Learned
-from termweave.learning.training_rounds import PARTS, LiveHeads, TrainingRounds, candidates, documents_to_keep, write_folder
+from termweave.learning.training_rounds import PARTS, TrainingRounds, candidates, documents_to_keep, write_folder
 from termweave.learning.trial_generation import build_trial
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import Index
@@ -74,13 +74,13 @@ def run(learning: Learning) -> Learned:
                 live = Index.pinned(learning.server, learning.task.name, **(learning.task.models or {}))
                 chosen = _choice(learning, live)
                 if _as_now(live, chosen.profile):
-                    return _unchanged(learning, _tried(rounds.trained, chosen), live_runs[TEST])
+                    return _unchanged(learning, [*rounds.trained, *filter(None, [chosen.ranker])], live_runs[TEST])
             _refuse_changed(learning.server, learning.task.name, learning.state)
             trial = build_trial(learning, best)
             index = Index.open(learning.server, trial.index)
             chosen = chosen or _choice(learning, index)
             index.adopt(chosen.profile)
-            return _improved(learning, _tried(rounds.trained, chosen), trial, chosen)
+            return _improved(learning, [*rounds.trained, *filter(None, [chosen.ranker])], trial, chosen)
         except KeyboardInterrupt:
             learning.reports.say(_best_so_far(rounds.trained))
             raise
@@ -114,10 +114,11 @@ def tried_on(learning: Learning) -> list[Candidate]:
     backbone = _backbone(dense)
     if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
         backbone = str(dense)
-    heads = LiveHeads(str(start) if start else None, _backbone(start), joint=weights is not None and weights == dense)
+    joint = weights is not None and weights == dense
     stored = {signal.needs for signal in learning.live.lineage.layout.signals}
     able, stay = learning.server.capabilities, learning.documents_stay
-    tried = candidates(heads, backbone, documents_stay=stay, made=not learning.split.parts["train"])
+    made = not learning.split.parts["train"]
+    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=made)
     return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
 
 
@@ -211,15 +212,11 @@ def _as_now(live: Index, profile: Profile) -> bool:
     return (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, reranking_of(profile))
 
 
-def _tried(trained: Sequence[TrainedCandidate], chosen: Choice) -> list[TrainedCandidate]:
-    return [*trained, *([chosen.ranker] if chosen.ranker else [])]
-
-
 def _unchanged(learning: Learning, tried: Sequence[TrainedCandidate], live: Run) -> Learned:
     """The result where no model was improved by training."""
     per_question = per_query(live, learning.questions.qrels, list(learning.split.parts[TEST]))["nDCG@10"]
     mean = float(per_question.mean())
-    return _written(Learned(**_asked(learning, tried), before=mean, after=mean))
+    return _written(learning, tried, before=mean, after=mean)
 
 
 def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: TrialGeneration, chosen: Choice) -> Learned:
@@ -253,39 +250,37 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     about = {"index": name, "questions": learning.questions.name, "documents encoded": f"{trial.encoded:,}"}
     atomic_files.write(folder / _REPORT, report.page(confirmation, test, tried, lists, about).encode(), private=True)
     return _written(
-        Learned(
-            **_asked(learning, tried),
-            before=confirmation.before,
-            after=confirmation.after,
-            p=confirmation.p,
-            used={part: str(each.folder) for part, each in best.items()},
-            generation=generation,
-            encoded=trial.encoded,
-            confirmed=confirmation.confirmed,
-            profile=chosen.profile.as_meta(),
-            needed=confirmation.needed,
-            systems=confirmation.table(),
-            moved=lists,
-            cost=costs,
-            forgotten=forgot,
-            gained=gained,
-            lost=lost,
-        )
+        learning,
+        tried,
+        before=confirmation.before,
+        after=confirmation.after,
+        p=confirmation.p,
+        used={part: str(each.folder) for part, each in best.items()},
+        generation=generation,
+        encoded=trial.encoded,
+        confirmed=confirmation.confirmed,
+        profile=chosen.profile.as_meta(),
+        needed=confirmation.needed,
+        systems=confirmation.table(),
+        moved=lists,
+        cost=costs,
+        forgotten=forgot,
+        gained=gained,
+        lost=lost,
     )
 
 
-def _asked(learning: Learning, tried: Sequence[TrainedCandidate]) -> dict[str, Any]:
-    return {
-        "name": learning.task.name,
-        "questions": learning.questions.name,
-        "folder": learning.folder,
-        "state": learning.state,
-        "parts": {part: len(ids) for part, ids in learning.split.parts.items()},
-        "tried": tuple(tried),
-        "notes": learning.notes,
-    }
-
-
-def _written(learned: Learned) -> Learned:
+def _written(learning: Learning, tried: Sequence[TrainedCandidate], **figures: Any) -> Learned:
+    """The result, in the folder of the run: with it the run has ended."""
+    learned = Learned(
+        name=learning.task.name,
+        questions=learning.questions.name,
+        folder=learning.folder,
+        state=learning.state,
+        parts={part: len(ids) for part, ids in learning.split.parts.items()},
+        tried=tuple(tried),
+        notes=learning.notes,
+        **figures,
+    )
     atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2), private=True)
     return learned

@@ -71,35 +71,23 @@ class Candidate:
     fewest: int = 10
 
 
-@dataclass(frozen=True)
-class LiveHeads:
-    """The live weights model, from which training goes on.
-
-    Attributes:
-        folder: Its folder; None: training cannot go on from it.
-        backbone: What its heads stand on; "": all-MiniLM-L6-v2.
-        joint: Whether the live vectors are those of the same model, so that they come with its weights.
-    """
-
-    folder: str | None
-    backbone: str
-    joint: bool
-
-
-def candidates(heads: LiveHeads, backbone: str, *, documents_stay: bool = False, made: bool = False) -> list[Candidate]:
+def candidates(
+    start: str, start_backbone: str, backbone: str, *, joint: bool, documents_stay: bool = False, made: bool = False
+) -> list[Candidate]:
     """The candidates for an index.
 
     Args:
-        heads: The live weights model.
+        start: Folder of the live weights model, from which training goes on; "": training cannot go on from it.
+        start_backbone: What its heads stand on; "": all-MiniLM-L6-v2.
         backbone: Backbone of the live dense model; "": all-MiniLM-L6-v2.
+        joint: Whether the live vectors are those of the weights model, so that they come with its weights.
         documents_stay: Whether documents keep what they were encoded to, so that only what reads queries can be trained.
         made: Whether questions are made of the corpus, because too few are judged to train on.
     """
     corpus = {"pairs": "corpus"} if made else {}
     encoder = {**corpus, **({"backbone": backbone} if backbone else {})}
-    weights = {**corpus, "outputs": "weights,dense" if heads.joint else "weights"}
-    weights |= {"start": heads.folder} if heads.folder else {}
-    weights |= {"backbone": heads.backbone} if heads.backbone else {}
+    weights = {**corpus, "outputs": "weights,dense" if joint else "weights"}
+    weights |= {name: value for name, value in (("start", start), ("backbone", start_backbone)) if value}
     every = [
         Candidate("fectek", "weights", 0.2, 200, weights),
         Candidate("dtr", "dense", 0.12, 60, encoder),

@@ -19,7 +19,7 @@ import numpy as np
 from termweave.encoders import recorded_models as models
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
-from termweave.rerank.feature_ranker import KIND, open_feature_ranker
+from termweave.rerank.feature_ranker import KIND, FeatureReranker, open_feature_ranker
 from termweave.rerank.ranker import open_ranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders import Ranker
     from termweave.evaluation.tuning.trial_ranker import TrialRanker
-    from termweave.rerank.feature_ranker import FeatureReranker
+    from termweave.records import ModelInfo
     from termweave.rerank.ranker import CrossEncoderReranker
     from termweave.rerank.rerankers import Reranker
     from termweave.search.retrieval.candidates import Candidates
@@ -186,6 +186,11 @@ class RecordedLogits:
         return np.array([self.logits[query, text] for text in documents], dtype=np.float32)
 
     @property
+    def info(self) -> ModelInfo:
+        """As `Ranker.info`."""
+        return self.ranker.info
+
+    @property
     def anchor(self) -> dict[str, float]:
         """As `Ranker.anchor`."""
         return self.ranker.anchor
@@ -201,21 +206,16 @@ def recorded_logits(ranker: CrossEncoderReranker) -> RecordedLogits:
     return RecordedLogits(ranker.scorer or open_ranker(ranker.model, ranker.hash))
 
 
-def stored_ranker(ranker: CrossEncoderReranker | None, recorded: RecordedLogits | None) -> dict[str, Any] | None:
+def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, Any]:
     """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
-    if ranker is None or recorded is None:
-        return None
-    info = recorded.ranker.info
+    kind, names = {}, ["candidates", "weight", "budget"]
+    if isinstance(ranker, FeatureReranker):
+        kind, names = {"kind": KIND}, ["candidates"]
+        info = open_feature_ranker(ranker.model, ranker.hash).info
+    else:
+        info = (ranker.scorer or open_ranker(ranker.model, ranker.hash)).info
     models.remember([info])
-    parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
-    return {"model": info.name, "hash": info.hash, **parameters}
-
-
-def stored_feature_ranker(ranker: FeatureReranker) -> dict[str, Any]:
-    """The parameters of a feature ranker for a profile. This host notes the model's folder, as for `stored_ranker`."""
-    info = open_feature_ranker(ranker.model, ranker.hash).info
-    models.remember([info])
-    return {"kind": KIND, "model": info.name, "hash": info.hash, "candidates": ranker.candidates}
+    return {**kind, "model": info.name, "hash": info.hash, **{name: getattr(ranker, name) for name in names}}
 
 
 @dataclass(frozen=True)
