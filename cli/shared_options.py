@@ -125,9 +125,7 @@ _CONNECTION = {
         "AWS regions and the timeout: see 'termweave config show'.",
     ),
     "ca_certs": click.option(
-        "--ca-certs",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Certificate authorities to trust (PEM).",
+        "--ca-certs", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate authorities to trust (PEM)."
     ),
     "insecure": click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate."),
 }

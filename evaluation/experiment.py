@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.errors import UsageError
     from termweave.evaluation.gates import Gate
-    from termweave.evaluation.latency import Latency
-    from termweave.evaluation.systems import System
+    from termweave.evaluation.systems import Latency, System
     from termweave.records import Query
     from termweave.rerank.rerankers import CutShort, Need
     from termweave.search import Index

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine import EngineResponseError
-from termweave.evaluation import latency, systems
+from termweave.evaluation import systems
 from termweave.evaluation.html_page import html, moved_most
 from termweave.indexer.generations import listing
 from termweave.learning.choice import SystemFigure  # noqa: TC001 - likewise
@@ -125,7 +125,7 @@ def cost(index: Index, questions: Sequence[str]) -> SearchCost:
         index: The open index.
         questions: Texts.
     """
-    timed = latency.measure(index, [systems.default_system(index)], questions[:_TIMED])
+    timed = systems.latency(index, [systems.default_system(index)], questions[:_TIMED])
     size = bytes_of(index.engine, index.generation)
     return SearchCost(next((each.median for each in timed.values()), 0.0), size)
 

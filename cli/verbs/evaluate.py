@@ -114,10 +114,10 @@ def command(
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
     from termweave import corpora
-    from termweave.evaluation import evaluate, gates, index_comparison, latency, plots, systems, table
+    from termweave.evaluation import evaluate, gates, html_page, index_comparison, systems, table
 
     if html is not None:
-        plots.require()
+        html_page.require_plots()
     parsed = [gates.parse(text) for text in required]
     opened = corpora.open_dataset(dataset)
     writable(folder, [html])
@@ -140,7 +140,7 @@ def command(
         if timed:
             texts = [experiment.texts[query] for query in experiment.queries[:timed]]
             with out.progress("Timing") as bar:
-                measured = latency.measure(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
+                measured = systems.latency(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
             experiment = replace(experiment, latency=measured)
         verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written

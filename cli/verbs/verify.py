@@ -51,13 +51,7 @@ class _Command(GroupedCommand):
 )
 @source_options(folders=True, index=True)
 def command(
-    *,
-    name: str,
-    source: str | None,
-    deep: float | None,
-    reading: dict[str, Any],
-    settings: Settings,
-    out: Output,
+    *, name: str, source: str | None, deep: float | None, reading: dict[str, Any], settings: Settings, out: Output
 ) -> int:
     """Compare the index NAME with its ledger, or with SOURCE itself.
 
