@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,10 @@ OUTPUT, CONNECTION = "Output", "Connection"
 
 #: Options of which several would mean something (sort by year, then by price). With others a later one replaces an earlier one, as usual.
 ONCE = ("--sort", "--mode", "--rerank")
+#: Paths that options take: a file that is written, one that is read, and a folder.
+NEW_FILE, FILE = (click.Path(exists=exists, dir_okay=False, path_type=Path) for exists in (False, True))
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
 #: Names of the types of declared settings in help.
 _TYPES = {"int": "integer", "float": "number"}
 #: The largest whole number that an engine takes.
@@ -56,6 +61,23 @@ class GroupedCommand(click.Command):
             if sections[heading]:
                 with formatter.section(heading):
                     formatter.write_dl(sections[heading])
+
+
+def option(names: str, about: str, metavar: str | None = None, **attributes: Any) -> Callable[..., Any]:
+    """Declare an option as `click.option` does.
+
+    Args:
+        names: Its name, if necessary its short name before it, and that of the argument behind it: ``-n --lines count``.
+        about: Its help.
+        metavar: What stands for its value in help.
+        attributes: Further arguments of `click.option`.
+    """
+    return click.option(*names.split(), help=about, metavar=metavar, **attributes)
+
+
+def flag(names: str, about: str) -> Callable[..., Any]:
+    """Declare an option without a value, as `option`."""
+    return option(names, about, is_flag=True)
 
 
 def option_group(heading: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

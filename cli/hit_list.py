@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from termweave.cli.declared_options import NEW_FILE, option
 from termweave.cli.shared_options import writable
 from termweave.search.render.html import Picture, html
 from termweave.search.results import explanation
@@ -16,7 +14,9 @@ from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    import click
     from rich.console import Console
     from rich.text import Text
 
@@ -123,13 +123,7 @@ def _checked(_context: click.Context, _option: click.Parameter, path: Path | Non
 
 
 #: The option --html: the path of the page, or None.
-html_option = click.option(
-    "--html",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_checked,
-    help="Write the shaded text as a self-contained HTML page.",
-)
+html_option = option("--html", "Write the shaded text as a self-contained HTML page.", "FILE", type=NEW_FILE, callback=_checked)
 
 
 def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.declared_options import CONNECTION, CONTEXT, OUTPUT, GroupedCommand, option_group
+from termweave.cli.declared_options import CONNECTION, CONTEXT, FILE, OUTPUT, GroupedCommand, flag, option, option_group
 from termweave.cli.output import Output
 from termweave.declared_settings import settings_of
 from termweave.errors import UsageError
@@ -19,6 +18,7 @@ from termweave.support.messages import printable, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from termweave.settings import Settings
 
@@ -52,8 +52,7 @@ def token_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
         return None if file is None else from_file(file, "token").strip()
 
-    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
-    return click.option("--token-file", "token", type=kind, metavar="FILE", callback=read, help=about)
+    return option("--token-file token", about, "FILE", type=FILE, callback=read)
 
 
 def verb(
@@ -87,10 +86,10 @@ def verb(
 
         decorated = option_group(
             OUTPUT,
-            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-            *([click.option("--json-lines", is_flag=True, help=_LINES)] if long else []),
-            click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints."),
-            click.option("-v", "--verbose", is_flag=True, help="Print more details on standard error."),
+            flag("--json as_json", "Print the result as JSON."),
+            *([flag("--json-lines", _LINES)] if long else []),
+            flag("-q --quiet", "Print no progress and no hints."),
+            flag("-v --verbose", "Print more details on standard error."),
         )(wrapped)
         if connects:
             decorated = option_group(CONNECTION, *_CONNECTION.values())(decorated)
@@ -112,22 +111,20 @@ def _only_asked(_context: click.Context, _option: click.Parameter, value: str | 
 _LINES = "Print progress, remarks and at last the result on standard output, each as one line of JSON with a schema."
 #: The options that name a server and how to reach it: setting -> option.
 _CONNECTION = {
-    "url": click.option(
+    "url": option(
         "--url",
-        help="Address of OpenSearch, or of several nodes with commas between.  [default: $OPENSEARCH_URL, else the running embedded node]",
+        "Address of OpenSearch, or of several nodes with commas between.  [default: $OPENSEARCH_URL, else the running embedded node]",
     ),
-    "user": click.option("--user", help="User name."),
-    "password": click.option(
+    "user": option("--user", "User name."),
+    "password": option(
         "--password",
-        metavar="-",
-        callback=_only_asked,
-        help="'-' asks for the password. $TERMWEAVE_PASSWORD and termweave.toml give it, too, as they give client certificates, "
+        "'-' asks for the password. $TERMWEAVE_PASSWORD and termweave.toml give it, too, as they give client certificates, "
         "AWS regions and the timeout: see 'termweave config show'.",
+        "-",
+        callback=_only_asked,
     ),
-    "ca_certs": click.option(
-        "--ca-certs", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate authorities to trust (PEM)."
-    ),
-    "insecure": click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate."),
+    "ca_certs": option("--ca-certs", "Certificate authorities to trust (PEM).", type=FILE),
+    "insecure": option("--insecure", "Do not verify the server's certificate.", is_flag=True, default=None),
 }
 
 
@@ -158,18 +155,18 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     return option_group(
         "Models",
-        click.option(
+        option(
             "--weights",
-            metavar="MODEL",
-            help="Term-weight model to use where this host does not have the model under the name stored with the index.",
+            "Term-weight model to use where this host does not have the model under the name stored with the index.",
+            "MODEL",
         ),
-        click.option("--dense", metavar="MODEL", help="Dense model, likewise."),
-        click.option("--dense-query", metavar="MODEL", help="Encoder of queries, likewise, of an index that has one of its own."),
+        option("--dense", "Dense model, likewise.", "MODEL"),
+        option("--dense-query", "Encoder of queries, likewise, of an index that has one of its own.", "MODEL"),
     )(wrapped)
 
 
 #: Delete without a question; the function receives it as `yes`.
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = flag("--yes", "Do not ask for confirmation.")
 
 
 def confirm(question: str) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.declared_options import FloatRange, option_group
+from termweave.cli.declared_options import FILE, FloatRange, flag, option, option_group
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from termweave.cli.output import Output
     from termweave.corpora import OpenedSource
@@ -22,53 +22,48 @@ if TYPE_CHECKING:
 
 #: The keywords of `corpora.open_source` that are options.
 _NAMES = ("skip_bad", "id_field", "title_field", "text_fields", "include", "follow_links", "list_separator")
-_ID = click.option("--id-field", metavar="NAME", help="Key or column of the id.  [default: _id, id, docid, doc_id]")
+_ID = option("--id-field", "Key or column of the id.  [default: _id, id, docid, doc_id]", "NAME")
 _READING = (
-    click.option("--title-field", metavar="NAME", help="Key or column of the title.  [default: title]"),
-    click.option(
-        "--text-field",
-        "text_fields",
+    option("--title-field", "Key or column of the title.  [default: title]", "NAME"),
+    option(
+        "--text-field text_fields",
+        "Key or column of the text; repeat it to join several.  [default: text, contents, body, content]",
+        "NAME",
         multiple=True,
-        metavar="NAME",
-        help="Key or column of the text; repeat it to join several.  [default: text, contents, body, content]",
     ),
-    click.option(
-        "--skip-bad",
-        is_flag=True,
-        help="Leave out entries that cannot be read, and the second of two with the same id, and report them.",
-    ),
+    flag("--skip-bad", "Leave out entries that cannot be read, and the second of two with the same id, and report them."),
 )
 _FOLDERS = option_group(
     "Reading the corpus",
-    click.option(
+    option(
         "--include",
-        multiple=True,
-        metavar="GLOB",
-        help="In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
+        "In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
         "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
+        "GLOB",
+        multiple=True,
     ),
-    click.option("--follow-links", is_flag=True, help="In a folder, read links to files outside it, too."),
-    click.option(
+    flag("--follow-links", "In a folder, read links to files outside it, too."),
+    option(
         "--list-separator",
+        "In a table, a cell with this text is a list: with ';' the cell 'red;blue' has two values.",
+        "TEXT",
         default="",
-        metavar="TEXT",
-        help="In a table, a cell with this text is a list: with ';' the cell 'red;blue' has two values.",
     ),
 )
 _INDEX = option_group(
     "Reading an index (SOURCE is opensearch:INDEX or https://HOST:9200/INDEX)",
-    click.option(
+    option(
         "--source-query",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
+        "Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
         "('-' asks) and so on are the credentials of another server: see docs/existing-index.md.",
+        "FILE",
+        type=FILE,
     ),
-    click.option(
+    option(
         "--source-rate",
+        "Read at most so many documents per second.  [default: no limit]",
+        "DOCUMENTS",
         type=FloatRange(min=0, min_open=True),
-        metavar="DOCUMENTS",
-        help="Read at most so many documents per second.  [default: no limit]",
     ),
 )
 

@@ -11,7 +11,7 @@ import click
 
 from termweave import engine
 from termweave.cli.build_report import terminable
-from termweave.cli.declared_options import FloatRange, IntRange, click_options
+from termweave.cli.declared_options import FloatRange, IntRange, click_options, flag, option
 from termweave.cli.shared_options import check_together, token_option, verb
 from termweave.cli.source_options import is_index, open_source, source_options
 from termweave.errors import UsageError
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
 @verb("enrich", connects=True, long=True)
 @click.argument("source", metavar="INDEX")
-@click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
-@click.option("--plan", "only_plan", is_flag=True, help="Check everything and say what would be written, without writing.")
-@click.option("--yes", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
-@click.option(
-    "--watch",
-    "every",
+@flag("--remove", "Remove the fields again from all documents, with lineage and statistics.")
+@flag("--plan only_plan", "Check everything and say what would be written, without writing.")
+@flag("--yes", "Let the index be closed for about a second, which the signal learned needs.")
+@option(
+    "--watch every",
+    "Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C. Implies --skip-bad.",
+    "SECONDS",
     type=FloatRange(min=0.1, max=86_400),
-    metavar="SECONDS",
-    help="Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C. Implies --skip-bad.",
 )
 @click_options(
     BuildOptions,
@@ -138,29 +137,22 @@ def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:
 
 @verb("connect", connects=True)
 @click.argument("name")
-@click.option(
-    "--model-server",
-    "address",
+@option(
+    "--model-server address",
+    "Address of 'termweave serve --models', as the cluster reaches it.",
+    "URL",
     default="http://127.0.0.1:8321",
     show_default=True,
-    metavar="URL",
-    help="Address of 'termweave serve --models', as the cluster reaches it.",
 )
 @token_option("File with the token of the model server. The cluster stores it encrypted.")
-@click.option("--mode", help="Signals and weights, as in 'termweave search'.  [default: the adopted profile, else hybrid]")
-@click.option(
-    "--candidates", type=IntRange(1, 10_000), default=100, show_default=True, help="How many documents each signal gives."
+@option("--mode", "Signals and weights, as in 'termweave search'.  [default: the adopted profile, else hybrid]")
+@option("--candidates", "How many documents each signal gives.", type=IntRange(1, 10_000), default=100, show_default=True)
+@flag("--fallback", "While the model server fails, run each query as it was sent, by BM25, instead of failing.")
+@flag(
+    "--documents", "Make an ingest pipeline, too, that encodes the documents which an application writes into an enriched NAME."
 )
-@click.option(
-    "--fallback", is_flag=True, help="While the model server fails, run each query as it was sent, by BM25, instead of failing."
-)
-@click.option(
-    "--documents",
-    is_flag=True,
-    help="Make an ingest pipeline, too, that encodes the documents which an application writes into an enriched NAME.",
-)
-@click.option("--plan", "only_plan", is_flag=True, help="Write nothing; report what would be registered.")
-@click.option("--remove", is_flag=True, help="Remove what this command registered for NAME, and nothing else.")
+@flag("--plan only_plan", "Write nothing; report what would be registered.")
+@flag("--remove", "Remove what this command registered for NAME, and nothing else.")
 def connect(*, name: str, only_plan: bool, remove: bool, settings: Settings, out: Output, **options: Any) -> None:
     """Register the model server of NAME in the cluster, so that any client searches it by words only.
 

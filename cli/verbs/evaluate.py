@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave import engine, search
-from termweave.cli.declared_options import IntRange, option_group
+from termweave.cli.declared_options import FOLDER, NEW_FILE, IntRange, option, option_group
 from termweave.cli.shared_options import check_rerankers, check_together, model_options, verb, writable
 from termweave.errors import GateNotMet
 from termweave.support.messages import counted, printable, sized
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.cli.output import Output
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment
@@ -25,57 +26,35 @@ if TYPE_CHECKING:
 @verb("evaluate", connects=True, long=True)
 @click.argument("name")
 @click.argument("dataset")
-@click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")
-@click.option(
-    "--rerank",
-    "rerankers",
-    multiple=True,
-    metavar="NAME",
-    callback=check_rerankers,
-    help="Combine every mode with this reranker, as in 'termweave search' (rnn@dense: the similarity of the paper; "
+@option("--mode chosen", "A mode to compare, as in 'termweave search'; repeatable.", "MODE", multiple=True)
+@option(
+    "--rerank rerankers",
+    "Combine every mode with this reranker, as in 'termweave search' (rnn@dense: the similarity of the paper; "
     "ranker@FOLDER: a cross-encoder); repeatable.  "
     "[default: none]",
-)
-@click.option(
-    "--baseline",
-    metavar="MODE|RUN",
-    help="Compare the others with this mode or saved TREC run.  [default: BM25 if it is in the table, else the first system]",
-)
-@click.option(
-    "--against",
-    metavar="INDEX",
-    help="Compare with the default search of another index that holds the same documents, and say which to take.",
-)
-@click.option(
-    "--require",
-    "required",
+    "NAME",
     multiple=True,
-    metavar="GATE",
-    help="Exit with status 3 unless this holds: 'nDCG@10>=0.4'; repeatable.",
+    callback=check_rerankers,
 )
-@click.option(
-    "--latency",
-    "timed",
-    type=IntRange(0),
-    default=0,
-    metavar="QUERIES",
-    help="Time this many queries, one at a time.  [default: 0]",
+@option(
+    "--baseline",
+    "Compare the others with this mode or saved TREC run.  [default: BM25 if it is in the table, else the first system]",
+    "MODE|RUN",
 )
+@option(
+    "--against", "Compare with the default search of another index that holds the same documents, and say which to take.", "INDEX"
+)
+@option("--require required", "Exit with status 3 unless this holds: 'nDCG@10>=0.4'; repeatable.", "GATE", multiple=True)
+@option("--latency timed", "Time this many queries, one at a time.  [default: 0]", "QUERIES", type=IntRange(0), default=0)
 @option_group(
     "Files",
-    click.option(
-        "--save",
-        "folder",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="Write SYSTEM.trec for the run of every system, values.tsv with the values of every query, and table.md.",
+    option(
+        "--save folder",
+        "Write SYSTEM.trec for the run of every system, values.tsv with the values of every query, and table.md.",
+        "DIR",
+        type=FOLDER,
     ),
-    click.option(
-        "--html",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Write a self-contained page with the table and plots.",
-    ),
+    option("--html", "Write a self-contained page with the table and plots.", "FILE", type=NEW_FILE),
 )
 @model_options
 def command(

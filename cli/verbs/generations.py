@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from termweave import engine
-from termweave.cli.declared_options import IntRange
+from termweave.cli.declared_options import IntRange, flag, option
 from termweave.cli.output import fitted_table
 from termweave.cli.shared_options import confirm, verb, yes_option
 from termweave.support.messages import clipped, counted, few, printable, sized
@@ -161,14 +161,10 @@ def rollback(*, name: str, settings: Settings, out: Output) -> None:
 
 @verb("prune", connects=True)
 @click.argument("name")
-@click.option(
-    "--keep",
-    type=IntRange(1),
-    default=2,
-    show_default=True,
-    help="Number of newest generations to keep; the live one is always kept.",
+@option(
+    "--keep", "Number of newest generations to keep; the live one is always kept.", type=IntRange(1), default=2, show_default=True
 )
-@click.option("--unfinished", is_flag=True, help="Also delete unfinished generations; no build of NAME may be running.")
+@flag("--unfinished", "Also delete unfinished generations; no build of NAME may be running.")
 @yes_option
 def prune(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Settings, out: Output) -> None:
     """Delete generations of NAME that are neither live nor among the newest, and those that their gates refused.
@@ -202,13 +198,12 @@ def prune(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Settin
 
 @verb("delete", connects=True)
 @click.argument("name")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Delete this document only; repeatable.")
-@click.option(
-    "--ids",
-    "file",
+@option("--id ids", "Delete this document only; repeatable.", "ID", multiple=True)
+@option(
+    "--ids file",
+    "Delete the documents whose ids are in FILE, one per line; '-' for standard input.",
+    "FILE",
     type=click.File("rb"),
-    metavar="FILE",
-    help="Delete the documents whose ids are in FILE, one per line; '-' for standard input.",
 )
 @yes_option
 def delete(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool, settings: Settings, out: Output) -> None:
@@ -291,7 +286,7 @@ def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *,
 
 @verb("audit", connects=True)
 @click.argument("name", required=False)
-@click.option("-n", "--lines", "count", type=IntRange(1, 10_000), default=20, show_default=True, help="Number of lines.")
+@option("-n --lines count", "Number of lines.", type=IntRange(1, 10_000), default=20, show_default=True)
 def audit(*, name: str | None, count: int, settings: Settings, out: Output) -> None:
     """Show the audit trail of NAME, or of all names, newest first.
 

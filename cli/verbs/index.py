@@ -10,7 +10,7 @@ import click
 
 from termweave import engine, indexer
 from termweave.cli.build_report import queries_of, report, show_plan, show_update_plan, watched
-from termweave.cli.declared_options import FloatRange, click_options, option_group
+from termweave.cli.declared_options import FloatRange, click_options, flag, option, option_group
 from termweave.cli.shared_options import check_together, confirm, verb
 from termweave.cli.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
 from termweave.errors import UsageError
@@ -34,47 +34,35 @@ if TYPE_CHECKING:
 @verb("index", connects=True, long=True)
 @click.argument("source")
 @click.argument("name")
-@click.option(
-    "--plan", "only_plan", is_flag=True, help="Write nothing; report what the build, or the update, would make, need and delete."
-)
-@click.option("--defaults", is_flag=True, help="Build without the options that the live generation was built with.")
+@flag("--plan only_plan", "Write nothing; report what the build, or the update, would make, need and delete.")
+@flag("--defaults", "Build without the options that the live generation was built with.")
 @option_group(
     "Updating",
-    click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation."),
-    click.option("--delete-missing", is_flag=True, help="With --update: delete documents that SOURCE does not have."),
-    click.option(
-        "--new", is_flag=True, help="With --update: change a copy, which replaces the live generation when it is verified."
-    ),
-    click.option(
+    flag("--update", "Encode and send only what is new or changed, within the live generation."),
+    flag("--delete-missing", "With --update: delete documents that SOURCE does not have."),
+    flag("--new", "With --update: change a copy, which replaces the live generation when it is verified."),
+    option(
         "--since",
-        metavar="FIELD",
-        help="With --update from an index: read only documents whose FIELD is not below that of the newest document in NAME. FIELD is a time or "
+        "With --update from an index: read only documents whose FIELD is not below that of the newest document in NAME. FIELD is a time or "
         "number that grows with every change, or _seq_no. Deleted documents are found by the ids of the others.",
+        "FIELD",
     ),
-    click.option(
+    flag(
         "--yes",
-        is_flag=True,
-        help="With --delete-missing: delete more than 10% of the documents without asking; where nobody can be asked, that is refused "
+        "With --delete-missing: delete more than 10% of the documents without asking; where nobody can be asked, that is refused "
         "otherwise. It is done in a copy, so that 'termweave rollback' brings them back.",
     ),
 )
 @option_group(
     "Requirements before publishing",
-    click.option(
-        "--require", "required", multiple=True, metavar="GATE", help="Publish only if this holds: 'nDCG@10>=0.4'; repeatable."
-    ),
-    click.option(
-        "--on",
-        "dataset",
-        metavar="DATASET",
-        help="The judged queries that --require and --within are measured on.  [default: SOURCE]",
-    ),
-    click.option(
+    option("--require required", "Publish only if this holds: 'nDCG@10>=0.4'; repeatable.", "GATE", multiple=True),
+    option("--on dataset", "The judged queries that --require and --within are measured on.  [default: SOURCE]", "DATASET"),
+    option(
         "--within",
-        type=FloatRange(0),
-        metavar="MARGIN",
-        help="Publish only if nDCG@10 is at most so much below that of the live generation, on the same queries. The 95 % interval of the "
+        "Publish only if nDCG@10 is at most so much below that of the live generation, on the same queries. The 95 % interval of the "
         "paired difference must exclude a larger loss.",
+        "MARGIN",
+        type=FloatRange(0),
     ),
 )
 @click_options(BuildOptions, "build", BUILDING)
@@ -268,9 +256,7 @@ def _compare_with_live(name: str, live: LiveGeneration | None, source: Source, o
 
 @verb("encode", long=True)
 @click.argument("source")
-@click.option(
-    "--out", "folder", required=True, metavar="FOLDER", help="Folder of the shards: a path, or an fsspec URL (s3://...)."
-)
+@option("--out folder", "Folder of the shards: a path, or an fsspec URL (s3://...).", "FOLDER", required=True)
 @click_options(BuildOptions, "build", ENCODING)
 @source_options(folders=True)
 def encode(*, source: str, folder: str, build: dict[str, Any], reading: dict[str, Any], out: Output) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import engine
-from termweave.cli.declared_options import FloatRange
+from termweave.cli.declared_options import FloatRange, flag, option
 from termweave.cli.shared_options import model_options, verb
 from termweave.errors import GateNotMet
 from termweave.support.messages import counted, sized
@@ -28,12 +28,10 @@ _NOTHING = 0.05
 @verb("learn", connects=True)
 @click.argument("name")
 @click.argument("questions", required=False)
-@click.option("--minutes", type=FloatRange(1), default=20.0, show_default=True, help="Time for training, building and measuring.")
-@click.option("--plan", "only_plan", is_flag=True, help="Print what was found and what would be tried, without training.")
-@click.option(
-    "--update", is_flag=True, help="Go on from the live models with the questions that are new since they were learned."
-)
-@click.option("--promote", is_flag=True, help="Make the new generation live without asking, if its gain is confirmed.")
+@option("--minutes", "Time for training, building and measuring.", type=FloatRange(1), default=20.0, show_default=True)
+@flag("--plan only_plan", "Print what was found and what would be tried, without training.")
+@flag("--update", "Go on from the live models with the questions that are new since they were learned.")
+@flag("--promote", "Make the new generation live without asking, if its gain is confirmed.")
 @model_options
 def command(
     *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.declared_options import CONTEXT
+from termweave.cli.declared_options import CONTEXT, FILE, option
 from termweave.cli.output import fitted_table
 from termweave.cli.shared_options import verb
 from termweave.errors import UsageError
@@ -103,11 +103,11 @@ def fetch(*, names: tuple[str, ...], out: Output) -> None:
 
 
 @verb("import", backbone)
-@click.argument("graph", metavar="FILE.onnx", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", required=True, help="The name that commands take from now on.")
-@click.option("--pooling", type=click.Choice(["mean", "cls"]), default="mean", show_default=True, help="How it makes vectors.")
-@click.option("--query-prompt", default="", metavar="TEXT", help="Text that it expects before a query.")
-@click.option("--document-prompt", default="", metavar="TEXT", help="Text that it expects before a document.")
+@click.argument("graph", metavar="FILE.onnx", type=FILE)
+@option("--name", "The name that commands take from now on.", required=True)
+@option("--pooling", "How it makes vectors.", type=click.Choice(["mean", "cls"]), default="mean", show_default=True)
+@option("--query-prompt", "Text that it expects before a query.", "TEXT", default="")
+@option("--document-prompt", "Text that it expects before a document.", "TEXT", default="")
 def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document_prompt: str, out: Output) -> None:
     """Make a model of FILE.onnx, the graph of a BERT encoder of your own, and of the tokenizer.json beside it.
 
@@ -140,18 +140,16 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
 
 @verb("export")
 @click.argument("model", metavar="MODEL")
-@click.option(
-    "--out",
-    "out_folder",
-    metavar="DIR",
+@option(
+    "--out out_folder",
+    "A new folder for the export.  [default: the model's own folder, if termweave wrote it]",
+    "DIR",
     type=click.Path(path_type=Path),
-    help="A new folder for the export.  [default: the model's own folder, if termweave wrote it]",
 )
-@click.option(
-    "--on",
-    "dataset",
-    metavar="DATASET",
-    help="Measure what int8 costs on a sample of this corpus: nDCG@10 if it has judged queries, else how many of the ten best documents stay.",
+@option(
+    "--on dataset",
+    "Measure what int8 costs on a sample of this corpus: nDCG@10 if it has judged queries, else how many of the ten best documents stay.",
+    "DATASET",
 )
 def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Output) -> None:
     """Write MODEL as ONNX graphs: fp32, int8, and int8's weights in fp32 for GPUs.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.declared_options import CONTEXT, IntRange
+from termweave.cli.declared_options import CONTEXT, IntRange, flag, option
 from termweave.cli.shared_options import confirm, verb, yes_option
 from termweave.engine.embedded import folders, node
 from termweave.support.messages import sized
@@ -31,16 +31,9 @@ def command() -> None:
 
 
 @verb("start", command)
-@click.option("--port", type=IntRange(1, 65535), help="HTTP port.  [default: as before, else a free one]")
-@click.option(
-    "--heap",
-    type=int,
-    metavar="MB",
-    help="Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]",
-)
-@click.option(
-    "--ml", is_flag=True, help="Add the plugin ml-commons, which 'termweave connect' needs (390 MB). Later starts keep it."
-)
+@option("--port", "HTTP port.  [default: as before, else a free one]", type=IntRange(1, 65535))
+@option("--heap", "Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]", "MB", type=int)
+@flag("--ml", "Add the plugin ml-commons, which 'termweave connect' needs (390 MB). Later starts keep it.")
 def start(*, port: int | None, heap: int | None, ml: bool, out: Output) -> None:
     """Start the embedded OpenSearch, or print its address if it runs.
 
@@ -87,7 +80,7 @@ def status(*, out: Output) -> None:
 
 @verb("logs", command)
 @click.argument("name", metavar="[NODE]", default="node-1")
-@click.option("-n", "--lines", type=IntRange(1), default=100, show_default=True, help="Number of lines, from the end of the log.")
+@option("-n --lines", "Number of lines, from the end of the log.", type=IntRange(1), default=100, show_default=True)
 def logs(*, lines: int, name: str, out: Output) -> None:
     """Print the end of the log of the embedded OpenSearch: of its process node-1, or of NODE.
 

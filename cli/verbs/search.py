@@ -13,7 +13,7 @@ import click
 from termweave import encoders, engine, search
 from termweave.cli import hit_list
 from termweave.cli.batch_search import answer_all
-from termweave.cli.declared_options import click_options, option_group
+from termweave.cli.declared_options import click_options, flag, option, option_group
 from termweave.cli.shared_options import check_together, model_options, verb, writable
 from termweave.search.options import SENT, ExplainOptions, RunOptions, SearchOptions
 from termweave.search.render import pictures
@@ -34,17 +34,16 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("query", required=False)
 @click_options(SearchOptions, "given")
-@option_group("Hits", click.option("--show-query", is_flag=True, help="Print the requests instead of sending them."))
+@option_group("Hits", flag("--show-query", "Print the requests instead of sending them."))
 @option_group(
     "Many queries",
-    click.option(
-        "--queries",
-        "queries_file",
-        metavar="FILE",
-        help="Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
+    option(
+        "--queries queries_file",
+        "Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
         "'-' is standard input.",
+        "FILE",
     ),
-    click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
+    option("--run run_file", "Write the answers to --queries as a TREC run; '-' prints it.", "OUT"),
 )
 @click_options(RunOptions, "sending", ("workers",))
 @model_options
@@ -234,18 +233,15 @@ def explain(
 
 @verb("weights")
 @click.argument("text")
-@click.option(
-    "--weights",
-    "model",
-    metavar="MODEL",
-    help="Folder, installed package, name or hf:OWNER/NAME of a weights model.  [default: the shipped one]",
+@option(
+    "--weights model", "Folder, installed package, name or hf:OWNER/NAME of a weights model.  [default: the shipped one]", "MODEL"
 )
-@click.option(
+@option(
     "--kind",
+    "Weigh as a document (impacts) or as a query (factors).",
     type=click.Choice(["document", "query"]),
     default="document",
     show_default=True,
-    help="Weigh as a document (impacts) or as a query (factors).",
 )
 @hit_list.html_option
 def weights(*, text: str, model: str | None, kind: Literal["document", "query"], html: Path | None, out: Output) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import engine
-from termweave.cli.declared_options import IntRange, option_group
+from termweave.cli.declared_options import IntRange, flag, option, option_group
 from termweave.cli.shared_options import check_rerankers, check_together, model_options, token_option, verb
 from termweave.errors import UsageError
 from termweave.support import extras
@@ -22,53 +22,46 @@ _CONNECTIONS = 32
 
 @verb("serve", connects=True)
 @click.argument("index", required=False)
-@click.option("--port", type=IntRange(0, 65_535), default=8321, show_default=True, help="Port to listen on; 0: a free one.")
-@click.option("--read-only", is_flag=True, help="Refuse every change: no grades, no profiles, no promotion.")
-@click.option(
-    "--rerank",
-    "rerankers",
+@option("--port", "Port to listen on; 0: a free one.", type=IntRange(0, 65_535), default=8321, show_default=True)
+@flag("--read-only", "Refuse every change: no grades, no profiles, no promotion.")
+@option(
+    "--rerank rerankers",
+    "A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
+    "NAME",
     multiple=True,
-    metavar="NAME",
     callback=check_rerankers,
-    help="A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
 )
-@click.option(
-    "--on",
-    "datasets",
+@option(
+    "--on datasets",
+    "A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
+    "DATASET",
     multiple=True,
-    metavar="DATASET",
-    help="A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
 )
-@click.option(
-    "--models",
-    "serves_models",
-    is_flag=True,
-    help="Serve models to other programs, not pages: those of all live indices (of INDEX, if it is given) and the shipped one.",
+@flag(
+    "--models serves_models",
+    "Serve models to other programs, not pages: those of all live indices (of INDEX, if it is given) and the shipped one.",
 )
-@click.option(
-    "--model",
-    "served",
+@option(
+    "--model served",
+    "Serve this model (a name or a folder), not pages; repeatable. Without --models no OpenSearch is asked.",
+    "MODEL",
     multiple=True,
-    metavar="MODEL",
-    help="Serve this model (a name or a folder), not pages; repeatable. Without --models no OpenSearch is asked.",
 )
 @option_group(
     "Access",
-    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another one needs a token."),
-    click.option(
-        "--name",
-        "names",
+    option("--host", "Address to listen on; another one needs a token.", default="127.0.0.1", show_default=True),
+    option(
+        "--name names",
+        "A further name under which browsers reach the pages, such as that of a proxy; repeatable. It needs a token.",
+        "HOST",
         multiple=True,
-        metavar="HOST",
-        help="A further name under which browsers reach the pages, such as that of a proxy; repeatable. It needs a token.",
     ),
-    click.option(
-        "--proxy",
-        "proxies",
-        multiple=True,
-        metavar="ADDRESS",
-        help="Address of a proxy, such as 127.0.0.1: what it says in X-Forwarded-For and X-Forwarded-Proto is believed; "
+    option(
+        "--proxy proxies",
+        "Address of a proxy, such as 127.0.0.1: what it says in X-Forwarded-For and X-Forwarded-Proto is believed; "
         "repeatable. It needs a token.",
+        "ADDRESS",
+        multiple=True,
     ),
     token_option("File with the token that clients must know: at least 16 characters."),
 )

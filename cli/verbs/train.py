@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli import hit_list
-from termweave.cli.declared_options import GroupedCommand
+from termweave.cli.declared_options import FOLDER, GroupedCommand, flag, option
 from termweave.cli.shared_options import verb
 from termweave.cli.source_options import source_options
 from termweave.declared_settings import settings_of, written
@@ -20,6 +19,7 @@ from termweave.training.methods import base
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from termweave.cli.output import Output
     from termweave.declared_settings import DeclaredSetting
@@ -53,22 +53,12 @@ class TrainCommand(GroupedCommand):
 @verb("train", long=True, cls=TrainCommand)
 @click.argument("method")
 @click.argument("dataset")
-@click.option(
-    "--out",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder of the run and of the model; --plan can do without.",
+@option("--out folder", "Folder of the run and of the model; --plan can do without.", "DIR", type=FOLDER)
+@option(
+    "--set assignments", "Set a parameter; repeatable. `termweave train METHOD --help` lists them.", "KEY=VALUE", multiple=True
 )
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set a parameter; repeatable. `termweave train METHOD --help` lists them.",
-)
-@click.option("--resume", is_flag=True, help="Resume the run in DIR on the same data; it ends with the same model.")
-@click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
+@flag("--resume", "Resume the run in DIR on the same data; it ends with the same model.")
+@flag("--plan only_plan", "Check the settings and print the planned run without training.")
 @source_options()
 def command(
     *,

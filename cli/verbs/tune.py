@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import engine, search
-from termweave.cli.declared_options import DeclaredValue, click_options
+from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
 from termweave.cli.output import fitted_table
 from termweave.cli.shared_options import check_together, model_options, verb
 from termweave.declared_settings import settings_of
@@ -32,24 +32,22 @@ if TYPE_CHECKING:
 @verb("tune", connects=True, long=True)
 @click.argument("name")
 @click.argument("dataset")
-@click.option(
-    "--measure", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True, help="The measure to optimise."
-)
-@click.option("--profile", default="tuned", show_default=True, metavar="TEXT", help="Name of the stored profile.")
-@click.option(
+@option("--measure", "The measure to optimise.", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True)
+@option("--profile", "Name of the stored profile.", "TEXT", default="tuned", show_default=True)
+@option(
     "--rerank",
-    metavar="NAME",
-    help="A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
+    "A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
     "weight are fitted. Or ltr@FOLDER, with the signals and the fusion that it was trained behind.",
+    "NAME",
 )
-@click.option(
+@option(
     "--rerank-budget",
-    metavar="TIME",
+    "Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
+    "TIME",
     type=DeclaredValue(settings_of(RankingOptions)["rerank_budget"]),
-    help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
 )
-@click.option("--adopt", is_flag=True, help="Let searches use a better profile even where its gain may be chance.")
-@click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
+@flag("--adopt", "Let searches use a better profile even where its gain may be chance.")
+@flag("--dry-run", "Print the result, and store nothing.")
 @model_options
 def command(
     *,
@@ -183,10 +181,10 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
 
 @verb("profiles", connects=True)
 @click.argument("name")
-@click.option("--use", metavar="PROFILE", help="Let searches use this profile from now on; 'hybrid' stands for no profile.")
-@click.option("--save", metavar="PROFILE", help="Store --mode, --rerank (rnn, then rules) and --rewrite under this name.")
+@option("--use", "Let searches use this profile from now on; 'hybrid' stands for no profile.", "PROFILE")
+@option("--save", "Store --mode, --rerank (rnn, then rules) and --rewrite under this name.", "PROFILE")
 @click_options(RankingOptions, "given", ("mode", "rerank", "rewrite"))
-@click.option("--drop", metavar="PROFILE", help="Delete this profile. If searches use it, they use no profile from now on.")
+@option("--drop", "Delete this profile. If searches use it, they use no profile from now on.", "PROFILE")
 def profiles(
     *, name: str, use: str | None, save: str | None, given: dict[str, Any], drop: str | None, settings: Settings, out: Output
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import engine, indexer
-from termweave.cli.declared_options import GroupedCommand
+from termweave.cli.declared_options import GroupedCommand, option
 from termweave.cli.shared_options import check_together, verb
 from termweave.cli.source_options import for_build, source_options
 from termweave.declared_settings import share
@@ -43,11 +43,11 @@ class _Command(GroupedCommand):
 @verb("verify", long=True, cls=_Command, connects=True)
 @click.argument("name")
 @click.argument("source", required=False)
-@click.option(
+@option(
     "--deep",
+    "Also read text, weights and vectors back and check their digests; '--deep 5%' does so for a random sample.",
+    "[SHARE]",
     callback=lambda _context, _option, text: share(text),
-    metavar="[SHARE]",
-    help="Also read text, weights and vectors back and check their digests; '--deep 5%' does so for a random sample.",
 )
 @source_options(folders=True, index=True)
 def command(
