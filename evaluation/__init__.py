@@ -9,15 +9,6 @@ from typing import TYPE_CHECKING
 
 from termweave.support.lazy_module import lazy_names
 
-_HOME = {
-    **dict.fromkeys(("MEASURES", "holm", "per_query", "randomisation_test"), "measures"),
-    **dict.fromkeys(("Experiment", "Row", "evaluate"), "experiment"),
-    "System": "systems",
-    "TuningReport": "tuning.tune",
-    "gates": "gates",
-    "tune": "tuning.tune",
-}
-
 __all__ = [
     "MEASURES",
     "Experiment",
@@ -25,15 +16,17 @@ __all__ = [
     "System",
     "TuningReport",
     "evaluate",
-    "gates",
     "holm",
     "per_query",
     "randomisation_test",
     "tune",
 ]
 
+_HOME = dict.fromkeys(("MEASURES", "holm", "per_query", "randomisation_test"), "measures")
+_HOME |= dict.fromkeys(("Experiment", "Row", "evaluate"), "experiment") | {"System": "systems"}
+_HOME |= dict.fromkeys(("TuningReport", "tune"), "tuning.tune")
+
 if TYPE_CHECKING:
-    from termweave.evaluation import gates
     from termweave.evaluation.experiment import Experiment, Row, evaluate
     from termweave.evaluation.measures import MEASURES, holm, per_query, randomisation_test
     from termweave.evaluation.systems import System

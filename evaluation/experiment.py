@@ -184,9 +184,7 @@ def evaluate(
     queries, qrels = judgements.judged_queries(dataset), dataset.qrels()
     ids = [query.id for query in queries]
     default = default_of(asked, index)
-    for gate in required:
-        gates.system_of(gate, list(described), default)
-    gates.check_saved_runs(required, ids, qrels)
+    gates.check_before(required, list(described), default, ids, qrels)
     notes = [
         *dataset.notes,
         *judgements.without_judgement(dataset),

@@ -100,18 +100,23 @@ def parse(text: str) -> Gate:
     )
 
 
-def check_saved_runs(required: Sequence[Gate], query_ids: Sequence[str], qrels: Qrels) -> None:
-    """Check the saved runs of gates before the evaluation starts.
+def check_before(
+    required: Sequence[Gate], names: Sequence[str], default: str | None, query_ids: Sequence[str], qrels: Qrels
+) -> None:
+    """Check the systems and the saved runs of gates before the evaluation starts.
 
     Args:
         required: The gates.
+        names: Names of the systems in the table.
+        default: The system of gates that do not name one.
         query_ids: Ids of the queries.
         qrels: Judgements of the queries.
 
     Raises:
-        UsageError: A run cannot be read, or belongs to another data set.
+        UsageError: A system is not in the table, or a run cannot be read, or belongs to another data set.
     """
     for gate in required:
+        system_of(gate, names, default)
         if gate.run is not None:
             _saved(gate.run, query_ids, qrels)
 
@@ -212,10 +217,8 @@ def _default_run(experiment: Experiment) -> Run:
 
 def _within(system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
     if len(difference) < _FEWEST:
-        return Verdict(
-            met=False,
-            reason=f"{system}: {measure}: {queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison",
-        )
+        few = f"{queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison"
+        return Verdict(met=False, reason=f"{system}: {measure}: {few}")
     low, high = interval(difference)
     met = low >= -margin
     mean = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"

@@ -129,16 +129,14 @@ class PublicationGate:
         """
         if self.judged is None:
             return
-        qrels = self.judged.qrels()
-        gates.check_saved_runs(self.required, [query.id for query in judgements.judged_queries(self.judged)], qrels)
+        ids, qrels = [query.id for query in judgements.judged_queries(self.judged)], self.judged.qrels()
         live = self._live()
         made = lineage.read(self.server, live) if live is not None else None
         if signals is None:
             signals = list(made.signals) if made is not None else []
         names = [system.name for system in untuned_systems(signals)]
         table = [*names, *([made.profile] if made and made.profile else [])]
-        for gate in self.required:
-            gates.system_of(gate, table, table[0])
+        gates.check_before(self.required, table, table[0], ids, qrels)
         if self.within is not None and live is not None:
             judgements.absent_from_index(Index.open(self.server, live), self.judged.name, qrels)
 

@@ -83,10 +83,8 @@ def plan(learning: Learning) -> LearningPlan:
             "the models that come with termweave know one language each."
         )
     tried = tried_on(learning)
-    last: tuple[str, ...] = ("ltr",)
-    if why_not := no_feature_ranker(len(split.parts[HELD_OUT])):
-        notes.append(why_not)
-        last = ()
+    why_not = no_feature_ranker(len(split.parts[HELD_OUT]))
+    notes += [why_not] if why_not else []
     bytes_now = bytes_of(learning.server, learning.live.index)
     return LearningPlan(
         name=learning.task.name,
@@ -98,7 +96,7 @@ def plan(learning: Learning) -> LearningPlan:
         documents=len(learning.identities),
         trained_on=min(MOST_DOCUMENTS, len(learning.identities)),
         languages=languages,
-        methods=(*(each.method for each in tried), *last),
+        methods=(*(each.method for each in tried), *([] if why_not else ["ltr"])),
         encoding_minutes=learning.encoding_minutes,
         documents_stay=learning.documents_stay,
         minutes=learning.task.minutes,
@@ -117,6 +115,7 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
     parts = plan.parts
     trained = [each for each in plan.methods if each != "ltr"]
     last = " and a feature ranker (ltr)" if "ltr" in plan.methods else ""
+    encoded = f"all documents, where another model needs it ({plan.encoding_minutes:.1f} minutes)"
     return [
         ("questions", f"{sum(parts.values()):,} of {plan.questions}, {plan.near_duplicates:,} with a near duplicate"),
         (
@@ -126,12 +125,7 @@ def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
         ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
         ("language", " / ".join(dict.fromkeys(plan.languages.values()))),
         ("tries", f"{', '.join(trained)}, as far as there is time, then the fusion of what won{last}"),
-        (
-            "encodes",
-            "no document"
-            if plan.documents_stay
-            else f"all documents, where another model needs it ({plan.encoding_minutes:.1f} minutes)",
-        ),
+        ("encodes", "no document" if plan.documents_stay else encoded),
         ("time", f"about {plan.minutes:g} minutes"),
         ("memory", f"about {sized(plan.memory_bytes)}"),
         ("disk", f"about {sized(plan.disk_bytes)}"),
