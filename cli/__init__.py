@@ -47,17 +47,15 @@ VERBS = {
     "export": "A model to ONNX, with parity figures.",
     "config": "The current settings and where each one comes from.",
 }
-#: Verbs that stand in the file of another one; the others are in `termweave.cli.verbs.VERB`.
+#: Verb -> further ones that stand in its file, `termweave.cli.verbs.VERB`.
 _BESIDE = {
-    **dict.fromkeys(("list", "promote", "rollback", "prune", "delete", "audit"), "generations"),
-    "encode": "index",
-    "connect": "enrich",
-    "explain": "search",
-    "weights": "search",
-    "profiles": "tune",
-    "backbone": "models",
-    "export": "models",
-    "config": "doctor",
+    "generations": ("list", "promote", "rollback", "prune", "delete", "audit"),
+    "search": ("explain", "weights"),
+    "models": ("backbone", "export"),
+    "index": ("encode",),
+    "enrich": ("connect",),
+    "tune": ("profiles",),
+    "doctor": ("config",),
 }
 
 _INTERRUPTED, _TERMINATED = 130, 143
@@ -78,8 +76,9 @@ class _Verbs(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        file = import_module(f"termweave.cli.verbs.{_BESIDE.get(cmd_name, cmd_name)}")
-        command = next(each for each in vars(file).values() if isinstance(each, click.Command) and each.name == cmd_name)
+        home = next((verb for verb, beside in _BESIDE.items() if cmd_name in beside), cmd_name)
+        members = vars(import_module(f"termweave.cli.verbs.{home}")).values()
+        command = next(each for each in members if isinstance(each, click.Command) and each.name == cmd_name)
         command.short_help = VERBS[cmd_name]
         return command
 

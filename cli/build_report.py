@@ -202,12 +202,8 @@ def watched(run: Callable[[BuildProgress], T], out: Output, nouns: tuple[str, st
         with terminable(terminated), out.progress("Reading") as bar:
             return run(show)
     except KeyboardInterrupt:
-        remark = (
-            f"The engine has acknowledged {acknowledged}. Run the same command to continue from there."
-            if acknowledged
-            else "Nothing was sent. The same command starts again."
-        )
-        out.say(f"Stopped. {remark}")
+        sent = f"The engine has acknowledged {acknowledged}. Run the same command to continue from there."
+        out.say(f"Stopped. {sent if acknowledged else 'Nothing was sent. The same command starts again.'}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
 
 

@@ -197,15 +197,15 @@ def _click_option(argument: str, declared: DeclaredSetting, own_help: str | None
     if switch:
         return click.option(flag, argument, is_flag=True, default=None, help=text)
     if setting.repeatable:
-        return click.option(
-            *(flag, argument),
-            multiple=True,
-            metavar=setting.metavar,
-            callback=lambda _context, _option, values: _named(declared, declared.check, values) if values else None,
-            help=text,
-        )
+        checked = functools.partial(_checked, declared)
+        return click.option(flag, argument, multiple=True, metavar=setting.metavar, callback=checked, help=text)
     metavar = setting.metavar or (f"[{'|'.join(declared.choices)}]" if declared.choices else None)
     return click.option(flag, argument, type=DeclaredValue(declared), metavar=metavar, help=text)
+
+
+def _checked(setting: DeclaredSetting, _context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Any:
+    """The value of an option that may be repeated."""
+    return _named(setting, setting.check, values) if values else None
 
 
 def _named(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:

@@ -118,14 +118,8 @@ class Output:
 
         console = _console(file=sys.stderr)
         details = (TextColumn("{task.fields[detail]}", markup=False),) if console.width >= _WIDE else ()
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            *details,
-        )
+        stage, rate = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[rate]}")
+        columns = (stage, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), *details)
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(label, total=None, rate="", detail="")
             current = label

@@ -123,19 +123,14 @@ def command(
     from termweave.indexer.ledger.unfinished_builds import unfinished
     from termweave.indexer.preparation import incremental
 
+    gated, since_of_none = bool(required) or within is not None, bool(since) and not is_index(source)
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
         ("--update keeps the options of the live generation: leave out --defaults or --update", defaults and update),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
-        (
-            "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
-            bool(since) and not is_index(source),
-        ),
+        ("--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX", since_of_none),
         ("--yes belongs to --update --delete-missing", yes and not delete_missing),
-        (
-            "--on names the queries of a gate: add --require, or --within .01",
-            bool(dataset and not (required or within is not None or only_plan)),
-        ),
+        ("--on names the queries of a gate: add --require, or --within .01", bool(dataset) and not (gated or only_plan)),
     )
     given = {option: value for option, value in models_in(build, settings).items() if option in build or value is not None}
     options = BuildOptions(**given, skip_bad=reading["skip_bad"])
@@ -168,13 +163,12 @@ def command(
             show_plan(server, opened, name, live, queries_of(dataset, source), options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, None if updating else _signals(options), out)
-    measure = gate if required or within is not None else None
     job: Job
     if updating:
-        job = updater.Update(server, opened, name, options, mode, measure)
+        job = updater.Update(server, opened, name, options, mode, gate if gated else None)
         nouns = ("document or passage", "documents and passages")
     else:
-        job = builder.Build(server, opened, name, options, measure, live)
+        job = builder.Build(server, opened, name, options, gate if gated else None, live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     with released_unless_stopped(opened), job:
         watched(job.read, out, nouns)

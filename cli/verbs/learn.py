@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,8 +15,6 @@ from termweave.errors import GateNotMet
 from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.cli.output import Output
     from termweave.learning.report import Learned
     from termweave.settings import Settings
@@ -122,8 +120,11 @@ def _show(learned: Learned) -> None:
         click.echo(f"    {row.system:<22} {row.ndcg:.4f}{'' if row.p == 1 else f'  p {row.p:.2g}'}")
     click.echo(_gain(learned))
     if learned.profile:
-        parts = ", ".join(f"{name} {share:.2f}" for name, share in learned.profile["weights"].items())
-        click.echo(f"searched with {parts}{''.join(f', {name}' for name in _reranked(learned.profile))}; {_encoded(learned)}")
+        parts = [f"{name} {share:.2f}" for name, share in learned.profile["weights"].items()]
+        parts += [name for key, name in (("reranking", "rNN"), ("ranker", "the trained ranker")) if learned.profile.get(key)]
+        stay = "no document encoded: the documents keep their vectors"
+        encoded = f"{counted(learned.encoded, 'document')} encoded" if learned.encoded else stay
+        click.echo(f"searched with {', '.join(parts)}; {encoded}")
     if learned.gained:
         click.echo(f"gained weight: {', '.join(each['term'] for each in learned.gained)}")
     for part in learned.forgotten:
@@ -132,30 +133,14 @@ def _show(learned: Learned) -> None:
         )
     if learned.cost:
         before, after = learned.cost["before"], learned.cost["after"]
-        click.echo(
-            f"a search takes {before.milliseconds:.0f} ms before and {after.milliseconds:.0f} ms after, the index {sized(before.bytes)} and "
-            f"{sized(after.bytes)}"
-        )
+        took = f"{before.milliseconds:.0f} ms before and {after.milliseconds:.0f} ms after"
+        click.echo(f"a search takes {took}, the index {sized(before.bytes)} and {sized(after.bytes)}")
     if learned.generation:
         click.echo(f"Report: {learned.folder / 'report.html'}")
     if learned.published:
         click.echo(f"{learned.generation} is live; 'termweave rollback {learned.name}' goes back.")
     elif learned.confirmed:
         click.echo(f"Make it live: termweave promote {learned.name} {learned.generation}")
-
-
-def _reranked(profile: Mapping[str, Any]) -> list[str]:
-    """What reranks with a profile."""
-    return [name for key, name in (("reranking", "rNN"), ("ranker", "the trained ranker")) if profile.get(key)]
-
-
-def _encoded(learned: Learned) -> str:
-    """What was encoded for the trial generation."""
-    return (
-        f"{counted(learned.encoded, 'document')} encoded"
-        if learned.encoded
-        else "no document encoded: the documents keep their vectors"
-    )
 
 
 def _missed(learned: Learned) -> tuple[str, str]:

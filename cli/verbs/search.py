@@ -83,19 +83,15 @@ def command(
     not_sent = bool(given.keys() - SENT or html)
     log = given.get("log_features")
     named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
+    same_log = log is not None and Path(log).resolve() in named
+    same_file = queries_file and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve()
     check_together(
-        (
-            "--log-features needs a file of its own: another option names this one",
-            log is not None and Path(log).resolve() in named,
-        ),
+        ("--log-features needs a file of its own: another option names this one", same_log),
         (
             "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,
         ),
-        (
-            "--run would replace the file of queries: name another file",
-            queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve(),
-        ),
+        ("--run would replace the file of queries: name another file", same_file),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
         (
             "--show-query sends no search: leave out --html, --explain, --like, --facet, --totals, --log-features, and what orders or leaves out hits",

@@ -92,12 +92,10 @@ def command(
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
     alone = bool(served) and not serves_models
+    models_alone, for_pages = alone or serves_models, bool(pages["rerankers"] or pages["datasets"])
     check_together(
         ("Give INDEX together with --models, or leave it out", alone and index is not None),
-        (
-            "--rerank and --on are for pages: leave them out with --models and --model",
-            bool((served or serves_models) and (pages["rerankers"] or pages["datasets"])),
-        ),
+        ("--rerank and --on are for pages: leave them out with --models and --model", models_alone and for_pages),
     )
     for spec in pages["datasets"]:
         corpora.check_dataset(spec)
