@@ -56,6 +56,7 @@ _BESIDE = {
     "enrich": ("connect",),
     "tune": ("profiles",),
     "doctor": ("config",),
+    "node": ("demo",),
 }
 
 _INTERRUPTED, _TERMINATED = 130, 143
@@ -166,8 +167,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         _show(error)
         return error.exit_code
     except TermweaveError as error:
-        _complain(error.message, error.hint)
-        return error.exit_status
+        return _refused(error)
     except _ReaderGone:  # `termweave search ... | head`
         from termweave.cli.output import nobody_reads
 
@@ -202,6 +202,11 @@ def _complain(message: str, hint: str = "") -> None:
     click.secho(printable(f"Error: {message}"), err=True, fg="red")
     if hint:
         click.echo(printable(hint), err=True)
+
+
+def _refused(error: TermweaveError) -> int:
+    _complain(error.message, error.hint)
+    return error.exit_status
 
 
 def _show(error: click.ClickException) -> None:
@@ -257,17 +262,10 @@ def _fault(error: Exception, arguments: list[str]) -> int:
         where = f"The details are in {report}; please report them."
     except OSError:
         where = "Run it again with --verbose for the details."
-    if (blamed := _blamed_server(error)) is not None:
-        _complain(blamed.message, blamed.hint)
-        return blamed.exit_status
+    connection = sys.modules.get(
+        "termweave.engine.client.connection"
+    )  # where an answer that no server sends is told from a fault
+    if connection and (blamed := connection.blamed_server(error)) is not None:
+        return _refused(blamed)
     _complain(f"A fault in termweave itself: {type(error).__name__}: {error}.", where)
     return 1
-
-
-def _blamed_server(error: Exception) -> TermweaveError | None:
-    """The error about a server, if the exception comes of an answer that no server sends; None for a fault in termweave itself."""
-    if "termweave.engine.client.connection" not in sys.modules:
-        return None
-    from termweave.engine.client.connection import blamed_server
-
-    return blamed_server(error)

@@ -24,7 +24,7 @@ from termweave.cli import VERBS, cli, hit_list, run
 from termweave.cli.declared_options import option_group
 from termweave.cli.output import Output, fitted_table
 from termweave.cli.shared_options import verb
-from termweave.cli.verbs import demo, generations
+from termweave.cli.verbs import generations, node
 from termweave.evaluation import table
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.measures import MEASURES
@@ -419,11 +419,11 @@ def test_what_to_try_next_is_what_this_shell_finds(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(program)])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert demo.called() == str(program)
+    assert node.called() == str(program)
     monkeypatch.setenv("PATH", str(program.parent))
-    assert demo.called() == "termweave"
+    assert node.called() == "termweave"
     monkeypatch.setattr(sys, "argv", ["/somewhere/termweave/__main__.py"])
-    assert demo.called() == f"{sys.executable} -m termweave"
+    assert node.called() == f"{sys.executable} -m termweave"
 
 
 @pytest.mark.parametrize("explained", [False, True])
