@@ -1,25 +1,32 @@
-"""The result of `termweave learn`, as Python gets it and as JSON has it, and its report.
+"""The plan and the result of `termweave learn`, as Python gets them and as JSON has them, and the report of a run.
 
-What was tried, the gain, the questions that moved with both lists, words, cost, and what was forgotten.
+The plan, without training: what the questions are, what will be tried, and what it takes. The report: what was tried, the gain, the questions
+that moved with both lists, words, cost, and what was forgotten.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass, field
 from html import escape
 from http import HTTPStatus
 from pathlib import Path  # noqa: TC003 - likewise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.encoders.analysis.language_guess import guess_of
+from termweave.encoders.analysis.model_familiarity import is_chinese
 from termweave.engine import EngineResponseError
 from termweave.evaluation import systems
 from termweave.evaluation.html_page import html, moved_most
 from termweave.indexer.generations import listing
-from termweave.learning.choice import SystemFigure  # noqa: TC001 - likewise
-from termweave.learning.training_rounds import PARTS, Part, TrainedCandidate
+from termweave.learning.choice import SystemFigure, no_feature_ranker
+from termweave.learning.questions import HELD_OUT
+from termweave.learning.training_rounds import MOST_DOCUMENTS, PARTS, Part, TrainedCandidate, tried_on
+from termweave.support.messages import counted, sized
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base
 from termweave.training.model_folder import sample_cost
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.evaluation import Experiment, Row
     from termweave.learning.choice import Confirmation
+    from termweave.learning.preparation import Learning
     from termweave.search import Index
 
 #: Documents of each list that are shown of a question that moved.
@@ -240,3 +248,116 @@ class Learned:
         """The fields as JSON values: folders are texts."""
         values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self), default=str))
         return values
+
+
+#: Questions whose language is guessed.
+_SAMPLE = 200
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """What a run would do.
+
+    Attributes:
+        name: The index.
+        questions: Name of the questions.
+        parts: Part -> number of questions in it.
+        answers: Number of documents that answer a question.
+        questions_per_answer: Half of these documents answer at least so many questions.
+        near_duplicates: Questions that have a near duplicate, which stays in the same part.
+        documents: Number of documents in the index.
+        trained_on: Number of documents that training looks at.
+        languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown one.
+        methods: The training methods that are tried, as far as there is time; "ltr", a feature ranker, comes after the fusion.
+        encoding_minutes: About how long it takes to encode all documents.
+        documents_stay: Whether that is too long, so that documents stay as they are encoded, and only what reads queries is trained.
+        minutes: The budget.
+        memory_bytes: Memory that training takes at most with a small encoder, about.
+        disk_bytes: Free disk space that a generation and the runs take with a small encoder, about.
+        notes: What a user should know.
+    """
+
+    name: str
+    questions: str
+    parts: dict[str, int]
+    answers: int
+    questions_per_answer: float
+    near_duplicates: int
+    documents: int
+    trained_on: int
+    languages: dict[str, str]
+    methods: tuple[str, ...]
+    encoding_minutes: float
+    documents_stay: bool
+    minutes: float
+    memory_bytes: int
+    disk_bytes: int
+    notes: tuple[str, ...]
+
+
+#: Memory of torch with a small encoder, its gradients and the optimiser's moments; and bytes on disk of each trained model.
+_MEMORY, _MODEL = 2_000_000_000, 250_000_000
+
+
+def plan(learning: Learning) -> LearningPlan:
+    """Plan a run that is prepared."""
+    asked, split = learning.questions, learning.split
+    counts = Counter(document for grades in asked.qrels.values() for document, grade in grades.items() if grade > 0)
+    languages = {
+        "questions": _language([query.text for query in asked.queries[:_SAMPLE]]),
+        "documents": _language([text[:500] for text in learning.texts]),
+    }
+    notes = list(learning.notes)
+    if languages["questions"] != languages["documents"]:
+        notes.append(
+            f"The questions seem to be {languages['questions']}, the documents {languages['documents']}: "
+            "the models that come with termweave know one language each."
+        )
+    tried = tried_on(learning)
+    why_not = no_feature_ranker(len(split.parts[HELD_OUT]))
+    notes += [why_not] if why_not else []
+    bytes_now = bytes_of(learning.server, learning.live.index)
+    return LearningPlan(
+        name=learning.task.name,
+        questions=asked.name,
+        parts={part: len(ids) for part, ids in split.parts.items()},
+        answers=len(counts),
+        questions_per_answer=float(median(counts.values())),
+        near_duplicates=split.near_duplicates,
+        documents=len(learning.identities),
+        trained_on=min(MOST_DOCUMENTS, len(learning.identities)),
+        languages=languages,
+        methods=(*(each.method for each in tried), *([] if why_not else ["ltr"])),
+        encoding_minutes=learning.encoding_minutes,
+        documents_stay=learning.documents_stay,
+        minutes=learning.task.minutes,
+        memory_bytes=_MEMORY,
+        disk_bytes=2 * bytes_now + (len(tried) + 2) * _MODEL,
+        notes=tuple(notes),
+    )
+
+
+def _language(texts: list[str]) -> str:
+    return "chinese" if is_chinese(texts) else guess_of(" ".join(texts)) or "english"
+
+
+def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
+    """The plan as pairs of a name and a value, for a table."""
+    parts = plan.parts
+    trained = [each for each in plan.methods if each != "ltr"]
+    last = " and a feature ranker (ltr)" if "ltr" in plan.methods else ""
+    encoded = f"all documents, where another model needs it ({plan.encoding_minutes:.1f} minutes)"
+    return [
+        ("questions", f"{sum(parts.values()):,} of {plan.questions}, {plan.near_duplicates:,} with a near duplicate"),
+        (
+            "answers",
+            f"{plan.answers:,} of {counted(plan.documents, 'document')}, questions for each: {plan.questions_per_answer:g} (median)",
+        ),
+        ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
+        ("language", " / ".join(dict.fromkeys(plan.languages.values()))),
+        ("tries", f"{', '.join(trained)}, as far as there is time, then the fusion of what won{last}"),
+        ("encodes", "no document" if plan.documents_stay else encoded),
+        ("time", f"about {plan.minutes:g} minutes"),
+        ("memory", f"about {sized(plan.memory_bytes)}"),
+        ("disk", f"about {sized(plan.disk_bytes)}"),
+    ]

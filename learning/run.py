@@ -5,17 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave import corpora
 from termweave.catalog import generations
-from termweave.catalog.layout import signal_class
-from termweave.encoders import backbones, model_lookup
-from termweave.encoders.layouts import read_folder
-from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import publication
@@ -23,7 +18,7 @@ from termweave.learning import choice, report
 from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.report import Learned
-from termweave.learning.training_rounds import PARTS, TrainingRounds, candidates, documents_to_keep, write_folder
+from termweave.learning.training_rounds import PARTS, TrainingRounds, documents_to_keep, tried_on, write_folder
 from termweave.learning.trial_generation import build_trial
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import Index
@@ -31,12 +26,13 @@ from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from termweave.catalog.profiles import Profile
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.learning.choice import Choice
-    from termweave.learning.training_rounds import Candidate, TrainedCandidate
+    from termweave.learning.training_rounds import TrainedCandidate
     from termweave.learning.trial_generation import TrialGeneration
     from termweave.records import Run
 
@@ -98,50 +94,6 @@ def promote(server: Engine, learned: Learned) -> Learned:
     _refuse_changed(server, learned.name, learned.state)
     publication.promote(server, learned.name, learned.generation)
     return replace(learned, published=True)
-
-
-def tried_on(learning: Learning) -> list[Candidate]:
-    """The candidates for an index, of what it stores or, where all documents are encoded again, the server can store.
-
-    Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
-    """
-    learned = paths.state() / LEARNED
-    folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
-    weights, dense = folders.get("weights"), folders.get("dense")
-    start = weights if weights and (weights / HEADS).is_file() else None
-    while start and learned in start.parents and not learning.task.update:
-        start = _begun_with(start)
-    backbone = _backbone(dense)
-    if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
-        backbone = str(dense)
-    joint = weights is not None and weights == dense
-    stored = {signal.needs for signal in learning.live.lineage.layout.signals}
-    able, stay = learning.server.capabilities, learning.documents_stay
-    made = not learning.split.parts["train"]
-    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=made)
-    return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
-
-
-def _begun_with(learned: Path) -> Path:
-    """The model that a learned one began with; the shipped one where it is not on this host any more."""
-    begun = _made_with(learned, "start")
-    return Path(begun) if begun and (Path(begun) / HEADS).is_file() else model_lookup.resolve("shipped")
-
-
-def _backbone(folder: Path | None) -> str:
-    """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
-    if folder is None:
-        return ""
-    made_from = _made_with(folder, "backbone")
-    named = next(
-        (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
-    )
-    return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
-
-
-def _made_with(folder: Path, setting: str) -> str:
-    """A setting that a model was trained with; "" where it was not trained, or has no such setting."""
-    return str(read_folder(folder, check=False).manifest.training.get("options", {}).get(setting, ""))
 
 
 def _refuse(name: str) -> None:

@@ -13,15 +13,20 @@ import random
 import time
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 - likewise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
+from termweave.catalog.layout import signal_class
+from termweave.encoders import backbones, model_lookup
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import MANIFEST
+from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, ModelError, UsageError
+from termweave.learning.preparation import LEARNED
 from termweave.learning.questions import HELD_OUT, TRAIN
-from termweave.support import atomic_files, private_files
+from termweave.support import atomic_files, paths, private_files
 from termweave.training import run
 from termweave.training.methods import base
 from termweave.training.model_folder.precision import loses_too_much
@@ -30,7 +35,7 @@ from termweave.training.plan import plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from termweave.learning.preparation import Reports
+    from termweave.learning.preparation import Learning, Reports
     from termweave.learning.questions import JudgedQuestions, QuestionSplit
     from termweave.records import Document, Run
     from termweave.training.run import TrainingResult
@@ -96,6 +101,50 @@ def candidates(
     ]
     left_out = {"fectek", "dtr", "le-bs"} if documents_stay else set()
     return [each for each in every if each.method not in left_out | ({"le-bs"} if made else set())]
+
+
+def tried_on(learning: Learning) -> list[Candidate]:
+    """The candidates for an index, of what it stores or, where all documents are encoded again, the server can store.
+
+    Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
+    """
+    learned = paths.state() / LEARNED
+    folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
+    weights, dense = folders.get("weights"), folders.get("dense")
+    start = weights if weights and (weights / HEADS).is_file() else None
+    while start and learned in start.parents and not learning.task.update:
+        start = _begun_with(start)
+    backbone = _backbone(dense)
+    if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
+        backbone = str(dense)
+    joint = weights is not None and weights == dense
+    stored = {signal.needs for signal in learning.live.lineage.layout.signals}
+    able, stay = learning.server.capabilities, learning.documents_stay
+    made = not learning.split.parts["train"]
+    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=made)
+    return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
+
+
+def _begun_with(learned: Path) -> Path:
+    """The model that a learned one began with; the shipped one where it is not on this host any more."""
+    begun = _made_with(learned, "start")
+    return Path(begun) if begun and (Path(begun) / HEADS).is_file() else model_lookup.resolve("shipped")
+
+
+def _backbone(folder: Path | None) -> str:
+    """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
+    if folder is None:
+        return ""
+    made_from = _made_with(folder, "backbone")
+    named = next(
+        (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
+    )
+    return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
+
+
+def _made_with(folder: Path, setting: str) -> str:
+    """A setting that a model was trained with; "" where it was not trained, or has no such setting."""
+    return str(read_folder(folder, check=False).manifest.training.get("options", {}).get(setting, ""))
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ def command(
 
     needs.check_packages("Learning")
     from termweave.learning import run
-    from termweave.learning.plan import lines, plan
     from termweave.learning.preparation import CONNECTIONS, LearningTask, Reports, prepare
+    from termweave.learning.report import lines, plan
 
     server = engine.connect(settings, pool_maxsize=CONNECTIONS)
     task = LearningTask(name, questions, minutes, models, update)

@@ -84,7 +84,9 @@ def command(
     log = given.get("log_features")
     named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
     same_log = log is not None and Path(log).resolve() in named
-    same_file = queries_file and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve()
+    same_file = (
+        queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve()
+    )
     check_together(
         ("--log-features needs a file of its own: another option names this one", same_log),
         (

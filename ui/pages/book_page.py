@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from starlette.datastructures import FormData
     from starlette.requests import Request
 
-    from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
+    from termweave.evaluation.book.queries import BookQuery
+    from termweave.evaluation.book.store import BookGrade, JudgementBook
     from termweave.search import Index
 
 #: Queries that are added at once: each is searched in every way.

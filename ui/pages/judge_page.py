@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.evaluation.book.store import BookQuery
+    from termweave.evaluation.book.queries import BookQuery
     from termweave.search import Index
 
 JUDGE = Parameter("judge", "Name of the judge.")
