@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.report.wording import queries
+from termweave.evaluation.measures import queries
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
 from termweave.search.results import notices
 from termweave.support.batching import in_parts

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from termweave.learning.candidates import Part, TrainedCandidate
     from termweave.learning.preparation import Learning
+    from termweave.learning.training_rounds import Part, TrainedCandidate
 
 #: Least mean cosine of the vectors of documents by two graphs of one encoder; int8 costs .007.
 _SAME = 0.97

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from termweave.catalog import audit
     from termweave.engine import Engine
     from termweave.indexer.generations.listing import Generation
-    from termweave.learning.learned import Learned
+    from termweave.learning.report import Learned
 
 
 class LiveIndex(Index):

@@ -29,8 +29,7 @@ from termweave.indexer.enrichment.enrichment import EnrichmentPlan
 from termweave.indexer.generations.listing import Generation
 from termweave.indexer.preparation.estimate import BuildEstimate
 from termweave.indexer.update_plan import UpdatePlan
-from termweave.learning.learned import Learned
-from termweave.learning.plan import LearningPlan
+from termweave.learning.report import Learned, LearningPlan
 from termweave.search.results.json import BatchSummary
 from termweave.training.plan import TrainingPlan
 from termweave.ui.api import openapi

@@ -22,7 +22,7 @@ import uvicorn
 from PIL import Image
 
 from termweave import corpora, engine, settings
-from termweave.evaluation.book.pool import pooled
+from termweave.evaluation.book.queries import pooled
 from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
 from termweave.search import Index
 from termweave.ui import application

@@ -20,11 +20,10 @@ from termweave.catalog.profiles import Profile
 from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.evaluation import Experiment, Row, evaluate, index_comparison
+from termweave.evaluation import Experiment, Row, evaluate, index_comparison, table
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import table
 from termweave.evaluation.tuning.tune import TuningReport
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing

@@ -140,11 +140,11 @@ def jobs(request: Request, given: Values) -> dict[str, Any]:
 
 def evaluate(request: Request, given: Values) -> dict[str, Any]:
     """The result of an evaluation, as `termweave evaluate --json`."""
-    from termweave.evaluation.report.json import evaluation  # noqa: PLC0415 - numpy comes with it
+    from termweave.evaluation.table import as_json  # noqa: PLC0415 - numpy comes with it
 
     result = _ended(request, given, "evaluate").result
     verdicts = [verdict.as_json(gate) for gate, verdict in result.verdicts]
-    return {**evaluation(result.experiment), "gates": verdicts}
+    return {**as_json(result.experiment), "gates": verdicts}
 
 
 def tune(request: Request, given: Values) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from termweave.corpora.judgements import read_qrels, read_queries
 from termweave.errors import UsageError
-from termweave.evaluation.book import agreement, pool
-from termweave.evaluation.book.query_ids import lacks_words, placed
+from termweave.evaluation.book import agreement
+from termweave.evaluation.book.queries import add, lacks_words, placed, pooled
 from termweave.evaluation.measures import per_query
 from termweave.records import Query
 from termweave.support import private_files
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from starlette.datastructures import FormData
     from starlette.requests import Request
 
-    from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
+    from termweave.evaluation.book.queries import BookQuery
+    from termweave.evaluation.book.store import BookGrade, JudgementBook
     from termweave.search import Index
 
 #: Queries that are added at once: each is searched in every way.
@@ -145,7 +146,7 @@ def _edit(request: Request, form: FormData) -> Response:
     if text != query.text:
         if any(each.text == text for each in book.queries()):
             raise UsageError("The book has a query with these words.", "Remove one of the two, or type other words.")
-        (query_with_pool,) = pool.pooled(workspace_of(request).index(name), [Query(query.id, text)])
+        (query_with_pool,) = pooled(workspace_of(request).index(name), [Query(query.id, text)])
         book.change(query.id, query_with_pool.pool, text=text)
     return see_other("/book", index=name)
 
@@ -176,7 +177,7 @@ def _add(request: Request, form: FormData) -> Response:
             f"The book has other words for {few(other)}.",
             "Give these queries other ids in the file, or edit their words in the book.",
         )
-    added = pool.add(workspace_of(request).index(name), book, [*map(typed_query, texts), *uploaded])
+    added = add(workspace_of(request).index(name), book, [*map(typed_query, texts), *uploaded])
     return see_other("/book", index=name, added=added)
 
 

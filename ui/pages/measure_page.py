@@ -13,9 +13,9 @@ from termweave import corpora
 from termweave.catalog import audit, lineage
 from termweave.catalog.profiles import adopted
 from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.evaluation import html_page, table
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.measures import MEASURES as SHOWN
-from termweave.evaluation.report import html_page, table
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.ui import parameters

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from termweave.cli.common.output import Output
+from termweave.cli.output import Output
 from termweave.engine import Engine
 from termweave.indexer.enrichment import conditional_writes, index_passes
 from termweave.search import Index
@@ -162,7 +162,7 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
         lambda: odd("odd", id="other", stock=5),
         lambda: None,
     )
-    monkeypatch.setattr(Output, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
     done = enrich(index, "--watch", "1")
     for key in ("early", "odd", "odder"):
         assert sum(text.startswith("Left out:") and f"document '{key}':" in text for text in said) == 1

@@ -12,7 +12,7 @@ from termweave.contracts.signal import Pruning
 from termweave.errors import UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
-from termweave.evaluation.publication_gate import PublicationGate
+from termweave.evaluation.index_comparison import PublicationGate
 from termweave.indexer import BuildOptions, build, rebuild_options
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Query

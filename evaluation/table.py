@@ -1,20 +1,24 @@
-"""Tables of an evaluation for a terminal and for Markdown, and the file with the values of every query."""
+"""Tables of an evaluation for a terminal and for Markdown, the file with the values of every query, and the JSON.
+
+The JSON is the same for the command line and web pages; its schema is in docs/schemas.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from termweave.evaluation.measures import JUDGED, MEASURES
-from termweave.evaluation.report.wording import queries
-from termweave.evaluation.significance import ALPHA
+from termweave.evaluation.measures import ALPHA, JUDGED, MEASURES, queries
 from termweave.support import private_files
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.table import Table
+    from rich.text import Text
 
     from termweave.evaluation.experiment import Experiment, Row
 
@@ -27,40 +31,41 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 def table(experiment: Experiment) -> Table:
     """Make the table for a terminal: the best values are bold, significant differences from the baseline are marked."""
-    from rich import box  # noqa: PLC0415
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = Table(
-        title=heading(experiment),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,  # so that the table fits into 80 columns
-    )
-    compared = experiment.compares
-    cells: list[list[str | Text]] = []
-    best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
-    for row in experiment.rows:
-        filled: list[str | Text] = []
-        for name in MEASURES:
-            mark = _mark(experiment, row, name)
-            style = f"{'bold ' if row.values[name] == best[name] else ''}{_STYLES[mark]}".strip()
-            filled += [Text(f"{row.values[name]:.4f}{mark or ' '}", style=style), *([_p(row, name)] if compared else [])]
-        filled += [_versus(experiment, row)] if compared else []
-        filled.append(f"{row.judged:.0%}")
-        filled += [_ms(experiment, row)] if experiment.latency else []
-        cells.append(filled)
-    shown.add_column("system", overflow="fold", min_width=6)
-    names = [each for name in MEASURES for each in (name, *(["p"] if compared else []))]
-    names += [*(["+/=/-"] if compared else []), "judged", *(["ms"] if experiment.latency else [])]
-    for place, name in enumerate(names):
-        widest = max(len(name), *(len(row[place]) for row in cells))  # numbers are never cut; the name of the system wraps
-        shown.add_column(name, justify="right", style="dim" if name in {"p", "judged"} else "", min_width=widest, no_wrap=True)
-    for row, filled in zip(experiment.rows, cells, strict=True):
-        shown.add_row(row.system, *filled)
+    # Without padding the table fits into 80 columns.
+    shown = Table(title=heading(experiment), title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=0)
     shown.caption = "\n".join(legend(experiment))
-    shown.caption_justify = "left"
+    columns: list[tuple[str, Sequence[str | Text]]] = []
+    for name in MEASURES:
+        best, values = max(row.values[name] for row in experiment.rows), []
+        for row in experiment.rows:
+            mark = _mark(experiment, row, name)
+            style = f"{'bold ' if row.values[name] == best else ''}{_STYLES[mark]}".strip()
+            values.append(Text(f"{row.values[name]:.4f}{mark or ' '}", style=style))
+        columns += [(name, values), *([("p", [_p(row, name) for row in experiment.rows])] if experiment.compares else [])]
+    columns += _further(experiment, "judged").items()
+    shown.add_column("system", overflow="fold", min_width=6)
+    for name, cells in columns:
+        widest = max(map(len, (name, *cells)))  # numbers are never cut; the name of the system wraps
+        shown.add_column(name, justify="right", style="dim" if name in {"p", "judged"} else "", min_width=widest, no_wrap=True)
+    for place, row in enumerate(experiment.rows):
+        shown.add_row(row.system, *(cells[place] for _, cells in columns))
     return shown
+
+
+def _further(experiment: Experiment, judged: str) -> dict[str, list[str]]:
+    """The columns after the measures: heading -> cells."""
+    rows = experiment.rows
+    counts = ["" if row.system == experiment.baseline else f"{row.wins}/{row.ties}/{row.losses}" for row in rows]
+    timed = [experiment.latency.get(row.system) for row in rows]
+    return {
+        **({"+/=/-": counts} if experiment.compares else {}),
+        judged: [f"{row.judged:.0%}" for row in rows],
+        **({"ms": [f"{each.median:.1f}" if each else "" for each in timed]} if experiment.latency else {}),
+    }
 
 
 def heading(experiment: Experiment) -> str:
@@ -85,22 +90,15 @@ def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
 
 def markdown(experiment: Experiment) -> str:
     """Return the table as Markdown, with p-values in brackets behind the values."""
-    compared = experiment.compares
-    columns = [*MEASURES, *(["+/=/-"] if compared else []), JUDGED, *(["ms"] if experiment.latency else [])]
-    lines = [
-        f"| {heading(experiment)} | {' | '.join(columns)} |",
-        f"|---|{'---:|' * len(columns)}",
-    ]
-    for row in experiment.rows:
-        cells = [
-            *(f"{cell(experiment, row, name)}{_in_brackets(row, name)}" for name in MEASURES),
-            *([_versus(experiment, row)] if compared else []),
-            f"{row.judged:.0%}",
-        ]
-        cells += [_ms(experiment, row)] if experiment.latency else []
-        lines.append(f"| {row.system.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
-    remarks = [*([f"In brackets: p against {experiment.baseline}"] if compared else []), *legend(experiment), *experiment.notes]
-    return "\n".join([*lines, "", *(f"{line}  " for line in remarks)])
+    further = _further(experiment, JUDGED)
+    columns = [*MEASURES, *further]
+    lines = [f"| {heading(experiment)} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    for place, row in enumerate(experiment.rows):
+        values = (f"{cell(experiment, row, name)}{f' ({p})' if (p := _p(row, name)) else ''}" for name in MEASURES)
+        cells = [row.system.replace("|", "\\|"), *values, *(each[place] for each in further.values())]
+        lines.append(f"| {' | '.join(cells)} |")
+    against = [f"In brackets: p against {experiment.baseline}"] if experiment.compares else []
+    return "\n".join([*lines, "", *(f"{line}  " for line in (*against, *legend(experiment), *experiment.notes))])
 
 
 def cell(experiment: Experiment, row: Row, name: str) -> str:
@@ -133,20 +131,6 @@ def _p(row: Row, name: str) -> str:
     return "" if name not in row.p else "<.001" if row.p[name] < 0.001 else f"{row.p[name]:.3f}".removeprefix("0")
 
 
-def _in_brackets(row: Row, name: str) -> str:
-    p = _p(row, name)
-    return f" ({p})" if p else ""
-
-
-def _versus(experiment: Experiment, row: Row) -> str:
-    return "" if row.system == experiment.baseline else f"{row.wins}/{row.ties}/{row.losses}"
-
-
-def _ms(experiment: Experiment, row: Row) -> str:
-    timed = experiment.latency.get(row.system)
-    return f"{timed.median:.1f}" if timed else ""
-
-
 def spreadsheet_cell(text: str) -> str:
     """A text as a cell of a CSV or TSV file: one that a spreadsheet would run as a formula begins with an apostrophe.
 
@@ -157,3 +141,24 @@ def spreadsheet_cell(text: str) -> str:
         ("'=cmd|' /C calc'!A0", '-3.5', 'tea')
     """
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def as_json(experiment: Experiment) -> dict[str, Any]:
+    """Return the results as JSON data: a row for each system and measure, and figures of each system as a whole."""
+    rows, systems, number = [], [], len(experiment.queries)
+    for row in experiment.rows:
+        named = {"system": row.system, "mode": row.mode, "reranker": row.reranker}
+        rows += [
+            {**named, "measure": name, "value": value, "p": row.p.get(name), "n": number} for name, value in row.values.items()
+        ]
+        took = asdict(experiment.latency[row.system]) if row.system in experiment.latency else None
+        counts = {"wins": row.wins, "ties": row.ties, "losses": row.losses}
+        systems.append({"system": row.system, **counts, "judged": row.judged, "latency_ms": took})
+    return {
+        "schema": "termweave.evaluate/1",
+        "dataset": experiment.dataset,
+        "baseline": experiment.baseline,
+        "rows": rows,
+        "systems": systems,
+        "notes": list(experiment.notes),
+    }

@@ -1,22 +1,40 @@
-"""The documents to judge for a query: the best of every way to search, joined, so that no way is preferred."""
+"""The queries of a book: their ids, and the documents to judge, the best of every way to search, joined, so that no way is preferred.
+
+The same words are one query, whatever their id in the file or log that they come from.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.book.query_ids import placed
-from termweave.evaluation.book.store import BookQuery
+from termweave.records import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from termweave.evaluation.book.store import JudgementBook
-    from termweave.records import Query
     from termweave.search import Index
 
 #: Documents that each way to search adds to a pool, and candidates of each signal.
 DEPTH, _CANDIDATES = 10, 100
+
+
+@dataclass(frozen=True, slots=True)
+class BookQuery:
+    """A query of a book.
+
+    Attributes:
+        id: Id of the query.
+        text: Its words.
+        pool: Ids of the documents to judge, sorted: the order says nothing about who found them.
+    """
+
+    id: str
+    text: str
+    pool: tuple[str, ...]
 
 
 def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int], None] = lambda *_: None) -> list[BookQuery]:
@@ -38,7 +56,7 @@ def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int]
 
 
 def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
-    """Add queries to a book with their pools, those whose words it has (`query_ids.placed`) only once; one that lacks words gets them.
+    """Add queries to a book with their pools, those whose words it has (`placed`) only once; one that lacks words gets them.
 
     Returns:
         How many queries are new, or have words now.
@@ -57,3 +75,36 @@ def order_for(judge: str, query: BookQuery) -> list[str]:
     return sorted(
         query.pool, key=lambda document: sha256(f"{judge}\0{query.id}\0{document}".encode("utf-8", "surrogatepass")).digest()
     )
+
+
+def placed(wanted: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
+    """Give queries the ids that the book has for their words.
+
+    A query with new words keeps its id, unless another query has it: then a number is added. A query of the book that lacks words (see
+    `lacks_words`) takes them from the first query with its id.
+
+    Args:
+        wanted: Queries with words.
+        book: All queries of the book.
+
+    Returns:
+        As many queries as were wanted; two with the same words have the same id.
+    """
+    ids: dict[str, str] = {}
+    for each in book:
+        ids.setdefault(each.text.strip(), each.id)
+    taken = {each.id for each in book if not lacks_words(each)}
+    queries = []
+    for query in wanted:
+        text = query.text.strip()
+        if text not in ids:
+            names = chain([query.id], (f"{query.id}-{number}" for number in count(2)))
+            ids[text] = next(name for name in names if name not in taken)
+            taken.add(ids[text])
+        queries.append(Query(ids[text], text))
+    return queries
+
+
+def lacks_words(query: BookQuery) -> bool:
+    """Whether only the id of a query is known, because its grades were imported without its text."""
+    return query.text in ("", query.id)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 import logging
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.output import Output
-from termweave.cli.options.option_groups import CONNECTION, CONTEXT, OUTPUT, GroupedCommand, option_group
+from termweave.cli.declared_options import CONNECTION, CONTEXT, FILE, OUTPUT, GroupedCommand, flag, option, option_group
+from termweave.cli.output import Output
 from termweave.declared_settings import settings_of
 from termweave.errors import UsageError
 from termweave.search.options import RankingOptions
 from termweave.support.messages import printable, without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from termweave.settings import Settings
 
@@ -51,8 +52,7 @@ def token_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
         return None if file is None else from_file(file, "token").strip()
 
-    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
-    return click.option("--token-file", "token", type=kind, metavar="FILE", callback=read, help=about)
+    return option("--token-file token", about, "FILE", type=FILE, callback=read)
 
 
 def verb(
@@ -86,10 +86,10 @@ def verb(
 
         decorated = option_group(
             OUTPUT,
-            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-            *([click.option("--json-lines", is_flag=True, help=_LINES)] if long else []),
-            click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints."),
-            click.option("-v", "--verbose", is_flag=True, help="Print more details on standard error."),
+            flag("--json as_json", "Print the result as JSON."),
+            *([flag("--json-lines", _LINES)] if long else []),
+            flag("-q --quiet", "Print no progress and no hints."),
+            flag("-v --verbose", "Print more details on standard error."),
         )(wrapped)
         if connects:
             decorated = option_group(CONNECTION, *_CONNECTION.values())(decorated)
@@ -111,24 +111,20 @@ def _only_asked(_context: click.Context, _option: click.Parameter, value: str | 
 _LINES = "Print progress, remarks and at last the result on standard output, each as one line of JSON with a schema."
 #: The options that name a server and how to reach it: setting -> option.
 _CONNECTION = {
-    "url": click.option(
+    "url": option(
         "--url",
-        help="Address of OpenSearch, or of several nodes with commas between.  [default: $OPENSEARCH_URL, else the running embedded node]",
+        "Address of OpenSearch, or of several nodes with commas between.  [default: $OPENSEARCH_URL, else the running embedded node]",
     ),
-    "user": click.option("--user", help="User name."),
-    "password": click.option(
+    "user": option("--user", "User name."),
+    "password": option(
         "--password",
-        metavar="-",
-        callback=_only_asked,
-        help="'-' asks for the password. $TERMWEAVE_PASSWORD and termweave.toml give it, too, as they give client certificates, "
+        "'-' asks for the password. $TERMWEAVE_PASSWORD and termweave.toml give it, too, as they give client certificates, "
         "AWS regions and the timeout: see 'termweave config show'.",
+        "-",
+        callback=_only_asked,
     ),
-    "ca_certs": click.option(
-        "--ca-certs",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Certificate authorities to trust (PEM).",
-    ),
-    "insecure": click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate."),
+    "ca_certs": option("--ca-certs", "Certificate authorities to trust (PEM).", type=FILE),
+    "insecure": option("--insecure", "Do not verify the server's certificate.", is_flag=True, default=None),
 }
 
 
@@ -147,35 +143,30 @@ def _settings(flags: dict[str, Any]) -> Settings:
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --weights, --dense and --dense-query of the verbs that search an index; they replace the models that the index names.
 
-    The function receives them as `models`, for `models_to_open`.
+    The function receives keywords of `search.Index.open` as `models`: also the models of the settings, which an index need not have been
+    built with.
     """
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, models={name: kwargs.pop(name) for name in ("weights", "dense", "dense_query")}, **kwargs)
+    def wrapped(*args: Any, settings: Settings, **kwargs: Any) -> Any:
+        models = {name: kwargs.pop(name) for name in ("weights", "dense", "dense_query")}
+        models |= {"weights_otherwise": settings.weights, "dense_otherwise": settings.dense}
+        return function(*args, models=models, settings=settings, **kwargs)
 
     return option_group(
         "Models",
-        click.option(
+        option(
             "--weights",
-            metavar="MODEL",
-            help="Term-weight model to use where this host does not have the model under the name stored with the index.",
+            "Term-weight model to use where this host does not have the model under the name stored with the index.",
+            "MODEL",
         ),
-        click.option("--dense", metavar="MODEL", help="Dense model, likewise."),
-        click.option("--dense-query", metavar="MODEL", help="Encoder of queries, likewise, of an index that has one of its own."),
+        option("--dense", "Dense model, likewise.", "MODEL"),
+        option("--dense-query", "Encoder of queries, likewise, of an index that has one of its own.", "MODEL"),
     )(wrapped)
 
 
-def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[str, str | None]:
-    """The models that the user names for a search, and those of the settings, which an index need not have been built with.
-
-    They are keywords of `search.Index.open`.
-    """
-    return {**given, "weights_otherwise": settings.weights, "dense_otherwise": settings.dense}
-
-
 #: Delete without a question; the function receives it as `yes`.
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = flag("--yes", "Do not ask for confirmation.")
 
 
 def confirm(question: str) -> None:
@@ -198,3 +189,27 @@ def confirm(question: str) -> None:
     if not agreed:
         click.echo("Nothing was deleted.", err=True)
         raise click.exceptions.Exit(1)
+
+
+def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
+    """Check that a folder and files can be written; the folder is created if necessary.
+
+    Args:
+        folder: Folder for several files; None if there is none.
+        files: Single files; None stands for an option that was not given.
+
+    Raises:
+        UsageError: One of them cannot be written.
+    """
+    hint = "Name another place. Nothing was done yet."
+    if folder is not None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be created: {error.strerror}.", hint) from None
+    if is_folder := next((file for file in files if file is not None and file.is_dir()), None):
+        raise UsageError(f"{is_folder} is a folder, but a file is needed.", "Name a file in it. Nothing was done yet.")
+    for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
+        if place is not None and not os.access(place, os.W_OK):
+            reason = "" if place.exists() else ": it does not exist"
+            raise UsageError(f"{place} cannot be written to{reason}.", hint)

@@ -5,68 +5,65 @@ from __future__ import annotations
 import functools
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.option_groups import option_group
+from termweave.cli.declared_options import FILE, FloatRange, flag, option, option_group
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.corpora import OpenedSource
     from termweave.settings import Settings
 
-_ID = click.option("--id-field", metavar="NAME", help="Key or column of the id.  [default: _id, id, docid, doc_id]")
+#: The keywords of `corpora.open_source` that are options.
+_NAMES = ("skip_bad", "id_field", "title_field", "text_fields", "include", "follow_links", "list_separator")
+_ID = option("--id-field", "Key or column of the id.  [default: _id, id, docid, doc_id]", "NAME")
 _READING = (
-    click.option("--title-field", metavar="NAME", help="Key or column of the title.  [default: title]"),
-    click.option(
-        "--text-field",
-        "text_fields",
+    option("--title-field", "Key or column of the title.  [default: title]", "NAME"),
+    option(
+        "--text-field text_fields",
+        "Key or column of the text; repeat it to join several.  [default: text, contents, body, content]",
+        "NAME",
         multiple=True,
-        metavar="NAME",
-        help="Key or column of the text; repeat it to join several.  [default: text, contents, body, content]",
     ),
-    click.option(
-        "--skip-bad",
-        is_flag=True,
-        help="Leave out entries that cannot be read, and the second of two with the same id, and report them.",
-    ),
+    flag("--skip-bad", "Leave out entries that cannot be read, and the second of two with the same id, and report them."),
 )
 _FOLDERS = option_group(
     "Reading the corpus",
-    click.option(
+    option(
         "--include",
-        multiple=True,
-        metavar="GLOB",
-        help="In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
+        "In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
         "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
+        "GLOB",
+        multiple=True,
     ),
-    click.option("--follow-links", is_flag=True, help="In a folder, read links to files outside it, too."),
-    click.option(
+    flag("--follow-links", "In a folder, read links to files outside it, too."),
+    option(
         "--list-separator",
+        "In a table, a cell with this text is a list: with ';' the cell 'red;blue' has two values.",
+        "TEXT",
         default="",
-        metavar="TEXT",
-        help="In a table, a cell with this text is a list: with ';' the cell 'red;blue' has two values.",
     ),
 )
 _INDEX = option_group(
     "Reading an index (SOURCE is opensearch:INDEX or https://HOST:9200/INDEX)",
-    click.option(
+    option(
         "--source-query",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
+        "Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
         "('-' asks) and so on are the credentials of another server: see docs/existing-index.md.",
+        "FILE",
+        type=FILE,
     ),
-    click.option(
+    option(
         "--source-rate",
+        "Read at most so many documents per second.  [default: no limit]",
+        "DOCUMENTS",
         type=FloatRange(min=0, min_open=True),
-        metavar="DOCUMENTS",
-        help="Read at most so many documents per second.  [default: no limit]",
     ),
 )
 
@@ -76,7 +73,7 @@ def source_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a verb with the options that describe a corpus.
 
-    The function receives `skip_bad`, and the rest as `reading`: keyword arguments of `corpora.open_source`.
+    The function receives them as `reading`: keyword arguments of `corpora.open_source`.
 
     Args:
         ids: Whether to add --id-field.
@@ -87,17 +84,10 @@ def source_options(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            names = (
-                *(("id_field",) if ids else ()),
-                "title_field",
-                "text_fields",
-                *(("include", "follow_links", "list_separator") if folders else ()),
-            )
-            reading = {name: kwargs.pop(name) for name in names}
+            reading = {name: kwargs.pop(name) for name in _NAMES if name in kwargs}
             if index:
-                reading |= _index_reading(
-                    kwargs["source"], kwargs["settings"], kwargs.pop("source_query"), kwargs.pop("source_rate")
-                )
+                given = kwargs.pop("source_query"), kwargs.pop("source_rate")
+                reading |= _index_reading(kwargs["source"], kwargs["settings"], *given)
             return function(*args, reading=reading, **kwargs)
 
         decorated = _INDEX(wrapped) if index else wrapped
@@ -126,14 +116,13 @@ def _index_reading(source: str | None, settings: Settings, query: Path | None, r
     return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: of_source(url, settings))}
 
 
-def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, fresh: bool = False) -> OpenedSource:
     """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
 
     Args:
         source: The SOURCE argument.
         reading: Keyword arguments of `corpora.open_source`.
         out: Where remarks are printed.
-        skip_bad: Skip entries that cannot be read.
         fresh: Forget the snapshot of an index that an earlier build left.
     """
     from termweave import corpora
@@ -141,11 +130,10 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
 
     if addresses.is_file(source):
         out.say(f"Downloading {addresses.shown(source)}.")
-    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    opened = corpora.open_source(source, **reading)
     if fresh:
         opened.release()
-    for remark in opened.remarks:
-        out.say(remark)
+    out.say(*opened.remarks)
     return opened
 
 
@@ -200,8 +188,6 @@ def _query(path: Path) -> dict[str, Any]:
         UsageError: The file holds no JSON object.
     """
     import orjson
-
-    from termweave.errors import UsageError
 
     try:
         clause = orjson.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Where the words of a verb go: results to standard output, progress and remarks to standard error."""
+"""Where the words of a verb go: results and tables to standard output, progress and remarks to standard error."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import click
 from termweave.support.messages import escaped, printable, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.table import Table
 
 #: A terminal with at least this many columns shows details beside the progress bar.
 _WIDE = 110
@@ -68,40 +69,36 @@ class Output:
             except orjson.JSONEncodeError:  # a path that is not UTF-8
                 encoded = orjson.dumps(_readable(data), option=options)
             click.echo(escaped(encoded.decode()))
-            return
-        shown = text() if callable(text) else text
-        if isinstance(shown, str):
-            if shown:
-                click.echo(printable(shown, lines=True))
+        elif isinstance(shown := text() if callable(text) else text, str):
+            click.echo(printable(shown, lines=True), nl=bool(shown))
         elif shown is not None:
             self.console().print(shown)
 
     def console(self) -> Console:
         """Return a rich console on stdout that shows control characters and markup of documents as plain text."""
-        if sys.stdout.isatty():
-            return _console(file=sys.stdout, highlight=False, emoji=False)
-        return _console(
-            file=sys.stdout, highlight=False, emoji=False, width=200, soft_wrap=True
-        )  # a pipe has no width of its own
+        pipe = {} if sys.stdout.isatty() else {"width": 200, "soft_wrap": True}  # which has no width of its own
+        return _console(file=sys.stdout, highlight=False, emoji=False, **pipe)
 
-    def say(self, message: str) -> None:
-        """Print a remark, unless --quiet is given."""
-        if self.lines and not self.quiet:
-            self.emit({"schema": "termweave.remark/1", "text": message, "warning": False}, "")
-        elif not self.quiet:
-            click.echo(printable(message), err=True)
+    def say(self, *remarks: str) -> None:
+        """Print remarks, unless --quiet is given."""
+        for remark in () if self.quiet else remarks:
+            self._remark(remark, printable(remark))
 
     def detail(self, message: str) -> None:
         """Print a detail if --verbose is given."""
         if self.verbose:
             click.echo(printable(message), err=True)
 
-    def warn(self, message: str) -> None:
-        """Print a warning, even if --quiet is given."""
+    def warn(self, *warnings: str) -> None:
+        """Print warnings, even if --quiet is given."""
+        for warning in warnings:
+            self._remark(warning, click.style(printable(f"Warning: {warning}"), fg="yellow"), warning=True)
+
+    def _remark(self, message: str, shown: str, *, warning: bool = False) -> None:
         if self.lines:
-            self.emit({"schema": "termweave.remark/1", "text": message, "warning": True}, "")
+            self.emit({"schema": "termweave.remark/1", "text": message, "warning": warning}, "")
         else:
-            click.secho(printable(f"Warning: {message}"), err=True, fg="yellow")
+            click.echo(shown, err=True)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Callable[..., None]]:
@@ -121,14 +118,8 @@ class Output:
 
         console = _console(file=sys.stderr)
         details = (TextColumn("{task.fields[detail]}", markup=False),) if console.width >= _WIDE else ()
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            *details,
-        )
+        stage, rate = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[rate]}")
+        columns = (stage, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), *details)
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(label, total=None, rate="", detail="")
             current = label
@@ -188,3 +179,36 @@ def _console(**options: Any) -> Console:
                 yield segment if segment.control else Segment(printable(segment.text, lines=True), segment.style)
 
     return Safe(markup=False, **options)
+
+
+def fitted_table(
+    columns: Mapping[str, Sequence[str]], width: int, *, kept: Collection[str] = (), right: Collection[str] = ()
+) -> Table:
+    """Make a table of as many columns as fit, in their order. The first column is never left out or cut: it is folded.
+
+    Args:
+        columns: Heading -> the cells of the column.
+        width: Characters of a line.
+        kept: Headings of columns that are shown even if they do not fit.
+        right: Headings of columns that are aligned to the right.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    (first, names), *others = columns.items()
+    table = Table(box=SIMPLE_HEAD, padding=0)
+    table.add_column(first, overflow="fold")
+    left = width - 2 - max(map(cell_len, (first, *names)))
+    rows = [[name] for name in names]
+    for heading, cells in others:
+        wide = max(map(cell_len, (heading, *cells))) + 1
+        if wide > left and heading not in kept:
+            continue
+        left -= wide
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=True)
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.output_files import writable
+from termweave.cli.shared_options import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.records import Query
     from termweave.search.batch import BatchReport
@@ -39,8 +39,7 @@ def answer_all(
     All answers come from the generation that the alias points at when the command starts. Ctrl-C leaves the finished queries in
     ``OUT.partial``; OUT itself is written or replaced only when every query is answered.
     """
-    from termweave.evaluation import runs, systems
-    from termweave.evaluation.report import wording
+    from termweave.evaluation import measures, runs, systems
     from termweave.search import Index, batch
     from termweave.search.filters.filter_option import on_filters
     from termweave.search.results import json, notices
@@ -67,11 +66,10 @@ def answer_all(
     seconds = time.monotonic() - began
     counts = _warn(report, out)
     if empty:
-        out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
+        out.warn(f"{measures.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
     if lag := notices.enrichment_lag(index.opened):
         out.warn(str(lag))
-    for remark in on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)):
-        out.warn(remark)
+    out.warn(*on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)))
     if rewritten:
         out.say(runs.encoding_remark(rewritten))
     if options.log_features:
@@ -79,20 +77,20 @@ def answer_all(
     if run_file == "-":
         return
     summary = json.BatchSummary(run_file, title, index.generation, len(queries), seconds, counts, empty)
-    line = f"{wording.queries(len(queries))} in {run_file} ({seconds:.1f} s, {len(queries) / seconds:.0f}/s)"
+    line = f"{measures.queries(len(queries))} in {run_file} ({seconds:.1f} s, {len(queries) / seconds:.0f}/s)"
     out.emit(json.batch(summary), line)
 
 
 def _warn(report: BatchReport, out: Output) -> dict[str, int]:
     """Warn of queries that were shortened, reranked in part, or not searched; return signal -> number of queries that it shortened."""
-    from termweave.evaluation.report import wording
+    from termweave.evaluation import measures
     from termweave.rerank.rerankers import budgets_remark
 
     counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
     for signal, count in counts.items():
         has = "has" if count == 1 else "have"
         out.warn(
-            f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
+            f"{measures.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
             "contribute least."
         )
     if report.cut_short:
@@ -100,7 +98,7 @@ def _warn(report: BatchReport, out: Output) -> dict[str, int]:
     for query_id, refusal in islice(report.refused.items(), _REFUSED):
         out.warn(f"Query {query_id!r} was not searched. {refusal.message} {refusal.hint}")
     if (more := len(report.refused) - _REFUSED) > 0:
-        out.warn(f"{wording.queries(more, 'more')} {'was' if more == 1 else 'were'} not searched.")
+        out.warn(f"{measures.queries(more, 'more')} {'was' if more == 1 else 'were'} not searched.")
     return counts
 
 
