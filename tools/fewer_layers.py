@@ -257,9 +257,7 @@ def layers(text: str) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the docstring of this file."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.fewer_layers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m tools.fewer_layers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--sets", nargs="+", default=[source.set for source in SOURCES], help="%(default)s")

@@ -202,10 +202,7 @@ def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
 
 
 def searched(
-    collection: Collection,
-    pool: Pool,
-    qrels: Qrels,
-    bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]],
+    collection: Collection, pool: Pool, qrels: Qrels, bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]]
 ) -> list[int]:
     """Choose the documents to search, as indices into the collection."""
     if pool.whole:

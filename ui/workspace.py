@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
+from termweave.evaluation.book.store import JudgementBook
 from termweave.indexer.generations import listing
 from termweave.indexer.generations.listing import names
 from termweave.rerank.rerankers import RULES, split_chain
@@ -151,10 +152,10 @@ class Workspace:
             "Make one: 'termweave index SOURCE NAME', or 'termweave demo'.",
         )
 
-    def alias(self, name: str | None) -> str:
-        """The name of the index that a request is about, without a generation. It opens no model: this host may lack one of them."""
+    def book(self, name: str | None) -> JudgementBook:
+        """The book of the index that a request is about; its name has no generation. It opens no model: this host may lack one of them."""
         resolved = lineage.resolved(self.engine, self.chosen(name))
-        return lineage.book_of(resolved, lineage.read(self.engine, resolved.index))
+        return JudgementBook(self.engine, lineage.book_of(resolved, lineage.read(self.engine, resolved.index)))
 
     def check_reranker(self, name: str | None) -> None:
         """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.

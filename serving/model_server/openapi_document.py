@@ -27,10 +27,7 @@ _REQUEST: dict[str, Any] = {
     },
 }
 _REQUESTS = {
-    name: {
-        **_REQUEST,
-        "properties": {**_REQUEST["properties"], "encoding_format": {"enum": [*forms, None], "default": forms[0]}},
-    }
+    name: {**_REQUEST, "properties": {**_REQUEST["properties"], "encoding_format": {"enum": [*forms, None], "default": forms[0]}}}
     for name, forms in FORMATS.items()
 }
 _OBJECT = {"type": "object"}
