@@ -89,10 +89,11 @@ def commands() -> str:
 def _sections(command: click.Command, name: str, group: click.Context | None) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=group, max_content_width=110)
     yield f"## {context.command_path}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
-    for inner in command.list_commands(context) if isinstance(command, click.Group) else ():
-        below = command.get_command(context, inner)
-        assert below is not None
-        yield from _sections(below, inner, context)
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            below = command.get_command(context, inner)
+            assert below is not None
+            yield from _sections(below, inner, context)
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -129,7 +130,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
             return {**{key: value for key, value in part.items() if key != "prefixItems"}, "items": placed(first)}
         if "$ref" in part:
             return placed(records[part["$ref"].rpartition("/")[2]])
-        title = part.get("title")
+        title = str(part.get("title"))
         kept = {key: value for key, value in part.items() if key not in {"title", "description", "default"}}
         if "properties" in part:
             said = described_in(part.get("description", "")) | DESCRIPTIONS.get(title, {})
@@ -194,7 +195,7 @@ def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
         }
         for each in endpoint.parameters
     ]
-    methods = {"get": {"operationId": name, **operation, "parameters": asked}}
+    methods: dict[str, Any] = {"get": {"operationId": name, **operation, "parameters": asked}}
     if endpoint.takes_body:
         fields = {each.name: {**_schema(each, body=True), "description": each.about} for each in endpoint.parameters}
         required = [each.name for each in endpoint.parameters if each.required]

@@ -26,7 +26,7 @@ from termweave.ui.workspace import check_query, workspace_of
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from termweave.ui.background.jobs import BackgroundJob
+    from termweave.ui.jobs import BackgroundJob
 
 #: The OpenAPI document, which tools/generate_docs.py writes.
 OPENAPI = FOLDER / "static" / "openapi.json"

@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 
 from termweave.search.render.html import shade
 from termweave.ui import api
-from termweave.ui.background.jobs import JobBoard
+from termweave.ui.jobs import JobBoard
 from termweave.ui.pages import book_page, generations_page, judge_page, learn_page, measure_page, search_page, sign_in
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions

@@ -32,7 +32,7 @@ from termweave.records import Query
 from termweave.search import Index
 from termweave.ui import searching
 from termweave.ui import workspace as workspace_module
-from termweave.ui.background.jobs import BackgroundJob
+from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.measure_page import GatedExperiment
 from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace

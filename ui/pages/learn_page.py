@@ -10,8 +10,8 @@ from starlette.routing import Route
 from termweave.errors import UsageError
 from termweave.training.needs import missing
 from termweave.ui import parameters
-from termweave.ui.background.jobs import BackgroundJob
-from termweave.ui.background.learning_process import LearningJob, LearningProcess
+from termweave.ui.jobs import BackgroundJob
+from termweave.ui.learning_process import LearningJob, LearningProcess
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, JOB
 from termweave.ui.rendering import page, see_other

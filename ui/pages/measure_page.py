@@ -20,7 +20,7 @@ from termweave.evaluation.report import html_page, table
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.ui import parameters
-from termweave.ui.background.jobs import BackgroundJob
+from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, JOB
 from termweave.ui.rendering import page, page_address, problem, see_other, status_of
