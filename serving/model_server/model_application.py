@@ -169,7 +169,7 @@ async def _encoded(request: Request, name: str, asked: EncodingRequest) -> tuple
 async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[dict[str, Any], int]:
     """The query of learned search for the query of an application, which a search pipeline of `termweave connect` sends."""
     state = request.app.state
-    generation = state.models.known(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
+    generation = state.models.generations.fresh(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
     request_bodies.check_index(asked, generation)
     if asked.taken is None:
         return {"query": asked.query}, 0

@@ -90,5 +90,5 @@ def _promote(request: Request, form: FormData) -> Response:
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
     publication.promote(workspace.engine, name, wanted, act)
-    workspace.forget(name)
+    workspace.indices.forget(name)
     return see_other("/generations", index=name)

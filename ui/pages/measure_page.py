@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment
-    from termweave.evaluation.gates import Gate, Verdict
+    from termweave.evaluation.gates import Verdict
     from termweave.search import Index
     from termweave.ui.workspace import Workspace
+
+    #: Works on an index and a data set, and says how far it is.
+    Work = Callable[[Index, Dataset, Callable[..., None]], Any]
 
 #: Gates of one evaluation.
 _MOST_GATES = 20
@@ -146,53 +149,49 @@ def _progress(request: Request) -> Response:
 
 
 def _begun(request: Request, form: FormData, kind: str) -> Response:
-    """Begin what a form asks; a mistake in it leaves the form filled in."""
-    book = workspace_of(request).book(text_of(form, "index"))
-    try:
-        return {"evaluate": _evaluate, "tune": _tune}[kind](request, form)
-    except (UsageError, InputError) as error:
-        return _page(request, kind, book, form=form, error=error)
-
-
-def _evaluate(request: Request, form: FormData) -> Response:
-    from termweave.evaluation import evaluate, gates, index_comparison  # noqa: PLC0415 - numpy comes with it
+    """Begin what a form asks, once index and data set are open; a mistake in it leaves the form filled in."""
     from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
 
-    workspace, required = workspace_of(request), _gates(text_of(form, "gates"))
+    workspace, spec = workspace_of(request), text_of(form, "dataset")
+    book = workspace.book(text_of(form, "index"))
+    try:
+        about, work = {"evaluate": _evaluate, "tune": _tune}[kind](workspace, form)
+        name = workspace.chosen(text_of(form, "index"))
+        index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
+        dataset = _dataset(workspace, name, spec)
+        title = f"{'Evaluation' if kind == 'evaluate' else 'Tuning'} on {spec}"
+        title += f" against {about['against']}" if about.get("against") else ""
+        job = BackgroundJob(kind, title, {"index": name, "generation": index.generation, "lineage": index.lineage, **about})
+        request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
+    except (UsageError, InputError) as error:
+        return _page(request, kind, book, form=form, error=error)
+    return see_other(f"/{kind}", index=name, job=job.id)
+
+
+def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
+    from termweave.evaluation import evaluate, gates, index_comparison  # noqa: PLC0415 - numpy comes with it
+    from termweave.search import Index  # noqa: PLC0415 - as above
+
+    required = [gates.parse(line.strip()) for line in text_of(form, "gates").splitlines() if line.strip()]
+    if len(required) > _MOST_GATES:
+        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
+    if any(gate.run is not None for gate in required):  # a request must not make this process read a file
+        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
     name, against = workspace.chosen(text_of(form, "index")), text_of(form, "against")
     other = Index.pinned(workspace.engine, against, **(workspace.options.models or {})) if against else None
 
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> GatedExperiment:
-        progress = partial(update, stage="Queries")
+        options: dict[str, Any] = {"progress": partial(update, stage="Queries"), "required": required}
         if other is None:
-            experiment = evaluate(index, dataset, progress=progress, required=required)
+            experiment = evaluate(index, dataset, **options)
         else:
-            experiment = index_comparison.evaluate_against(
-                index, name, other, against, dataset, progress=progress, required=required
-            )
+            experiment = index_comparison.evaluate_against(index, name, other, against, dataset, **options)
         return GatedExperiment(experiment, tuple((gate.text, gates.check(gate, experiment, dataset)) for gate in required))
 
-    about = {"gates": "\n".join(gate.text for gate in required), "against": against}
-    return _start(request, form, "evaluate", about, work)
+    return {"gates": "\n".join(gate.text for gate in required), "against": against}, work
 
 
-def _gates(typed: str) -> list[Gate]:
-    """The gates of a form, one on each line.
-
-    Raises:
-        UsageError: A line is not a gate, or names a file: a request must not make this process read one.
-    """
-    from termweave.evaluation import gates  # noqa: PLC0415 - as above
-
-    required = [gates.parse(line.strip()) for line in typed.splitlines() if line.strip()]
-    if len(required) > _MOST_GATES:
-        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
-    if any(gate.run is not None for gate in required):
-        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
-    return required
-
-
-def _tune(request: Request, form: FormData) -> Response:
+def _tune(_: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
     from termweave.evaluation import tune  # noqa: PLC0415 - numpy comes with it
 
     measure = text_of(form, "measure") or MEASURES[0]
@@ -202,24 +201,7 @@ def _tune(request: Request, form: FormData) -> Response:
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
         return tune(index, dataset, measure=measure, progress=lambda stage, done, total: update(done, total, stage))
 
-    return _start(request, form, "tune", {"measure": measure}, work)
-
-
-def _start(
-    request: Request, form: FormData, kind: str, about: dict[str, str], work: Callable[[Any, Any, Callable[..., None]], Any]
-) -> Response:
-    """Open index and data set, so that a mistake is shown at once, and begin."""
-    from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
-
-    workspace = workspace_of(request)
-    name, spec = workspace.chosen(text_of(form, "index")), text_of(form, "dataset")
-    index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
-    dataset = _dataset(workspace, name, spec)
-    verb = {"evaluate": "Evaluation", "tune": "Tuning"}[kind]
-    title = f"{verb} on {spec}" + (f" against {about['against']}" if about.get("against") else "")
-    job = BackgroundJob(kind, title, {"index": name, "generation": index.generation, "lineage": index.lineage, **about})
-    request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
-    return see_other(f"/{kind}", index=name, job=job.id)
+    return {"measure": measure}, work
 
 
 def _dataset(workspace: Workspace, name: str, spec: str) -> Dataset:
@@ -249,5 +231,5 @@ def _adopt(request: Request, form: FormData) -> Response:
     lineage.write(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
     audit.write(workspace.engine, "profile", before.name, before=before.profile, after=job.result.profile.name)
     job.about["adopted"] = True
-    workspace.forget(job.about["index"])
+    workspace.indices.forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)

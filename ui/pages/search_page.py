@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -248,21 +249,16 @@ class _Suggestions:
 
     def __init__(self, workspace: Workspace, name: str = "") -> None:
         self._workspace, self._name = workspace, name
-
-    @property
-    def _index(self) -> Index | None:
-        try:
-            return self._workspace.index(self._name) if self._name else None
-        except TermweaveError:
-            return None
+        self._index: Index | None = None
+        if name:
+            with suppress(TermweaveError):
+                self._index = workspace.index(name)
 
     def modes(self) -> list[str]:
         """Modes of the index: profiles, hybrid with each fusion, and each signal."""
-        index = self._index
-        if index is None:
+        if self._index is None:
             return ["hybrid"]
-        fused = [f"hybrid@{name}" for name in METHODS]
-        return [*index.lineage.profiles, "hybrid", *index.signals, *fused]
+        return [*self._index.lineage.profiles, "hybrid", *self._index.signals, *(f"hybrid@{name}" for name in METHODS)]
 
     def weighted(self, mode: str, name: str = "") -> Mode | None:
         """A mode with the weights of all signals, for the sliders; None where it cannot be read or there is one signal."""
@@ -280,15 +276,12 @@ class _Suggestions:
 
     def facets(self) -> list[str]:
         """Fields that can be counted."""
-        index = self._index
-        return [] if index is None else index.layout.sortable[:12]
+        return [] if self._index is None else self._index.layout.sortable[:12]
 
     def passages(self) -> bool:
         """Whether documents of the index are cut into passages."""
-        index = self._index
-        return index is not None and bool(index.lineage.passages)
+        return self._index is not None and bool(self._index.lineage.passages)
 
     def places(self) -> list[str]:
         """Indices, and the generations of this one."""
-        index = self._index
-        return [] if index is None else self._workspace.places(index.book)
+        return [] if self._index is None else self._workspace.places(self._index.book)
