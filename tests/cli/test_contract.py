@@ -30,7 +30,7 @@ from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.measures import MEASURES
 from termweave.indexer.generations.listing import Generation
 from termweave.records import Hit
-from termweave.ui.api.endpoints import ENDPOINTS
+from termweave.ui.api import ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def test_every_output_has_its_schema():
         for folder in ("cli", "encoders", "engine", "evaluation", "indexer", "search", "serving", "training", "ui")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
-    } | {f"{endpoint.schema or name}/1" for name, endpoint in ENDPOINTS.items()}
+    } | {f"{endpoint.schema}/1" for endpoint in ENDPOINTS.values()}
     assert emitted == {file.stem.replace(".", "/") for file in (ROOT / "docs" / "schemas").glob("*.json")}
 
 

@@ -1,17 +1,20 @@
-"""How long a request may take: to arrive, to be answered, and to be taken by its client."""
+"""How many requests a client may send, and how long one may take: to arrive, to be answered, and to be taken by its client."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
+from functools import lru_cache
 from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address, ip_network
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from termweave.ui.protection.csrf import SAFE
-from termweave.ui.protection.rate_limits import HERE, network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +23,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Send
 
+#: Requests that one client may send at once, and how many more each second.
+BURST, EACH_SECOND = 2_000, 500
+#: Tries of a token that one client may make at once, and how many more each second.
+TRIES, TRIES_EACH_SECOND = 10, 0.1
+#: Clients that are remembered; the one that was silent longest is forgotten first.
+_ADDRESSES = 10_000
+#: All addresses of this machine.
+HERE = "this machine"
 #: Seconds in which a body must have arrived.
 BODY_WITHIN = 60.0
 #: Seconds in which a request must be answered.
@@ -34,6 +45,39 @@ AT_ONCE = 256
 FROM_ONE, FROM_HERE = 64, 2 * AT_ONCE
 #: Answers that came too late, until their threads end: asyncio itself keeps no task alive.
 _LATE: set[asyncio.Task[None]] = set()
+
+
+@lru_cache(maxsize=_ADDRESSES)
+def network(address: str) -> str:
+    """What all addresses of one client have in common: `HERE` of this machine, the first half of one of version 6, else the address."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.is_loopback:
+        return HERE
+    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else str(parsed)
+
+
+class RateLimit:
+    """A bucket of tokens for each client."""
+
+    def __init__(self, burst: float, each_second: float) -> None:
+        self._burst, self._rate = burst, each_second
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = Lock()
+
+    def allows(self, request: Request) -> bool:
+        """Take a token of the client that sent a request; False if there is none left. All clients without an address share one bucket."""
+        client = network(request.client.host) if request.client else ""
+        with self._lock:  # forms are answered by several threads
+            now = time.monotonic()
+            left, last = self._buckets.pop(client, (self._burst, now))
+            left = min(self._burst, left + (now - last) * self._rate)
+            self._buckets[client] = (left - 1 if left >= 1 else left, now)
+            if len(self._buckets) > _ADDRESSES:
+                self._buckets.popitem(last=False)
+            return left >= 1
 
 
 def arriving_in_time(receive: Receive) -> Receive:

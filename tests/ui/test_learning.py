@@ -21,7 +21,7 @@ from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.records import Query
-from termweave.ui.background.learning_process import LearningJob, LearningProcess
+from termweave.ui.learning_process import LearningJob, LearningProcess
 from tests.ui import processes
 from tests.ui.conftest import client_of
 from tests.ui.test_workflow import post
