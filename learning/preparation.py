@@ -75,7 +75,7 @@ class LearningTask:
     name: str
     spec: str | None = None
     minutes: float = 20.0
-    models: Mapping[str, str | None] | None = None
+    models: Mapping[str, str | Path | None] | None = None
     update: bool = False
 
 

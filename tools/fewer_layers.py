@@ -171,7 +171,7 @@ def _padded(texts: DistilledTexts, batch: Sequence[int]) -> tuple[Tensor, Tensor
     ids = [torch.from_numpy(each.ids) for each in pieces]
     floats = ([torch.from_numpy(each.astype("float32")) for each in part] for part in (features, states))
     ids_mask_and_floats = (ids, [torch.ones_like(each) for each in ids], *floats)
-    return tuple(nn.utils.rnn.pad_sequence(each, batch_first=True) for each in ids_mask_and_floats)  # type: ignore[return-value]
+    return tuple(nn.utils.rnn.pad_sequence(each, batch_first=True) for each in ids_mask_and_floats)
 
 
 def texts_of(
