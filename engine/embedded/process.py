@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
     from termweave.engine.embedded.java import Java
 
-#: The archive is an `integ-test-zip`, but the server rejects that name.
-_DISTRIBUTION_TYPE = "zip"
+#: Options of Java. Without heap a node sends wrong responses, so that it ends; the archive is an `integ-test-zip`, but the server rejects that name.
+_OPTIONS = """
+-XX:+UseG1GC -XX:+ExitOnOutOfMemoryError --add-opens=java.base/java.nio=ALL-UNNAMED --add-modules=jdk.incubator.vector
+--enable-native-access=ALL-UNNAMED -Dopensearch.distribution.type=zip -Dopensearch.bundled_jdk=false -Dfile.encoding=UTF-8
+-Dlog4j2.disable.jmx=true
+""".split()  # noqa: SIM905 - reads better than a list
 
 # By default the server moves shards to other nodes when a disk is 90 % full, and makes indices read-only at 95 %. A single node has no
 # other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
@@ -165,20 +169,12 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
         str(java.executable),
         f"-Xms{min(heap, 512)}m",
         f"-Xmx{heap}m",
-        "-XX:+UseG1GC",
-        "-XX:+ExitOnOutOfMemoryError",  # without heap a node sends wrong responses
+        *_OPTIONS,
         f"-XX:ErrorFile={layout.logs}/{layout.name}-crash.log",
         f"-javaagent:{distribution}/agent/opensearch-agent.jar",
-        "--add-opens=java.base/java.nio=ALL-UNNAMED",
-        "--add-modules=jdk.incubator.vector",
-        "--enable-native-access=ALL-UNNAMED",
         f"-Dopensearch.path.home={distribution}",
         f"-Dopensearch.path.conf={layout.conf}",
-        f"-Dopensearch.distribution.type={_DISTRIBUTION_TYPE}",
-        "-Dopensearch.bundled_jdk=false",
         f"-Djava.io.tmpdir={layout.tmp}",
-        "-Dfile.encoding=UTF-8",
-        "-Dlog4j2.disable.jmx=true",
         "-cp",
         f"{distribution}/lib/*",
         "org.opensearch.bootstrap.OpenSearch",
