@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -180,7 +181,7 @@ class TextFolder(FileSource):
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read the files."""
         done = 0
-        with office.Extractor() as extractor:
+        with closing(office.Extractor()) as extractor:
             for path, id_ in texts(self.path, self.reading):
                 document = attempted(_document, path, id_, extractor)
                 if isinstance(document, BadLine):
