@@ -173,9 +173,8 @@ class TextFolder(FileSource):
         elif others:
             unread = [] if office.readable() else sorted(others.keys() & office.MODULES.keys())
             advice = f" `{install('office')}` reads {few(unread)}." if unread else ""
-            remarks.append(
-                f"{other} of other types and ignored ({_numbers(others)}); --include '*.py' reads texts of any type.{advice}"
-            )
+            advice = f"--include '*.py' reads texts of any type.{advice}"
+            remarks.append(f"{other} of other types and ignored ({_numbers(others)}); {advice}")
         return [f"{self.shown}: {remark}" for remark in remarks]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

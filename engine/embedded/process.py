@@ -149,9 +149,8 @@ def prepare(layout: Layout, distribution: Path, port: int, transport: int, furth
     shutil.rmtree(layout.tmp, ignore_errors=True)
     folders.make(layout.conf)
     shutil.copytree(distribution / "config", layout.conf, dirs_exist_ok=True)
-    settings = SETTINGS.format(
-        name=layout.name, data=layout.data, logs=layout.logs, port=port, transport=transport, further="\n".join(further)
-    )
+    values = {"port": port, "transport": transport, "further": "\n".join(further)}
+    settings = SETTINGS.format(name=layout.name, data=layout.data, logs=layout.logs, **values)
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")
     (layout.conf / "log4j2.properties").write_text(_LOGGING.format(logs=layout.logs, name=layout.name), encoding="utf-8")
     # An error in the log of an earlier run must not be taken for the reason why this one ends.
@@ -237,11 +236,8 @@ def cause_of_death(layout: Layout) -> tuple[str, str]:
     text = "\n".join(tail(path, 400) for path in (layout.output, layout.log))
     if cause := next((cause for pattern, cause in _CAUSES.items() if re.search(pattern, text)), None):
         return cause
-    errors = [
-        line.strip()
-        for line in text.splitlines()
-        if re.search(r"Exception|Error|ERROR|FATAL|[Rr]efus", line) and not line.lstrip().startswith("at ")
-    ]
+    lines = [line.strip() for line in text.splitlines() if re.search(r"Exception|Error|ERROR|FATAL|[Rr]efus", line)]
+    errors = [line for line in lines if not line.startswith("at ")]
     if errors:
         return f"its last error is: {errors[-1][:300]}", f"The whole log is {layout.log}."
     return "it logged no error", f"Look at {layout.log}. The system may have killed it because memory ran out."
