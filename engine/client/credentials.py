@@ -74,10 +74,8 @@ def _user_and_password(settings: Settings, url: str, user: str | None, password:
     source = settings.place("url")
     hint = "Remove one of them."
     if settings.user and user and settings.user != user:
-        raise UsageError(
-            f"The address, from {source}, names the user {user!r}, and {settings.place('user')} names the user {settings.user!r}.",
-            hint,
-        )
+        other = f"{settings.place('user')} names the user {settings.user!r}"
+        raise UsageError(f"The address, from {source}, names the user {user!r}, and {other}.", hint)
     secret = _password(settings, settings.user or user, url)
     if secret is not None and password is not None and secret != password:
         place = next(settings.place(name) for name in PASSWORDS if getattr(settings, name))
