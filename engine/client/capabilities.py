@@ -60,7 +60,7 @@ def probe(engine: Engine) -> Capabilities:
         knn,
         neural_sparse=_parses(engine, {"neural_sparse": {"f": {"query_tokens": {"a": 1.0}}}}),
         # No harmless request shows this: before 3.7 the field has doc values, but reading them fails with 500 ("doesn't support sorting").
-        vector_doc_values=knn and _number(version) >= (3, 7),
+        vector_doc_values=knn and [*map(int, re.findall(r"\d+", version)[:2])] >= [3, 7],
         max_clause_count=_max_clause_count(engine),
     )
 
@@ -167,12 +167,6 @@ def _max_clause_count(engine: Engine) -> int:
     settings = _answer(engine, "/_cluster/settings", **asked)
     levels = (settings.get(level, {}) for level in ("transient", "persistent", "defaults"))
     return int(next((level[_LIMIT] for level in levels if level.get(_LIMIT) is not None), _CLAUSES))
-
-
-def _number(version: str) -> tuple[int, int]:
-    """Major and minor version; (0, 0) where there are none."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
