@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from entry_point import enter
 
 from termweave import corpora, engine, settings
-from termweave.corpora.in_memory import open_documents
+from termweave.corpora import open_documents
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.search.options import DEPTH

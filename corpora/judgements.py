@@ -80,11 +80,6 @@ class Judged:
         raise NotImplementedError
 
     @property
-    def relevant_from(self) -> int:
-        """The lowest relevant grade."""
-        return 1
-
-    @property
     def notes(self) -> list[str]:
         """Sentences about judgements that were left out."""
         return self._judged.notes

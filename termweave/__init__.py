@@ -11,24 +11,17 @@ from termweave.support import lazy_names
 
 __version__ = "0.1.0"
 
-#: Module of each public name. For a module that is public itself, its own name.
-_HOME = {
-    "Capabilities": "records",
-    "CorpusStatistics": "statistics",
-    "DenseEncoder": "encoders",
-    "Document": "records",
-    "Encoding": "records",
-    "Hit": "records",
-    "Index": "search",
-    "Query": "records",
-    "Run": "records",
-    "TermWeighter": "encoders",
-    "TermWeights": "records",
-    "TermweaveError": "errors",
-    "connect": "python",
-    "index": "python",
+#: Module -> its public names; a module that is public itself has its own name.
+_NAMES = {
+    "encoders": "DenseEncoder TermWeighter",
+    "errors": "TermweaveError",
+    "python": "connect index",
+    "records": "Capabilities Document Encoding Hit Query Run TermWeights",
     "rerank": "rerank",
+    "search": "Index",
+    "statistics": "CorpusStatistics",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Capabilities",

@@ -17,15 +17,8 @@ import re
 from typing import ClassVar
 
 #: Flags whose argument has another name.
-_ARGUMENTS = {
-    "from": "start",
-    "filter": "where",
-    "filter-json": "where",
-    "facet": "facets",
-    "text-field": "text_fields",
-    "passage-size": "passages",
-    "passage-stride": "passages",
-}
+_ARGUMENTS = {"from": "start", "filter": "where", "filter-json": "where", "facet": "facets", "text-field": "text_fields"}
+_ARGUMENTS |= {"passage-size": "passages", "passage-stride": "passages"}
 #: A command to type stays as it is.
 _COMMAND = re.compile(r"('termweave [^']*'|`[^`]*`)")
 #: A flag, and its value if that follows and is a placeholder, a number or a list.

@@ -118,23 +118,19 @@ class _Server:
     def refuses(self, name: str, place: SettingsPlace) -> str | None:
         """Say why a setting of a place does not count for this server, and what to do; None: it counts."""
         address = "the embedded node" if self.url is None else without_password(str(self.url))
-        instead = variable(name)
+        here = f"the address in use is {address}. If you want it there, use {variable(name)}."
         if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
-            return f"is not used: a file in the working folder may not {_NEVER_FROM_WORKING_FOLDER[name]}. If you want that, use {instead}."
+            threat = _NEVER_FROM_WORKING_FOLDER[name]
+            return f"is not used: a file in the working folder may not {threat}. If you want that, use {variable(name)}."
         if place.is_working_folder and not self.is_working_folders:
-            return (
-                "is not used: a file in the working folder decides only about an address that no one but the file names, "
-                f"and the address in use is {address}. If you want it there, use {instead}."
-            )
+            others = "a file in the working folder decides only about an address that no one but the file names"
+            return f"is not used: {others}, and {here}"
         named = place.values.get("url") if place.is_file else None
         if named is not None and named != self.url:
-            meant = without_password(str(named))
-            return f"is not used: the file gives it for {meant}, and the address in use is {address}. If you want it there, use {instead}."
+            return f"is not used: the file gives it for {without_password(str(named))}, and {here}"
         if self.is_working_folders and not place.is_working_folder and name in CREDENTIALS and self.source is not None:
-            return (
-                f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. "
-                "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
-            )
+            trust = "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
+            return f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. {trust}"
         return None
 
 

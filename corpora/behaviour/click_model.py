@@ -127,8 +127,7 @@ def rates(behaviour: Behaviour, without: Collection[str] = ()) -> dict[str, tupl
     columns = []
     for events in (log.clicked[used], log.converted[used]):
         average = np.bincount(position, weights=events) / np.maximum(lists, 1.0)
-        actual, expected = (
-            np.bincount(document, weights=values, minlength=len(numbers)) for values in (events, shown * average[position])
-        )
+        actual = np.bincount(document, weights=events, minlength=len(numbers))
+        expected = np.bincount(document, weights=shown * average[position], minlength=len(numbers))
         columns.append((actual + _EXPECTED_PRIOR) / (expected + _EXPECTED_PRIOR))
     return {name: (float(columns[0][at]), float(columns[1][at])) for name, at in numbers.items()}

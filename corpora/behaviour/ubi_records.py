@@ -12,6 +12,7 @@ The schema is https://github.com/o19s/ubi (1.0 to 1.3). What differs between log
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -166,10 +167,8 @@ def _number(value: Any) -> int | None:
 def _request(query: Any) -> Mapping[str, Any]:
     """The search request that the plugin stored as text; {} if there is none, or if it is no JSON object."""
     if isinstance(query, str) and query.startswith("{"):
-        try:
+        with suppress(orjson.JSONDecodeError):
             query = orjson.loads(query)
-        except orjson.JSONDecodeError:
-            return {}
     return query if isinstance(query, Mapping) else {}
 
 

@@ -34,10 +34,7 @@ _ZSTD_ASIDE = {bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60)}
 _LONG = "too much memory"
 #: Beginnings of files that users try to read as a corpus -> what they are, and what to do.
 _FOREIGN = {
-    b"PK\x03\x04": (
-        "a zip archive (or a document of an office program)",
-        "Unpack it, or save the document as .docx, .pptx, .xlsx or CSV.",
-    ),
+    b"PK\x03\x04": ("a zip archive (or an office document)", "Unpack it, or save the document as .docx, .pptx, .xlsx or CSV."),
     b"\xfd7zXZ\0": ("compressed with xz", "Decompress it with `xz -dk`, or pipe `xz -dc` into `-`."),
     b"BZh": ("compressed with bzip2", "Decompress it with `bzip2 -dk`, or pipe `bzip2 -dc` into `-`."),
     b"\x04\x22\x4d\x18": ("compressed with lz4", "Decompress it with `lz4 -d`, or pipe `lz4 -dc` into `-`."),

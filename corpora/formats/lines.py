@@ -8,7 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -149,15 +149,12 @@ def spooled(spec: str) -> Path | None:
             hint = "Pipe documents into it, or name a path."
             raise UsageError("Standard input is a terminal or closed, so no corpus can be read from it.", hint)
         return _copy(sys.stdin.buffer, "Standard input")
-    path = Path(spec)
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return None
-    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
-        return None
-    with path.open("rb") as stream:
-        return _copy(stream, spec)
+    with suppress(OSError, ValueError):
+        mode = Path(spec).stat().st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+            with Path(spec).open("rb") as stream:
+                return _copy(stream, spec)
+    return None
 
 
 def unpacked(path: Path) -> Path:

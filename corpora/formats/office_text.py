@@ -18,6 +18,7 @@ import os
 import re
 import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,13 +64,8 @@ def pdf(content: bytes) -> tuple[str, str]:
 
 
 def _page(document: Any, number: int) -> str:
-    page = document[number]
-    text = page.get_textpage()
-    try:
+    with closing(document[number]) as page, closing(page.get_textpage()) as text:
         return str(text.get_text_bounded())
-    finally:
-        text.close()
-        page.close()
 
 
 def docx(content: bytes) -> tuple[str, str]:

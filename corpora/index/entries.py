@@ -48,14 +48,11 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
         hint = "Index from the data that it was filled from."
         raise UsageError(f"The index {index!r} keeps no _source: its documents cannot be read back.", hint)
     texts = [name for name in TEXT_KEYS if name in fields_of(mappings)] if not (fields.title or fields.text) else []
-    left_out = {
-        name
-        for name in {*fields.named(), *texts} - {"_id"}
-        if _covered(name, source.get("excludes") or ()) or not _covered(name, source.get("includes") or ["*"])
-    }
-    usual = texts if left_out.issuperset(texts) else []  # one of them suffices
-    for name in (*fields.named(), *usual):
-        if name in left_out:
+    includes, excludes = source.get("includes") or ["*"], source.get("excludes") or ()
+    left_out = [name for name in (*fields.named(), *texts) if _covered(name, excludes) or not _covered(name, includes)]
+    usual = texts if set(left_out) >= set(texts) else []  # one of them suffices
+    for name in left_out:
+        if name != "_id" and name in (*fields.named(), *usual):
             hint = "Name a field that is stored in it."
             raise UsageError(f"The _source of the index {index!r} leaves the field {name!r} out.", hint)
 
@@ -78,9 +75,9 @@ def check_held(
         UsageError: The message names the fields that such a text is filled from.
     """
     leaves = [leaf for each in mappings for leaf in _leaves(each.get("properties") or {})]
-    usual = [name for name in TEXT_KEYS if any(name == known for known, _ in leaves)] if not fields.text else []
-    if any(key in source for source in sources for key in (TEXT_KEYS if usual else ())):
-        usual = []
+    known_names = {known for known, _ in leaves}
+    unheld = not fields.text and not any(key in source for source in sources for key in TEXT_KEYS)
+    usual = [name for name in TEXT_KEYS if unheld and name in known_names]
     remarks = []
     for name in (fields.title, *fields.text, *usual):
         if not name or not sources or any(take(dict(source), name) is not None for source in sources):

@@ -258,13 +258,9 @@ class IndexSource(EntrySource, Reader):
         if (stored := self._spool.get()) is not None:
             return stored
         views = self._open()
-        state = {
-            "complete": False,
-            "build": self.reading.index.build,
-            "begun": datetime.now(UTC).isoformat(timespec="seconds"),
-            "views": [asdict(view) for view in views],
-            "slices": [asdict(each) for each in slices_of(views)],
-        }
+        begun = datetime.now(UTC).isoformat(timespec="seconds")
+        parts = {"views": [asdict(view) for view in views], "slices": [asdict(each) for each in slices_of(views)]}
+        state = {"complete": False, "build": self.reading.index.build, "begun": begun, **parts}
         self._spool.put(state)
         return state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -150,13 +151,9 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     """The records of an index, alias or data stream, from a point in time, in the same order each time: clicks are summed in it."""
     at = parse_index(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
-    engine = connect(IndexReading().settings_for(at.url))
-    indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
-    query = {"bool": {"filter": list(shared_pipeline(engine, indices).filters)}}
-    point = PointInTime(engine, query, open_views(engine, at.index, indices, query))
-    try:
-        for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):
-            yield from (hit["_source"] for hit in page.hits if hit["_source"])
-    finally:
-        point.close()
-        engine.close()
+    with connect(IndexReading().settings_for(at.url)) as engine:
+        indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
+        query = {"bool": {"filter": list(shared_pipeline(engine, indices).filters)}}
+        with closing(PointInTime(engine, query, open_views(engine, at.index, indices, query))) as point:
+            for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):
+                yield from (hit["_source"] for hit in page.hits if hit["_source"])

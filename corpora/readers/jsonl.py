@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -90,13 +91,10 @@ class JsonLines(FileSource):
     def remarks(self) -> list[str]:
         """A sentence about which fields of the first line are read as what."""
         for _, line in files.lines(self.path):
-            try:
-                entry = parse(line)
-            except BadLine:
-                break  # reading the documents says what is wrong
-            if lacks_named(entry, self.reading.fields):
-                break  # likewise
-            return [f"{self.shown}: on its first {self.ENTRY}, {described(entry, self.reading.fields, self.ENTRY)}."]
+            with suppress(BadLine):  # reading the documents says what is wrong
+                if not lacks_named(entry := parse(line), self.reading.fields):
+                    return [f"{self.shown}: on its first {self.ENTRY}, {described(entry, self.reading.fields, self.ENTRY)}."]
+            break
         return []
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:

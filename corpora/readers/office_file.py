@@ -13,7 +13,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
@@ -77,7 +77,7 @@ class OfficeFile(FileSource):
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[None, Document | BadLine]]:
         """The file as one document."""
-        with Extractor() as extractor:
+        with contextlib.closing(Extractor()) as extractor:
             yield None, attempted(extractor.document, self.path, kind_of(self.path), self.name)
         if progress:
             progress(self.size)
@@ -93,12 +93,6 @@ class Extractor:
 
     def __init__(self) -> None:
         self._process: PythonProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop()
 
     def document(self, path: Path, kind: str, name: str) -> Document:
         """A file as a document.
@@ -119,10 +113,10 @@ class Extractor:
                 process.stdin.flush()
                 line = self._line(process)
         except BaseException:  # Ctrl-C: the answer would be read as that of the next file
-            self._stop()
+            self.close()
             raise
         if not line.endswith(b"\n"):
-            self._stop()
+            self.close()
             late = f"reading it takes more than {SECONDS:.0f} s" if time.monotonic() - began >= SECONDS else ""
             raise BadLine(late or "it is damaged: it ended the program that reads it")
         answer = json.loads(line)
@@ -132,7 +126,7 @@ class Extractor:
 
     def _started(self) -> PythonProcess:
         if self._process is None or self._process.poll() is not None:
-            self._stop()
+            self.close()
             program = "termweave.corpora.formats.office_text"
             self._process = start_python("-m", program, stderr=subprocess.DEVNULL, start_new_session=True)
         return self._process
@@ -148,7 +142,8 @@ class Extractor:
         finally:
             timer.cancel()
 
-    def _stop(self) -> None:
+    def close(self) -> None:
+        """End the process."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()  # closes the pipes

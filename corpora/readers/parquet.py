@@ -180,6 +180,5 @@ def _holds_bytes(kind: Any) -> bool:
     if types.is_dictionary(kind):
         return _holds_bytes(kind.value_type)
     tests = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
-    return any(is_bytes(kind) for is_bytes in tests) or any(
-        _holds_bytes(kind.field(number).type) for number in range(kind.num_fields)
-    )
+    parts = (kind.field(number).type for number in range(kind.num_fields))
+    return any(is_bytes(kind) for is_bytes in tests) or any(map(_holds_bytes, parts))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -172,15 +173,14 @@ class TextFolder(FileSource):
         elif others:
             unread = [] if office.readable() else sorted(others.keys() & office.MODULES.keys())
             advice = f" `{install('office')}` reads {few(unread)}." if unread else ""
-            remarks.append(
-                f"{other} of other types and ignored ({_numbers(others)}); --include '*.py' reads texts of any type.{advice}"
-            )
+            advice = f"--include '*.py' reads texts of any type.{advice}"
+            remarks.append(f"{other} of other types and ignored ({_numbers(others)}); {advice}")
         return [f"{self.shown}: {remark}" for remark in remarks]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read the files."""
         done = 0
-        with office.Extractor() as extractor:
+        with closing(office.Extractor()) as extractor:
             for path, id_ in texts(self.path, self.reading):
                 document = attempted(_document, path, id_, extractor)
                 if isinstance(document, BadLine):

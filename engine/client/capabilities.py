@@ -49,7 +49,7 @@ def probe(engine: Engine) -> Capabilities:
         engine.use_elasticsearch()
         return _elasticsearch(engine, version)
     plugins = _plugins(engine)
-    knn = _accepts_template(engine, {"index.knn": True}, {"v": _KNN_FIELD})
+    knn = _accepts_template(engine, {"index.knn": True}, {"v": _KNN})
     if knn is None:
         # Simulating a template is forbidden. A server that understands the query has the plugin; that is all we can tell.
         knn = any("knn" in name for name in plugins) or _parses(engine, {"knn": {"v": {"vector": [1.0], "k": 1}}})
@@ -60,7 +60,7 @@ def probe(engine: Engine) -> Capabilities:
         knn,
         neural_sparse=_parses(engine, {"neural_sparse": {"f": {"query_tokens": {"a": 1.0}}}}),
         # No harmless request shows this: before 3.7 the field has doc values, but reading them fails with 500 ("doesn't support sorting").
-        vector_doc_values=knn and _number(version) >= (3, 7),
+        vector_doc_values=knn and [*map(int, re.findall(r"\d+", version)[:2])] >= [3, 7],
         max_clause_count=_max_clause_count(engine),
     )
 
@@ -88,10 +88,10 @@ def _elasticsearch(engine: Engine, version: str) -> Capabilities:
     Its clause limit follows from heap and threads, is at least 1,024, and cannot be read: the setting of OpenSearch's limit is there
     without effect.
     """
-    weights = _accepts_template(engine, {}, {"w": _SPARSE_FIELD})
+    weights = _accepts_template(engine, {}, {"w": _SPARSE})
     if weights is None:
         weights = _parses(engine, {"sparse_vector": {"field": "w", "query_vector": {"a": 1.0}, "prune": False}})
-    vectors = _accepts_template(engine, {}, {"v": _DENSE_FIELD})
+    vectors = _accepts_template(engine, {}, {"v": _DENSE})
     if vectors is None:
         vectors = _parses(engine, {"knn": {"field": "v", "query_vector": [1.0], "num_candidates": 1}})
     return Capabilities(version, ELASTICSEARCH, _plugins(engine), vectors, weights, max_clause_count=_CLAUSES)
@@ -99,15 +99,9 @@ def _elasticsearch(engine: Engine, version: str) -> Capabilities:
 
 #: `Capabilities.distribution` of Elasticsearch.
 ELASTICSEARCH = "elasticsearch"
-_SPARSE_FIELD = {"type": "sparse_vector", "index_options": {"prune": False}}
-_DENSE_FIELD = {
-    "type": "dense_vector",
-    "dims": 2,
-    "index": True,
-    "similarity": "max_inner_product",
-    "index_options": {"type": "hnsw"},
-}
-_KNN_FIELD = {"type": "knn_vector", "dimension": 2, "method": {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}}
+_SPARSE = {"type": "sparse_vector", "index_options": {"prune": False}}
+_DENSE = {"type": "dense_vector", "dims": 2, "index": True, "similarity": "max_inner_product", "index_options": {"type": "hnsw"}}
+_KNN = {"type": "knn_vector", "dimension": 2, "method": {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}}
 
 
 def _identity(engine: Engine) -> tuple[str, str]:
@@ -175,12 +169,6 @@ def _max_clause_count(engine: Engine) -> int:
     return int(next((level[_LIMIT] for level in levels if level.get(_LIMIT) is not None), _CLAUSES))
 
 
-def _number(version: str) -> tuple[int, int]:
-    """Major and minor version; (0, 0) where there are none."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-
-
 def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Refuse an index whose vectors need a native library that the embedded node does not have: it would end with the first document.
 
@@ -196,10 +184,9 @@ def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: M
         return
     field = next(_native_fields(mapping, "A field of a dynamic template"), None)
     if field is not None and _lacking(engine):
-        raise UsageError(
-            f"{field} is a knn_vector of an engine in native code (Faiss, unless another is named), which would end the embedded node.",
-            'Give the field "method": {"name": "hnsw", "engine": "lucene"}, or use another OpenSearch.',
-        )
+        native = "an engine in native code (Faiss, unless another is named), which would end the embedded node"
+        hint = 'Give the field "method": {"name": "hnsw", "engine": "lucene"}, or use another OpenSearch.'
+        raise UsageError(f"{field} is a knn_vector of {native}.", hint)
 
 
 def _native_fields(part: Any, name: str) -> Iterator[str]:

@@ -224,7 +224,9 @@ class Engine:
         data = payloads.encode(body, path)
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
-        again = retry or self._repeatable(method, path)
+        # A build also repeats requests that set what they set before.
+        sets_again = self._retries.patience is not None and retries.sets_again(method, path)
+        again = retry or sets_again or retries.changes_nothing(method, path)
         sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers, again)
 
         def attempt(most: float | None) -> Any:
@@ -245,11 +247,6 @@ class Engine:
             call: Raises `EngineResponseError` with status 429 or 503 if it should be repeated.
         """
         return self._retries.run(lambda _: call(), repeatable=True)
-
-    def _repeatable(self, method: str, path: str) -> bool:
-        """Whether a request may be sent twice. A build also repeats requests that set what they set before."""
-        sets = retries.sets_again(method, path) and self._retries.patience is not None
-        return sets or retries.changes_nothing(method, path)
 
     def _send(self, request: Request) -> Any:
         product = self.product  # another thread may learn meanwhile that it is Elasticsearch

@@ -59,10 +59,8 @@ def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
 def _address(settings: Settings, context: ssl.SSLContext | None, url: str, *in_address: str | None) -> Address:
     user, password = _user_and_password(settings, url, *in_address)
     if user and url.startswith("http:") and not _is_this_machine(urlsplit(url).hostname or ""):
-        logging.getLogger(__name__).warning(
-            "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
-            url,
-        )
+        advice = "If the server speaks TLS, write the address with https://."
+        logging.getLogger(__name__).warning("Warning: the password travels to %s without encryption. %s", url, advice)
     signer = _signer(settings.aws_sigv4, url) if settings.aws_sigv4 else None
     return Address(url, user or "", password or "", context if url.startswith("https:") else None, signer)
 
@@ -76,10 +74,8 @@ def _user_and_password(settings: Settings, url: str, user: str | None, password:
     source = settings.place("url")
     hint = "Remove one of them."
     if settings.user and user and settings.user != user:
-        raise UsageError(
-            f"The address, from {source}, names the user {user!r}, and {settings.place('user')} names the user {settings.user!r}.",
-            hint,
-        )
+        other = f"{settings.place('user')} names the user {settings.user!r}"
+        raise UsageError(f"The address, from {source}, names the user {user!r}, and {other}.", hint)
     secret = _password(settings, settings.user or user, url)
     if secret is not None and password is not None and secret != password:
         place = next(settings.place(name) for name in PASSWORDS if getattr(settings, name))
@@ -306,8 +302,5 @@ def split(address: str) -> tuple[str, str | None, str | None]:
         raise UsageError(wrong, hint)
     port = parts.port or (443 if parts.scheme == "https" else 9200)
     user, _, password = (parts.auth or "").partition(":")
-    return (
-        f"{parts.scheme}://{parts.host}:{port}{(parts.path or '').rstrip('/')}",
-        unquote(user) or None,
-        unquote(password) or None,
-    )
+    url = f"{parts.scheme}://{parts.host}:{port}{(parts.path or '').rstrip('/')}"
+    return url, unquote(user) or None, unquote(password) or None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as escape
 
@@ -29,24 +30,24 @@ WHOLE_DOCUMENTS: dict[str, Any] = {"_source": {"enabled": True, "excludes": [], 
 _KEPT, _LONGEST = 64, 100_000
 #: Exceptions that come of reading an answer that has another shape.
 _OF_READING = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_NUMBER = (int, float)
+_NUMBER = (int, float, NoneType)
 #: Field of an answer -> the types of its value, wherever it stands.
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("_source", "_meta", "_shards", "aggregations", "aliases", "mappings", "settings", "properties"), (dict,)),
     **dict.fromkeys(("nodes", "indices", "shards", "termweave", "attributes"), (dict, list)),
-    **dict.fromkeys(("_id", "_index", "pit_id", "component"), (str,)),
+    **dict.fromkeys(("_id", "_index", "pit_id"), (str,)),
     **dict.fromkeys(("_seq_no", "_primary_term", "_version", "doc_count", "count", "failed", "skipped"), (int,)),
     **dict.fromkeys(("buckets", "docs", "hits", "items", "responses", "sort"), (list, dict)),
     **dict.fromkeys(("signals", "models", "statistics", "source"), (dict,)),
-    **dict.fromkeys(("took", "_score", "max_score", "value", "min", "max", "sum", "sum_of_squares"), _NUMBER),
+    **dict.fromkeys(("_score", "max_score", "value", "min", "max", "sum", "sum_of_squares"), _NUMBER),
     **dict.fromkeys(("errors", "found", "timed_out", "acknowledged"), (bool,)),
     "successful": (int, bool),  # of shards, and of a point in time that is deleted
     "total": (int, dict),
     "number": (int, str),
+    "took": (int, float),
+    "component": (str, NoneType),
     "created": (str,),
 }
-#: Fields that may be null.
-_NULLABLE = {"_score", "max_score", "value", "min", "max", "sum", "sum_of_squares", "component"}
 #: Lists, and mappings of names, whose elements are objects.
 _LISTS_OF_OBJECTS = {"buckets", "docs", "hits", "items", "responses"}
 _NAMED_OBJECTS = {"aggregations", "nodes", "models"}
@@ -179,8 +180,6 @@ def _wrong_below(value: Any, place: str) -> Iterator[str]:
 def _fits(key: object, value: Any) -> bool:
     """Whether a field has a value of its type."""
     types = _TYPES.get(key) if isinstance(key, str) else None
-    if types is None or (value is None and key in _NULLABLE):
-        return True
-    if isinstance(value, bool):
-        return bool in types
+    if types is None or isinstance(value, bool):
+        return types is None or bool in types
     return isinstance(value, types) and not (types == (int,) and isinstance(value, int) and value < 0)

@@ -180,29 +180,18 @@ def default_pipeline(engine: Engine, index: str) -> DefaultPipeline:
     if name is None:
         return DefaultPipeline()
     pipeline = _read(engine, f"/_search/pipeline/{quote(name)}").get(name)
+    subject = f"The default search pipeline {name!r} of {index!r}"
     if pipeline is None:  # the server, too, refuses to search
-        hint = f"Create it, or take the setting {SETTING} away."
-        raise UsageError(f"The default search pipeline {name!r} of the index {index!r} does not exist.", hint)
-    processors = [
-        (kind, body)
-        for key, listed in pipeline.items()
-        if key.endswith("_processors")
-        for each in listed
-        for kind, body in each.items()
-    ]
+        raise UsageError(f"{subject} does not exist.", f"Create it, or take the setting {SETTING} away.")
+    lists = [listed for key, listed in pipeline.items() if key.endswith("_processors")]
+    processors = [processor for listed in lists for each in listed for processor in each.items()]
     if unknown := sorted({kind for kind, _ in processors} - _HIDE_NOTHING - {"filter_query"}):
-        raise UsageError(
-            f"The default search pipeline {name!r} of the index {index!r} has processors that may hide documents: {few(unknown)}.",
-            f"termweave cannot run them: copy what may be seen into an index of its own, or take the setting {SETTING} away.",
-        )
-    filters: list[Mapping[str, Any]] = []
-    others: list[str] = []
-    for kind, body in processors:
-        if kind == "filter_query":
-            filters += [body["query"]] if body["query"] not in filters else []
-        elif body.get("tag") != OURS and kind not in others:
-            others.append(kind)
-    remark = f"The default search pipeline {name!r} of {index!r} does not run: termweave keeps its filters and leaves out {few(others)}."
+        hint = f"termweave cannot run them: copy what may be seen into an index of its own, or take the setting {SETTING} away."
+        raise UsageError(f"{subject} has processors that may hide documents: {few(unknown)}.", hint)
+    queries = [body["query"] for kind, body in processors if kind == "filter_query"]
+    filters = [query for number, query in enumerate(queries) if query not in queries[:number]]
+    others = list(dict.fromkeys(kind for kind, body in processors if kind != "filter_query" and body.get("tag") != OURS))
+    remark = f"{subject} does not run: termweave keeps its filters and leaves out {few(others)}."
     return DefaultPipeline(name, filters, [remark] if others else ())
 
 

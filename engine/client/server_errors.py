@@ -22,6 +22,7 @@ _LONGEST = 200
 _IS_IT = "Is it an OpenSearch, or a proxy in front of one?"
 #: Name of the usual server in messages.
 OPENSEARCH = "OpenSearch"
+_TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 _STATUS_HINTS: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "Give a user and a password that it knows: $TERMWEAVE_USER and $TERMWEAVE_PASSWORD (or --user NAME --password -).",
@@ -295,13 +296,8 @@ def _shard_failure(fields: dict[str, Any]) -> Any:
 
 def _summary(page: str) -> str:
     """An error page of a proxy in one line: its title, or its beginning."""
-    start = page[:_PAGE_START]
-    lower = start.lower()
-    begin = lower.find("<title>")
-    end = lower.find("</title>", begin) if begin >= 0 else -1
-    # Lower case may have another length ("İ" becomes two characters): then the offsets do not fit.
-    title = start[begin + len("<title>") : end] if end >= 0 and len(lower) == len(start) else start
-    return clipped(" ".join(title.split()), _LONGEST)
+    title = _TITLE.search(page[:_PAGE_START])
+    return clipped(" ".join((title[1] if title else page[:_PAGE_START]).split()), _LONGEST)
 
 
 def hint_for(status: int, body: Any) -> str:

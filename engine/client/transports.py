@@ -50,6 +50,10 @@ _REFUSED = HTTPStatus.SERVICE_UNAVAILABLE
 _AWAY = frozenset({_REFUSED, HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 
 
+#: Exceptions of urllib3 that say that there was no connection.
+_NEVER_SENT = frozenset({"ConnectTimeoutError", "NewConnectionError", "NameResolutionError"})
+
+
 class AnswerTooLarge(Exception):
     """The server sent more than `LARGEST` bytes."""
 
@@ -199,7 +203,7 @@ class Transport(ABC):
                 cause = error.__context__
                 if others and not isinstance(cause, AnswerTooLarge | UnicodeDecodeError):
                     self._set_aside(connection)
-                    if left and (request.again or not begun or _never_sent(cause)):
+                    if left and (request.again or not begun or type(cause).__name__ in _NEVER_SENT):
                         continue
                 raise NoAnswer(error, self._url(connection), everywhere=bool(others and not left)) from error
             if left and answer[0] in _AWAY and (request.again or answer[0] == _REFUSED):
@@ -312,13 +316,6 @@ def _host(address: Address) -> dict[str, Any]:
     parts = urlsplit(address.url)
     host = {"host": parts.hostname, "port": parts.port, "url_prefix": parts.path, "use_ssl": parts.scheme == "https"}
     return {**host, "ssl_context": address.context, "http_auth": address.signer, "headers": address.headers}
-
-
-def _never_sent(cause: BaseException | None) -> bool:
-    """Whether an exception of urllib3 says that there was no connection."""
-    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError  # noqa: PLC0415 - comes with the client library
-
-    return isinstance(cause, ConnectTimeoutError | NewConnectionError)
 
 
 def _limit_answers(pool: Any, access: Access) -> None:

@@ -76,10 +76,9 @@ def _first_reachable(wanted: Path, others: tuple[Path, ...]) -> Path:
     for folder in (wanted, *others):
         if reachable(folder, uid) and (uid is None or os.access(_nearest(folder), os.W_OK)):
             return folder
-    raise TermweaveError(
-        f"The server does not run as root, and its user (uid {uid}) can use neither {wanted} nor {', '.join(map(str, others))}.",
-        "Run as an ordinary user, or set XDG_CACHE_HOME and XDG_STATE_HOME to folders that all users can enter.",
-    )
+    places = f"neither {wanted} nor {', '.join(map(str, others))}"
+    hint = "Run as an ordinary user, or set XDG_CACHE_HOME and XDG_STATE_HOME to folders that all users can enter."
+    raise TermweaveError(f"The server does not run as root, and its user (uid {uid}) can use {places}.", hint)
 
 
 def _nearest(path: Path) -> Path:

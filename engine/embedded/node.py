@@ -122,9 +122,7 @@ def running(home: Path | None = None) -> NodeState | None:
     return known if known is not None and known.state in {"running", "degraded"} else None
 
 
-def stop(
-    home: Path | None = None, *, say: Callable[[str], None] = lambda _: None, patience: float = _PATIENCE
-) -> NodeState | None:
+def stop(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> NodeState | None:
     """Stop the node and keep its data. A node that does not run stays as it is.
 
     Returns:
@@ -133,7 +131,7 @@ def stop(
     home = home or folders.default_home()
     if status(home) is None:
         return None
-    with states.locked(home, purpose="stop", patience=patience, say=say):
+    with states.locked(home, purpose="stop", patience=_PATIENCE, say=say):
         known = status(home)
         if known is not None:
             process.end(Path(known.folder), known.nodes)

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
     from termweave.engine.embedded.java import Java
 
-#: The archive is an `integ-test-zip`, but the server rejects that name.
-_DISTRIBUTION_TYPE = "zip"
+#: Options of Java. Without heap a node sends wrong responses, so that it ends; the archive is an `integ-test-zip`, but the server rejects that name.
+_OPTIONS = """
+-XX:+UseG1GC -XX:+ExitOnOutOfMemoryError --add-opens=java.base/java.nio=ALL-UNNAMED --add-modules=jdk.incubator.vector
+--enable-native-access=ALL-UNNAMED -Dopensearch.distribution.type=zip -Dopensearch.bundled_jdk=false -Dfile.encoding=UTF-8
+-Dlog4j2.disable.jmx=true
+""".split()  # noqa: SIM905 - reads better than a list
 
 # By default the server moves shards to other nodes when a disk is 90 % full, and makes indices read-only at 95 %. A single node has no
 # other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
@@ -146,9 +150,8 @@ def prepare(layout: Layout, distribution: Path, port: int, transport: int, furth
     shutil.rmtree(layout.tmp, ignore_errors=True)
     folders.make(layout.conf)
     shutil.copytree(distribution / "config", layout.conf, dirs_exist_ok=True)
-    settings = SETTINGS.format(
-        name=layout.name, data=layout.data, logs=layout.logs, port=port, transport=transport, further="\n".join(further)
-    )
+    values = {"port": port, "transport": transport, "further": "\n".join(further)}
+    settings = SETTINGS.format(name=layout.name, data=layout.data, logs=layout.logs, **values)
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")
     (layout.conf / "log4j2.properties").write_text(_LOGGING.format(logs=layout.logs, name=layout.name), encoding="utf-8")
     # An error in the log of an earlier run must not be taken for the reason why this one ends.
@@ -166,20 +169,12 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
         str(java.executable),
         f"-Xms{min(heap, 512)}m",
         f"-Xmx{heap}m",
-        "-XX:+UseG1GC",
-        "-XX:+ExitOnOutOfMemoryError",  # without heap a node sends wrong responses
+        *_OPTIONS,
         f"-XX:ErrorFile={layout.logs}/{layout.name}-crash.log",
         f"-javaagent:{distribution}/agent/opensearch-agent.jar",
-        "--add-opens=java.base/java.nio=ALL-UNNAMED",
-        "--add-modules=jdk.incubator.vector",
-        "--enable-native-access=ALL-UNNAMED",
         f"-Dopensearch.path.home={distribution}",
         f"-Dopensearch.path.conf={layout.conf}",
-        f"-Dopensearch.distribution.type={_DISTRIBUTION_TYPE}",
-        "-Dopensearch.bundled_jdk=false",
         f"-Djava.io.tmpdir={layout.tmp}",
-        "-Dfile.encoding=UTF-8",
-        "-Dlog4j2.disable.jmx=true",
         "-cp",
         f"{distribution}/lib/*",
         "org.opensearch.bootstrap.OpenSearch",
@@ -242,11 +237,8 @@ def cause_of_death(layout: Layout) -> tuple[str, str]:
     text = "\n".join(tail(path, 400) for path in (layout.output, layout.log))
     if cause := next((cause for pattern, cause in _CAUSES.items() if re.search(pattern, text)), None):
         return cause
-    errors = [
-        line.strip()
-        for line in text.splitlines()
-        if re.search(r"Exception|Error|ERROR|FATAL|[Rr]efus", line) and not line.lstrip().startswith("at ")
-    ]
+    lines = [line.strip() for line in text.splitlines() if re.search(r"Exception|Error|ERROR|FATAL|[Rr]efus", line)]
+    errors = [line for line in lines if not line.startswith("at ")]
     if errors:
         return f"its last error is: {errors[-1][:300]}", f"The whole log is {layout.log}."
     return "it logged no error", f"Look at {layout.log}. The system may have killed it because memory ran out."

@@ -273,8 +273,7 @@ def heap_size(count: int, last: int = 0) -> int:
     """
     total, available = total_and_available()
     if available < count * _PROCESS and not 0 < last < _LEAST:
-        raise TermweaveError(
-            f"{sized(available)} of memory are free, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
-            "Close other programs, or start it with less: --heap 400.",
-        )
+        needed = f"{counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}"
+        hint = "Close other programs, or start it with less: --heap 400."
+        raise TermweaveError(f"{sized(available)} of memory are free, and {needed}.", hint)
     return last or (_LEAST if count > 1 else max(_LEAST, min(1024, total // 8 // 2**20)))

@@ -204,30 +204,22 @@ class Signal(ABC):
         whole = self.clause(query, size=size, where=where, capabilities=capabilities)
         if query.rewritten is None or not query.rewritten.parts or self.needs == "dense" or whole is None:
             return whole
-        parts: list[list[Clause]] = []
-        for alternatives in query.rewritten.parts:
+
+        def clause_of(alternative: Encoding) -> Clause | None:
             # Stored impacts do not tell where a word stands, so that an explanation could not repeat a phrase.
-            phrases = [each.rewritten.where if each.rewritten and self.text_field else () for each in alternatives]
-            made = [
-                self.clause(each, size=size, where=phrase, capabilities=capabilities)
-                for each, phrase in zip(alternatives, phrases, strict=True)
-            ]
-            if scored := [clause for clause in made if clause is not None]:
-                parts.append(scored)
+            phrase = alternative.rewritten.where if alternative.rewritten and self.text_field else ()
+            return self.clause(alternative, size=size, where=phrase, capabilities=capabilities)
+
+        scored = [list(filter(None, map(clause_of, alternatives))) for alternatives in query.rewritten.parts]
+        parts = [clauses for clauses in scored if clauses]
         if not parts:  # synonyms without words stand in place of the whole query
             return None
-        queries = [_best_of([_scaled(clause) for clause in scored]) for scored in parts]
+        queries = [_best_of([_scaled(clause) for clause in clauses]) for clauses in parts]
         together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
-        terms = [[clause.terms or {} for clause in scored] for scored in parts]
+        terms = [[clause.terms or {} for clause in clauses] for clauses in parts]
         joined = {term: factor for part in terms for each in part for term, factor in each.items()}
-        return Clause(
-            filtered(together, where),
-            1.0,
-            joined or None,
-            whole.dropped,
-            full_match_score=whole.full_match_score,
-            parts=terms if joined else (),
-        )
+        both, of_parts = filtered(together, where), terms if joined else ()
+        return Clause(both, 1.0, joined or None, whole.dropped, full_match_score=whole.full_match_score, parts=of_parts)
 
     def restricted(
         self, clause: Clause, query: Encoding, where: Filters, *, size: int, capabilities: Capabilities

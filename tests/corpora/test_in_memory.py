@@ -7,7 +7,7 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from termweave.corpora.in_memory import open_documents
+from termweave.corpora import open_documents
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import zipfile
+from contextlib import closing
 
 import pytest
 from docx import Document as Word
@@ -126,7 +127,7 @@ def test_encrypted_and_damaged_files_are_refused_by_name_and_the_others_read(fol
 def test_a_file_that_takes_too_long_or_ends_its_reader_costs_that_file_only(folder, tmp_path, monkeypatch):
     slow = tmp_path / "slow.pdf"
     slow.write_bytes(pdf(["words of a page " * 4] * 30, pages=3000))
-    with office.Extractor() as extractor:
+    with closing(office.Extractor()) as extractor:
         assert extractor.document(folder / "manual.pdf", ".pdf", "x").title == "Pump manual"
         with monkeypatch.context() as patch:
             patch.setattr(office, "SECONDS", 0.05)
@@ -157,7 +158,7 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
 
 def test_mutated_files_end_as_documents_or_refusals(folder, tmp_path):
     dice = random.Random(7)
-    with office.Extractor() as extractor:
+    with closing(office.Extractor()) as extractor:
         for number in range(60):
             original = dice.choice(["manual.pdf", "report.docx", "talk.pptx", "cities.xlsx"])
             file = tmp_path / f"{number}{os.path.splitext(original)[1]}"  # noqa: PTH122
