@@ -29,7 +29,6 @@ from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
@@ -77,7 +76,7 @@ def update(
 class Update(Job):
     """An update of the live generation, or of a copy of it. Arguments as for `update`."""
 
-    live: LiveGeneration
+    live: generations.LiveGeneration
 
     def __init__(
         self,
@@ -124,10 +123,7 @@ class Update(Job):
         """Open the live generation, or a copy of it, for writing."""
         engine, live = self.engine, self.live
         self._now = generations.creation_time(engine, self.name)
-        if self.mode.new:
-            index, ledger = self._copied(progress)
-        else:
-            index, ledger = live.index, storage.open_(engine, live.index)
+        index, ledger = self._copied(progress) if self.mode.new else (live.index, storage.open_(engine, live.index))
         with ledger.closed_on_error():
             made = live.lineage
             if self.mode.new:  # an earlier command may have begun the copy, and begun to change it

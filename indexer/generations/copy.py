@@ -23,7 +23,6 @@ from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
 
 if TYPE_CHECKING:
-    from termweave.catalog.generations import LiveGeneration
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
@@ -35,7 +34,7 @@ _POLL = 0.3
 
 
 def begin(
-    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
+    engine: Engine, live: generations.LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
 ) -> tuple[str, Ledger]:
     """Create an empty copy of the live generation, which is not published.
 
@@ -51,7 +50,7 @@ def begin(
     """
     name = live.lineage.name
     index = generations.new_index(name)
-    with storage.copied(engine, live.index, index).closed_on_error() as ledger:
+    with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
         made = replace(live.lineage, created=created, complete=False)
         for key, value in {"name": name, "base": base, "lineage": made.as_meta(), "state": "copying"}.items():
             ledger.put(key, value)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
 
@@ -135,12 +134,9 @@ def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: 
         begun = ShardManifest.read(store) if MANIFEST in files else None
         if begun is not None:
             begun.refuse_other(planned, store.shown)
-        if (
-            begun is None
-            or not {SAMPLE, STATISTICS if begun.statistics else SAMPLE} <= files
-            or any({file, _texts_of(file)}.isdisjoint(files) for file in begun.files)
-        ):
-            begun = _counted(store, in_passages(source, options.passages), encoder, planned, options, progress)
+        needed = {SAMPLE, STATISTICS} if begun is not None and begun.statistics else {SAMPLE}
+        if begun is None or needed - files or any({file, _texts_of(file)}.isdisjoint(files) for file in begun.files):
+            begun = _counted(store, in_passages(source, options.passages), encoder, planned, progress)
         missing = [file for file in begun.files if file not in files]
         done, texts = begun.shards - len(missing), 0
         progress(ENCODING, done, begun.shards)
@@ -151,7 +147,7 @@ def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: 
     return Encoded(store.shown, begun, len(missing), texts)
 
 
-def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncoder, ShardEncoder, ShardManifest]:
+def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.TextEncoder, ShardEncoder, ShardManifest]:
     """Choose the models as a build does, by the language of the first documents."""
     names: dict[str, Any] = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
     encoder = encoders.load(**names)
@@ -168,30 +164,22 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
     spreads = {"dense": encoder.dense_spread(), "weights": encoder.weights_spread()}
     models = {output: replace(model, spread=spreads.get(output, 0.0)) for output, model in encoder.models.items()}
     weights, dense = (_absolute(names[output]) if output in encoder.models else "none" for output in ("weights", "dense"))
-    return (
-        encoder,
-        ShardEncoder(folder, weights, dense),
-        ShardManifest(
-            source=source.name,
-            fingerprint=source.fingerprint,
-            models=models,
-            passages=options.passages.parameters() if options.passages else {},
-            skip_bad=options.skip_bad,
-            analyzer=advice.analyzer,
-            termweave=__version__,
-            notes=advice.notes,
-            warnings=advice.warnings,
-        ),
+    planned = ShardManifest(
+        source=source.name,
+        fingerprint=source.fingerprint,
+        models=models,
+        passages=options.passages.parameters() if options.passages else {},
+        skip_bad=options.skip_bad,
+        analyzer=advice.analyzer,
+        termweave=__version__,
+        notes=advice.notes,
+        warnings=advice.warnings,
     )
+    return encoder, ShardEncoder(folder, weights, dense), planned
 
 
 def _counted(
-    store: ShardStore,
-    source: Source,
-    encoder: TextEncoder,
-    planned: ShardManifest,
-    options: BuildOptions,
-    progress: BuildProgress,
+    store: ShardStore, source: Source, encoder: encoders.TextEncoder, planned: ShardManifest, progress: BuildProgress
 ) -> ShardManifest:
     """Read the corpus once: count it, write the texts of all shards, and at last the manifest.
 
@@ -207,11 +195,11 @@ def _counted(
         )
     texts = _TextFiles(store, files)
     with temporary_ledger() as ledger:
-        corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress, keep=texts.add)
+        corpus = read_corpus(source, encoder, ledger, skip_bad=planned.skip_bad, progress=progress, keep=texts.add)
     texts.close()
     if corpus.statistics:
         store.write(STATISTICS, corpus.statistics.to_bytes())
-    long = length_warnings(encoder, [each.content for each in corpus.sample], passages=options.passages is not None)
+    long = length_warnings(encoder, [each.content for each in corpus.sample], passages=bool(planned.passages))
     counted = replace(
         planned,
         texts=texts.texts,
