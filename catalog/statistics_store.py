@@ -10,7 +10,7 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.lineage import exists
+from termweave.catalog.lineage import Lineage, exists
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.errors import EngineError
 from termweave.statistics import CorpusStatistics
@@ -19,7 +19,6 @@ from termweave.support import atomic_files, paths, private_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
 
 #: Size of a chunk in bytes; base64 adds a third.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - a command reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from annotated_types import Ge, Le, MinLen
@@ -83,21 +83,13 @@ def _stored_pruning(made: Lineage) -> Pruning:
 def _settings(value: Any) -> Any:
     from termweave.indexer.preparation import user_mapping  # noqa: PLC0415
 
-    if isinstance(value, str | Path):
-        return user_mapping.read_settings(Path(value))
-    if isinstance(value, Mapping):
-        user_mapping.check_settings(value, "settings")
-    return value
+    return user_mapping.settings_of(value)
 
 
 def _mapping(value: Any) -> Any:
     from termweave.indexer.preparation import user_mapping  # noqa: PLC0415
 
-    if isinstance(value, str | Path):
-        return user_mapping.read_mapping(Path(value))
-    if isinstance(value, Mapping):
-        user_mapping.check_mapping(value, "mapping")
-    return value
+    return user_mapping.mapping_of(value)
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ class BuildOptions:
         shards: Primary shards.
         settings: Further index settings: flat keys that begin with "index."; or a file.
         mapping: Further mapping. Its properties are filled from the metadata of the same name. Or a file.
-        keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.kept_mapping`).
+        keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.user_mapping`).
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
         passages: How long texts are cut into passages: a `Window`, or the number of words; None: not at all.
         prune: Which impacts are not stored: a `Pruning`, or a rule such as "30%".

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from termweave.catalog import generations
 from termweave.errors import UsageError
-from termweave.indexer.generations import option_compatibility
+from termweave.indexer import rebuild_options
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation import incremental
@@ -174,7 +174,7 @@ def live_to_update(engine: Engine, source: Source, name: str, options: BuildOpti
     live = generations.find_live(engine, name)
     if live is None:
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
-    option_compatibility.check(engine, live, options, mode.given)
+    rebuild_options.refuse_other(engine, live, options, mode.given)
     if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
         raise UsageError(
             f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",

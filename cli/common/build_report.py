@@ -95,12 +95,12 @@ def show_plan(
 ) -> None:
     """Report what a build would make and need, beside the live generation."""
     from termweave.errors import TermweaveError
-    from termweave.indexer.generations import statistics_drift
+    from termweave.indexer.preparation.corpus_remarks import live_statistics
     from termweave.indexer.preparation.estimate import estimate_build
 
     statistics = None
     try:
-        statistics = statistics_drift.of_live(server, live)
+        statistics = live_statistics(server, live)
     except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
         out.warn(f"The statistics of the live generation are not compared: {error.message}")
     with out.stages("Reading") as progress:

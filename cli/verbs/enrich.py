@@ -121,7 +121,7 @@ def command(
 
 def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:
     """Progress that also says when the watch begins: a log shows no bar."""
-    from termweave.indexer.enrichment.watch import STAGE
+    from termweave.indexer.enrichment.enrichment import STAGE
 
     begun = False
 

@@ -11,7 +11,7 @@ from termweave.engine.client.connection import quote
 from termweave.engine.client.retries import TURNED_AWAY
 from termweave.engine.client.server_errors import EngineResponseError, block_hint, known_status
 from termweave.errors import EngineError, RefusedDocuments
-from termweave.indexer.pipeline.bulk_responses import reason_of
+from termweave.indexer.pipeline.bulk_sender import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

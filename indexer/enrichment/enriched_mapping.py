@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
-    from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
     from termweave.statistics import CorpusStatistics
 
@@ -60,16 +59,10 @@ def one_index(source: IndexSource) -> str:
     return index
 
 
-def lineage_of(source: IndexSource) -> Lineage | None:
+def lineage_of(source: IndexSource, index: str) -> Lineage | None:
     """The lineage of an earlier enrichment; None if there was none."""
-    index = one_index(source)
     meta = source.mappings[index].get("_meta") or {}
     return Lineage.from_meta(meta, index) if meta.get("termweave") else None
-
-
-def signals(options: BuildOptions) -> tuple[str, ...]:
-    """The signals that are named; else all without those whose model the user turned off."""
-    return options.signals or tuple(name for name in SIGNALS if getattr(options, name) != "none")
 
 
 def own_fields(source: IndexSource) -> set[str]:

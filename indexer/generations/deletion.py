@@ -17,11 +17,11 @@ from termweave.catalog.statistics_store import companion
 from termweave.corpora.index import spool
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.generations import reindex_task
+from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
-from termweave.indexer.generations.listing import list_generations, one_generation
+from termweave.indexer.generations.listing import Generation, list_generations, one_generation
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline.bulk_responses import reason_of
+from termweave.indexer.pipeline.bulk_sender import reason_of
 from termweave.indexer.stored_documents import stored_where
 from termweave.support.batching import in_parts
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
-    from termweave.indexer.generations.listing import Generation
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 
@@ -57,7 +56,7 @@ class Deletion:
 
 def remove_generation(engine: Engine, index: str) -> None:
     """Delete a generation with its statistics and, if it is on this host, its ledger. Parts that are gone already are passed over."""
-    reindex_task.stop(engine, index)
+    generation_copy.stop(engine, index)
     # One request: a builder that dies between two would leave statistics that nobody looks for.
     engine.request("DELETE", f"/{index},{companion(index)}", params={"ignore_unavailable": True})
     storage.forget(engine, index)

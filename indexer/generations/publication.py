@@ -1,25 +1,35 @@
-"""Publication: the alias of a name is pointed at a generation, in one atomic step. `promote` and `rollback` do that, too."""
+"""Publication: a generation gets its profiles, and the alias of a name is pointed at it, in one atomic step, also by `promote` and `rollback`.
+
+Profiles lie in `_meta` beside the lineage, and writing the lineage replaces the whole of it. `tune` and `profiles` write there at any
+time, while a build runs for hours. So the profiles are read immediately before each write; everything else of the lineage is known.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import audit
-from termweave.catalog.generations import check_free, live
-from termweave.catalog.lineage import ROLLED_BACK, read, write
+from termweave.catalog.generations import LiveGeneration, check_free, live
+from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, write
+from termweave.engine import EngineResponseError
 from termweave.engine.client import search_pipelines
+from termweave.engine.client.connection import quote
 from termweave.engine.client.resolved_name import stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
 from termweave.indexer.generations.listing import closed_error, list_generations
 from termweave.indexer.ledger import storage
+from termweave.rerank.stored_rerankers import fitting
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
+
+_PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"
 
 
 def publish(
@@ -163,3 +173,42 @@ def previous(engine: Engine, name: str) -> str:
     if not older:
         raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists its generations.")
     return older[0]
+
+
+def write_lineage(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> list[str]:
+    """Store a lineage, with the profiles that the generation should have now.
+
+    Those are the live generation's if both generations have the same models and signals, else this generation's own. Rules that read
+    metadata which this generation lacks, or has in another type, are taken out of them: with them every search would be an error.
+
+    Args:
+        engine: The server.
+        index: The generation.
+        made: Its lineage; the profiles in it are not used.
+        live: The generation that was live when the build began; None: there was none.
+
+    Returns:
+        Warnings about profiles and rules that are left behind.
+    """
+    profiles: dict[str, Any] = _stored_profiles(engine, index) or {}
+    warnings: list[str] = []
+    if live is not None and live.index != index and (tuned := _stored_profiles(engine, live.index)) is not None:
+        if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
+            profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout)
+        elif names := ", ".join(
+            each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())
+        ):  # a copy has them
+            warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals. Tune again."]
+    write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))
+    return warnings
+
+
+def _stored_profiles(engine: Engine, index: str) -> dict[str, Any] | None:
+    """Read `Lineage.profiles` and `Lineage.profile` of an index; None if the index was deleted meanwhile."""
+    try:
+        answer = engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS})
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    return dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

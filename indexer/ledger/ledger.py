@@ -12,19 +12,17 @@ import sqlite3
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.catalog.layout import bucket_of
 from termweave.errors import TermweaveError
-from termweave.indexer.ledger.entries import BucketSum, Duplicate
 from termweave.support import private_files
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from termweave.indexer.ledger.entries import LedgerEntry
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -44,6 +42,53 @@ _IDS_PER_STATEMENT = 500
 #: SQL condition for the documents that the index should hold: all except those that were refused and have no earlier version stored.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 _DOCUMENTS = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A document or passage as the corpus pass enters it.
+
+    Attributes:
+        id: Id of the document or passage.
+        line: Line of the document in the source.
+        source: Digest of its content in the source.
+        parent: For a passage, the id of its document; else None.
+    """
+
+    id: str
+    line: int | None
+    source: int
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A document whose id, or the id of one of its passages, was already taken by an earlier document.
+
+    Attributes:
+        id: Id of the later document.
+        line: Line of the later document in the source.
+        first: Id of the earlier document. It differs from `id` only if a passage of one has the same id as the other.
+        first_line: Line of the earlier document.
+        same: Whether both have the same content.
+        key: The id under which both would be stored.
+    """
+
+    id: str
+    line: int | None
+    first: str
+    first_line: int | None
+    same: bool
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSum:
+    """Expected content of one bucket: the number of documents and the sums of their digests."""
+
+    count: int
+    source: int
+    encoding: int
 
 
 class Ledger:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from termweave.catalog.layout import source_digest
 from termweave.corpora.sources import ITEM
 from termweave.errors import InputError
-from termweave.indexer.ledger.entries import LedgerEntry
+from termweave.indexer.ledger.ledger import LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.statistics import CorpusStatistics, StatisticsCounter
@@ -20,23 +20,8 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.ledger.entries import Duplicate
-    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.ledger.ledger import Duplicate, Ledger
     from termweave.records import Document
-
-    class BuildProgress(Protocol):
-        """A function that is called with the progress of a build."""
-
-        def __call__(self, stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            """Report progress.
-
-            Args:
-                stage: Name of the stage.
-                done: Number of documents that have passed the stage.
-                total: Number of documents that will; None if unknown.
-                detail: More information as text, or "".
-            """
-
 
 #: The name of the stage that reads the source; every later one begins when the source was read to its end.
 READING = "Reading"
@@ -48,6 +33,20 @@ _PARTS, _FEWEST = 16, 32
 _SAMPLE = 512
 #: Characters of each sampled document that are kept, to bound memory.
 _SAMPLE_CHARACTERS = 20_000
+
+
+class BuildProgress(Protocol):
+    """A function that is called with the progress of a build."""
+
+    def __call__(self, stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        """Report progress.
+
+        Args:
+            stage: Name of the stage.
+            done: Number of documents that have passed the stage.
+            total: Number of documents that will; None if unknown.
+            detail: More information as text, or "".
+        """
 
 
 @dataclass(frozen=True)

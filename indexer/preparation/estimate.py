@@ -24,10 +24,9 @@ import orjson
 
 from termweave.corpora.sources import Derived
 from termweave.indexer.build_plan import plan
-from termweave.indexer.generations import statistics_drift
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.preparation.corpus_remarks import length_warnings, unreadable
+from termweave.indexer.preparation.corpus_remarks import drift_before_build, length_warnings, unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals.dense import VECTOR_FIELD
 
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
     from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.build_plan import BuildPlan
-    from termweave.indexer.generations.statistics_drift import LiveStatistics
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
+    from termweave.indexer.preparation.corpus_remarks import LiveStatistics
     from termweave.records import Capabilities, Document, Encoding
 
 #: Largest number of documents that are read.
@@ -204,7 +203,7 @@ def estimate_build(
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
             *_warnings(planned, surveyed, unreadable(source.skipped)),
-            *statistics_drift.drift_before_build(
+            *drift_before_build(
                 live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read
             ),
         ),

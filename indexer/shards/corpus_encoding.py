@@ -20,8 +20,8 @@ from termweave.indexer.preparation import language_advice
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.shards import manifest, rows
-from termweave.indexer.shards.manifest import SAMPLE, STATISTICS, ShardManifest
+from termweave.indexer.shards import rows
+from termweave.indexer.shards.source import SAMPLE, STATISTICS, ShardManifest
 from termweave.indexer.shards.store import MANIFEST, ShardStore
 from termweave.support.paths import expanded, written_as_path
 
@@ -86,7 +86,7 @@ class ShardEncoder:
             ModelError: This host has other models than the folder was begun with.
         """
         store = ShardStore(self.folder)
-        begun = manifest.read(store)
+        begun = ShardManifest.read(store)
         encoder = encoders.load(self.weights, self.dense, threads=1)
         for output, model in encoder.models.items():
             if output in begun.models and begun.models[output].hash != model.hash:
@@ -128,7 +128,7 @@ def encode_corpus(
         encoder, shards, planned = _plan(source, folder, options)
         remember(encoder.models.values())
         files = store.names()
-        begun = manifest.read(store) if MANIFEST in files else None
+        begun = ShardManifest.read(store) if MANIFEST in files else None
         if begun is not None:
             begun.refuse_other(planned, store.shown)
         if (
@@ -217,7 +217,7 @@ def _counted(
         warnings=(*planned.warnings, *corpus.warnings, *long),
     )
     _write_encoded(store, counted, SAMPLE, encoder, corpus.statistics, [rows.texts_table(corpus.sample)])
-    manifest.write(store, counted)
+    counted.write(store)
     return counted
 
 

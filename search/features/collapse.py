@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.columns import among, sortable
+from termweave.catalog.layout import among, sortable
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature

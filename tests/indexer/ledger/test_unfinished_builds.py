@@ -16,9 +16,9 @@ from termweave.errors import EngineError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
 from termweave.indexer.generations.listing import list_generations
-from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
+from termweave.indexer.stored_documents import LiveDocuments
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, check, numbered

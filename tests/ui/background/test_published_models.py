@@ -12,8 +12,7 @@ from termweave.errors import UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
 from termweave.evaluation.publication_gate import PublicationGate
-from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import option_compatibility
+from termweave.indexer import BuildOptions, build, rebuild_options
 from termweave.indexer.preparation.passages import Window
 from termweave.pruning import Pruning
 from termweave.records import Query
@@ -74,13 +73,13 @@ def test_where_nothing_is_live_there_is_nothing_to_compare_with(opensearch_engin
 
 def test_byte_vectors_and_a_similarity_of_ones_own_stay(opensearch_engine, name, source):
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(vectors="byte"))
-    options = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
+    options = rebuild_options.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
     assert options.vectors == "byte"
     own = {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(settings=own))
-    assert option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {}).settings == own
+    assert rebuild_options.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {}).settings == own
     build(opensearch_engine, corpora.open_source(source), name, BuildOptions(signals=("lexical", "learned")))
-    made = option_compatibility.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
+    made = rebuild_options.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
     assert made.signals == ("learned", "lexical")
 
 
@@ -95,7 +94,7 @@ def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engi
     )
     build(opensearch_engine, corpora.open_source(source), name, options)
     live = generations.find_live(opensearch_engine, name)
-    assert option_compatibility.options_of(opensearch_engine, live, {"dense": "none"}) == BuildOptions(
+    assert rebuild_options.options_of(opensearch_engine, live, {"dense": "none"}) == BuildOptions(
         **{
             **{field: getattr(options, field) for field in ("dense", "signals", "analyzer", "shards", "passages", "prune")},
             "replicas": 0,
