@@ -29,7 +29,7 @@ from termweave.indexer.preparation import user_mapping
 from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.verification import SAMPLE
+from termweave.indexer.verification import SAMPLE, Difference
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
-    from termweave.indexer.verification import Difference
     from termweave.records import Encoding
 
 

@@ -18,20 +18,19 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from termweave.catalog import generations, statistics_store
-from termweave.catalog.lineage import CHANGING
+from termweave.catalog.lineage import CHANGING, Lineage
 from termweave.engine import EngineResponseError
 from termweave.errors import RefusedDocuments, VerificationFailed
 from termweave.indexer.generations import publication
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
-from termweave.indexer.verification import changed_by_server, verify_written
+from termweave.indexer.verification import Difference, changed_by_server, verify_written
 from termweave.support import arguments
 
 if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.layout import DocumentLayout
-    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.update_plan import LargeDeletion
-    from termweave.indexer.verification import Difference
     from termweave.statistics import CorpusStatistics
 
 #: Measures a verified generation, and returns why it must not be published; "": it may be.

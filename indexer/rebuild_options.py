@@ -6,7 +6,7 @@ them, so a model is one that this host already has, and a text is never read as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
 
     from termweave.catalog.generations import LiveGeneration

@@ -7,23 +7,21 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from termweave.catalog.layout import bucket_of, engine_id, source_digest, stored_document
+from termweave.catalog.layout import DocumentLayout, bucket_of, engine_id, source_digest, stored_document
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.index.point_in_time import sequence_numbers
 from termweave.dialect import dialect_of
 from termweave.errors import InputError
 from termweave.indexer.preparation.passages import Window, spans
-from termweave.records import Passage
+from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.catalog.generations import LiveGeneration
-    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.formats.fields import BadLine
     from termweave.corpora.sources import Progress
     from termweave.engine import Engine
-    from termweave.records import Document
 
 #: The fields of a document that `LiveDocuments` reads.
 _READ = ("id", "title", "text", "metadata", "metadata_long", "passage", "passage_start", "passage_end", "source_digest")

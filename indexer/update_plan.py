@@ -13,7 +13,7 @@ from termweave.indexer import rebuild_options
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation import incremental
-from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.support import arguments, private_files
 from termweave.support.messages import counted
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
 
 #: An update that deletes a larger share of the documents needs the user's consent, and changes a copy, so that it can be undone.
 LARGE_DELETION = 0.1

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage, statistics_store
-from termweave.catalog.layout import BUCKETS, engine_id, stored_content
+from termweave.catalog.layout import BUCKETS, DocumentLayout, engine_id, stored_content
 from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.generations.index_setup import template_advice
-from termweave.indexer.ledger.ledger import BucketSum, temporary_ledger
+from termweave.indexer.ledger.ledger import BucketSum, Ledger, temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
@@ -31,12 +31,10 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
     from termweave.contracts.signal import Signal
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.ledger.ledger import Ledger
 
 #: Documents that a build or an update reads back, whatever the size of the index.
 SAMPLE = 200

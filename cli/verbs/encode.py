@@ -52,7 +52,6 @@ def command(
     from termweave import settings
     from termweave.errors import UsageError
     from termweave.indexer.shards.corpus_encoding import encode_corpus
-    from termweave.indexer.shards.on_ray import encode_on_ray
     from termweave.support.messages import counted, without_password
 
     if not folder.strip():
@@ -65,7 +64,7 @@ def command(
     options = BuildOptions(**models_in(build, settings.load()), skip_bad=skip_bad)
     opened = open_source(source, reading, out, skip_bad=skip_bad)
     with out.stages("Encoding") as progress:
-        encoded = encode_corpus(opened, folder, options, encode_on_ray, progress)
+        encoded = encode_corpus(opened, folder, options, progress)
     manifest = encoded.manifest
     for warning in manifest.warnings:
         out.warn(warning)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.catalog import statistics_store
-from termweave.catalog.layout import signal_class, source_digest
+from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
@@ -20,7 +20,6 @@ from termweave.signals.learned import ANALYZER
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.records import Document, Encoding

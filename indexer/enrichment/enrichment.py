@@ -27,7 +27,7 @@ from termweave.indexer.enrichment import enriched_mapping, index_passes
 from termweave.indexer.enrichment.index_passes import IndexPasses
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
 from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.support.messages import counted
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
 
 #: The stage of the progress while the application's writes are awaited.

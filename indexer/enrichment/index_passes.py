@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index import entries
@@ -23,7 +23,6 @@ from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource

@@ -13,19 +13,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from termweave.catalog.layout import bucket_of
-from termweave.indexer.ledger.ledger import readable_errors
-from termweave.indexer.stored_documents import undamaged
+from termweave.catalog.layout import DocumentLayout, bucket_of
+from termweave.indexer.ledger.ledger import Ledger, readable_errors
+from termweave.indexer.stored_documents import StoredDocument, undamaged
 from termweave.indexer.verification import differing_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.indexer.ledger.ledger import Ledger
-    from termweave.indexer.stored_documents import StoredDocument
 
 #: Number of ids processed at once.
 _PAGE = 1000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from termweave.catalog.layout import source_digest
 from termweave.corpora.sources import ITEM
 from termweave.errors import InputError
-from termweave.indexer.ledger.ledger import LedgerEntry
+from termweave.indexer.ledger.ledger import Duplicate, Ledger, LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.statistics import CorpusStatistics, StatisticsCounter
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.ledger.ledger import Duplicate, Ledger
     from termweave.records import Document
 
 #: The name of the stage that reads the source; every later one begins when the source was read to its end.

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.corpora.sources import Derived
-from termweave.indexer.build_plan import plan
+from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
 from termweave.indexer.preparation.corpus_remarks import drift_before_build, length_warnings, unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals.dense import VECTOR_FIELD
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
     from termweave.indexer.preparation.corpus_remarks import LiveStatistics
     from termweave.records import Capabilities, Document, Encoding
 

@@ -13,7 +13,7 @@ from termweave.corpora.index import changes
 from termweave.errors import UsageError
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import readable_errors
-from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, blocks, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.support.messages import counted, few
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
 
 
 def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -> tuple[OpenedSource, list[str]]:

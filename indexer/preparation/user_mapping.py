@@ -8,7 +8,7 @@ conflict where they are the fields that title and text are read from.
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,6 @@ from termweave.engine.client.payloads import NO_PIPELINES
 from termweave.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.corpora.index.source import IndexSource

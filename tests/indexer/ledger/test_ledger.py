@@ -14,8 +14,7 @@ from termweave.catalog.layout import bucket_of
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import LedgerDiff
-from termweave.indexer.ledger.entries import LedgerEntry
-from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.ledger.ledger import Ledger, LedgerEntry
 from termweave.indexer.pipeline import dead_letters
 from termweave.support import paths
 
