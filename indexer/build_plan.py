@@ -104,18 +104,22 @@ class BuildPlan:
         )
         return DocumentLayout([signal_class(name).fit(fitting) for name in self.signals])
 
-    def lineage(self, engine: Engine, name: str, layout: DocumentLayout, statistics: CorpusStatistics | None) -> Lineage:
-        """The lineage of a new index, with its signals, models and statistics, and without its source."""
+    def lineage(
+        self, engine: Engine, name: str, layout: DocumentLayout, statistics: CorpusStatistics | None, origin: Mapping[str, str]
+    ) -> Lineage:
+        """The lineage of a new index, with its signals, models and statistics. `origin` becomes `Lineage.source`."""
         counts = ("hash", "analysis", "documents", "average_length")
         return Lineage(
             name=name,
             created=generations.creation_time(engine, name),
             termweave=__version__,
-            source={},
+            source=origin,
             fingerprint="",
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in self.models.items()},
             statistics={each: getattr(statistics, each) for each in counts} if statistics else {},
+            fields=layout.extra,
+            types=layout.types,
         )
 
 
@@ -138,17 +142,14 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     brought = source.encodings
     if brought is None:
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
-        models: Mapping[str, ModelInfo] = encoder.models
-    else:
-        encoder, models = encoders.load(weights="none", dense="none"), _models_of_corpus(source, brought, options)
-        options = _adopted(source, brought, options)
-    signals, notes = _choose_signals(options, models, capabilities)
-    if brought is None:
+        signals, notes = _choose_signals(options, encoder.models, capabilities)
         advice = language_advice.advise(source, encoder, options, signals)
-        models = advice.encoder.models
+        models: Mapping[str, ModelInfo] = advice.encoder.models
     else:
-        analyzer = options.analyzer or brought.analyzer
-        advice = LanguageAdvice(analyzer, signals, encoder, tuple(brought.warnings), notes=tuple(brought.notes))
+        models, options = _models_of_corpus(source, brought, options), _adopted(source, brought, options)
+        signals, notes = _choose_signals(options, models, capabilities)
+        analyzer, none = options.analyzer or brought.analyzer, encoders.load(weights="none", dense="none")
+        advice = LanguageAdvice(analyzer, signals, none, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
         raise UsageError(
@@ -156,10 +157,8 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         )
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
-    resolved = {"signals": signals, "analyzer": advice.analyzer}
-    fingerprint = _fingerprint(source, models, options, resolved)
-    notes = (*notes, *advice.notes)
-    warnings = (*advice.warnings, *prompt_warnings(models))
+    fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})
+    notes, warnings = (*notes, *advice.notes), (*advice.warnings, *prompt_warnings(models))
     stored = rebuild_options.stored(replace(asked, passages=options.passages), models)  # an encoded corpus has its own passages
     return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, stored)
 
@@ -248,11 +247,8 @@ def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: Build
 
     Keys and values are those of every earlier version: an unfinished build is resumed, and a finished one recognised, by this hash.
     """
-    parts: dict[str, Any] = {
-        "source": source.fingerprint,
-        "models": {output: model.hash for output, model in models.items()},
-        "schema": _LAYOUT,
-    }
+    hashes = {output: model.hash for output, model in models.items()}
+    parts: dict[str, Any] = {"source": source.fingerprint, "models": hashes, "schema": _LAYOUT}
     unset = BuildOptions()
     for name, setting in build_settings().items():
         value = resolved.get(name, getattr(options, name))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from termweave.catalog import generations, lineage, statistics_store
 from termweave.corpora.index import spool
-from termweave.dialect import ServerDialect, dialect_of
+from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
 from termweave.errors import EngineError
 from termweave.indexer import rebuild_options
@@ -122,20 +122,13 @@ class Build(Job):
             own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
             layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
             spelling = dialect_of(engine.capabilities)
-            mapping = _merged(layout, options, spelling)
+            mapping = user_mapping.merged_mapping(layout, options, spelling)
             corpus.notes.extend(corpus.metadata.notes())
-            passages = {}
-            if options.passages is not None:
-                passages = {**options.passages.parameters(), "count": ledger.total, "most": ledger.most_passages}
-            made = replace(
-                planned.lineage(engine, name, layout, corpus.statistics),
-                source={**source.origin, "options": orjson.dumps(planned.stored).decode()},
-                fingerprint=planned.fingerprint,
-                documents=ledger.documents,
-                passages=passages,
-                fields=layout.extra,
-                types=layout.types,
-            )
+            cut = options.passages.parameters() if options.passages else {}
+            passages = cut and {**cut, "count": ledger.total, "most": ledger.most_passages}
+            origin = {**source.origin, "options": orjson.dumps(planned.stored).decode()}
+            made = planned.lineage(engine, name, layout, corpus.statistics, origin)
+            made = replace(made, fingerprint=planned.fingerprint, documents=ledger.documents, passages=passages)
             shards = {"index.number_of_shards": options.shards, **options.settings}
             settings = user_mapping.merged(layout.settings(spelling), shards)
             copies = 0 if options.loading else self.replicas()
@@ -211,17 +204,6 @@ class Build(Job):
         """Publish the generation, and discard the snapshots of builds from other indices, which were stopped."""
         super().publish(after, changes)
         spool.discard_all(self.name)
-
-
-def _merged(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:
-    """The mapping of the signals with that of the user, or of the source."""
-    ours = layout.mapping({}, spelling)
-    if not options.keep_mapping:
-        return user_mapping.merged(ours, options.mapping)
-    theirs = options.mapping["properties"]
-    beside = {name: field for name, field in theirs.items() if name not in ours["properties"]}
-    properties = user_mapping.with_copies(ours["properties"] | beside, theirs)
-    return {**ours, **options.mapping, "properties": properties}
 
 
 def _stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:

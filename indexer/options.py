@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path  # noqa: TC003 - a command reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -41,6 +41,11 @@ class BuildSetting(Setting):
     kept: bool = False
     stored: Callable[[Lineage], Any] | None = None
     noted: bool = False
+
+
+#: An option that makes another generation, and one that does so only if it is set; an update keeps both.
+_fixed = partial(BuildSetting, fingerprint="always", kept=True)
+_fixed_if_set = partial(BuildSetting, fingerprint="if set", kept=True)
 
 
 def _model(text: str, default: str = "the shipped one") -> BuildSetting:
@@ -130,8 +135,7 @@ class BuildOptions:
         ),
     ] = None
     weights: Annotated[
-        str | Path | None,
-        _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights."),
+        str | Path | None, _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.")
     ] = None
     dense: Annotated[
         str | Path | None, _model("Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.")
@@ -146,61 +150,43 @@ class BuildOptions:
     ] = None
     signals: Annotated[
         tuple[str, ...] | None,
-        BuildSetting(
+        _fixed(
             "Signals to build, of lexical, weights, dense, learned.",
             "LIST",
             "the first three, as far as models and server allow",
             _MODELS,
             convert=lambda names: tuple(sorted(names)) if isinstance(names, tuple) else names,
-            fingerprint="always",
-            kept=True,
             stored=lambda made: tuple(sorted(made.signals)),
         ),
         MinLen(1),
     ] = None
     analyzer: Annotated[
         str | None,
-        BuildSetting(
+        _fixed(
             "OpenSearch analyzer of the text.",
             default_text="english; cjk or another if the models do not know the language",
             heading=_MODELS,
-            fingerprint="always",
-            kept=True,
             stored=lambda made: made.signals.get("lexical", {}).get("analyzer"),
         ),
     ] = None
-    shards: Annotated[
-        int, BuildSetting("Primary shards.", heading=_SERVER, fingerprint="always", kept=True), Ge(1), Le(LARGEST)
-    ] = 1
+    shards: Annotated[int, _fixed("Primary shards.", heading=_SERVER), Ge(1), Le(LARGEST)] = 1
     settings: Annotated[
-        Mapping[str, Any],
-        BuildSetting(
-            "Further index settings (JSON): analyzers, merges.",
-            "FILE",
-            heading=_SERVER,
-            convert=_settings,
-            fingerprint="always",
-            kept=True,
-        ),
+        Mapping[str, Any], _fixed("Further index settings (JSON): analyzers, merges.", "FILE", heading=_SERVER, convert=_settings)
     ] = field(default_factory=dict)
     mapping: Annotated[
         Mapping[str, Any],
-        BuildSetting(
+        _fixed(
             "Further mapping (JSON): your own properties are filled from the metadata of the same name.",
             "FILE",
             heading=_SERVER,
             convert=_mapping,
-            fingerprint="always",
-            kept=True,
         ),
     ] = field(default_factory=dict)
     keep_mapping: Annotated[
         bool,
-        BuildSetting(
+        _fixed_if_set(
             "Take over mapping, analyzers and fields of the index that is read, so that its queries work on NAME as before.",
             heading=_SERVER,
-            fingerprint="if set",
-            kept=True,
             stored=lambda made: "kept" in made.source,
         ),
     ] = False
@@ -214,39 +200,33 @@ class BuildOptions:
     ] = False
     passages: Annotated[
         Window | None,
-        BuildSetting(
+        _fixed(
             "Cut longer texts into passages of whole sentences, each of at most so many words, which overlap by a quarter; 0: never. 160 "
             "suits the shipped model.",
             "WORDS",
             "0",
             flag="--passage-size",
             convert=_window,
-            fingerprint="always",
-            kept=True,
             stored=_stored_window,
             noted=True,
         ),
     ] = None
     prune: Annotated[
         Pruning,
-        BuildSetting(
+        _fixed_if_set(
             "Do not store light impacts: 0.1 (below .1 of the largest) or 30% (the lightest of each document).",
             "RULE",
             heading=_MODELS,
             convert=_pruning,
-            fingerprint="if set",
-            kept=True,
             stored=_stored_pruning,
             noted=True,
         ),
     ] = field(default_factory=_pruning)
     vectors: Annotated[
         Literal["float", "byte"],
-        BuildSetting(
+        _fixed_if_set(
             "How vectors are stored: float, or byte, which takes a quarter of the room.",
             heading=_MODELS,
-            fingerprint="if set",
-            kept=True,
             stored=lambda made: "byte" if made.signals.get("dense", {}).get("byte_scale") else "float",
             noted=True,
         ),
@@ -259,9 +239,7 @@ class BuildOptions:
     ] = None
     workers: Annotated[int, BuildSetting("Connections that send at the same time.", heading=_SENDING), Ge(1), Le(64)] = 4
     patience: Annotated[
-        float,
-        BuildSetting("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120", _SENDING),
-        Ge(0),
+        float, BuildSetting("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120", _SENDING), Ge(0)
     ] = 120.0
     loading: Annotated[
         bool, BuildSetting("Send without refresh and replicas, and restore both at the end.", heading=_SENDING)

@@ -119,12 +119,11 @@ class Update(Job):
             Path(self._held.enter_context(tempfile.TemporaryDirectory(dir=private_files.scratch()))) / "source.sqlite"
         )
         counter = self.encoder if self._statistics else None
-        self._corpus = update_plan.read_source(
-            engine, live, self.source, path, counter, skip_bad=options.skip_bad, progress=progress
-        )
+        self._corpus = update_plan.read_source(engine, live, self.source, path, counter, options, progress)
         if mode.delete_missing:
             counts = update_plan.compare(engine, live, path)
-            self.mode, self.large = update_plan.admit(counts, mode, self.name, unreadable=bool(self.source.skipped))
+            self.mode, deletion = update_plan.admit(counts, mode, self.name, unreadable=bool(self.source.skipped))
+            self.large = None if deletion.allowed else deletion
 
     def open(self, progress: BuildProgress) -> BuildTarget:
         """Open the live generation, or a copy of it, for writing."""

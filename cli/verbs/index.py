@@ -131,9 +131,8 @@ def command(
     from termweave import engine, indexer
     from termweave.catalog import generations
     from termweave.errors import GateNotMet
-    from termweave.indexer import builder, rebuild_options, updater
+    from termweave.indexer import builder, rebuild_options, update_plan, updater
     from termweave.indexer.ledger.unfinished_builds import unfinished
-    from termweave.indexer.preparation import incremental
 
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
@@ -165,7 +164,7 @@ def command(
     remarks, options = rebuild_options.remark(options, taken), taken
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
-        opened, remarks = incremental.changed_since(server, name, opened, since)
+        opened, remarks = update_plan.changed_since(server, name, opened, since)
     for remark in remarks:  # the options of an update are those of the live generation, and are not said
         out.say(remark)
     mode = indexer.UpdateMode(delete_missing, new, tuple(build), 1.0 if yes else indexer.LARGE_DELETION)

@@ -276,7 +276,7 @@ def _begin(
     added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
     # For later commands.
     origin = {"name": source.name, "fingerprint": "", "enriched": " ".join(added), "fields": _fields(source)}
-    made = replace(planned.lineage(engine, index, layout, corpus.statistics), source=origin)
+    made = planned.lineage(engine, index, layout, corpus.statistics, origin)
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
     enriched_mapping.add_fields(engine, source, index, layout, made)

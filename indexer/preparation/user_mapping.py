@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.corpora.index.source import IndexSource
+    from termweave.dialect import ServerDialect
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
 
@@ -168,17 +169,20 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     return replace(options, mapping=_kept_mapping(mapping), settings={**settings, **options.settings}, shards=shards)
 
 
-def with_copies(properties: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a generation, where `title` and `text` are defined as in the source and copied into termweave's `content`."""
-    result = dict(properties)
-    for name in ("title", "text"):
-        if name in theirs:
-            field = dict(theirs[name])
-            if "copy_to" in properties[name]:
-                copies = field.get("copy_to", [])
-                field["copy_to"] = [*([copies] if isinstance(copies, str) else copies), properties[name]["copy_to"]]
-            result[name] = field
-    return result
+def merged_mapping(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:
+    """The mapping of the signals with that of the user; or with that of the source, whose title and text are copied into `content`."""
+    ours = layout.mapping({}, spelling)
+    if not options.keep_mapping:
+        return merged(ours, options.mapping)
+    theirs = options.mapping["properties"]
+    properties = ours["properties"] | {name: field for name, field in theirs.items() if name not in ours["properties"]}
+    for name in theirs.keys() & {"title", "text"}:
+        field = dict(theirs[name])
+        if "copy_to" in properties[name]:
+            copies = field.get("copy_to", [])
+            field["copy_to"] = [*([copies] if isinstance(copies, str) else copies), properties[name]["copy_to"]]
+        properties[name] = field
+    return {**ours, **options.mapping, "properties": properties}
 
 
 def _options(options: BuildOptions, shards: int) -> list[str]:

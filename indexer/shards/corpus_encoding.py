@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from termweave.records import Document, Encoding
 
 
-
 #: The name of the stage in which shards are encoded, for progress.
 ENCODING = "Encoding"
 #: The beginning of the names of files with texts that are still to be encoded.
