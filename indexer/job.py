@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from termweave.catalog import generations, statistics_store
 from termweave.catalog.lineage import CHANGING, Lineage
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.errors import RefusedDocuments, VerificationFailed
 from termweave.indexer.generations import publication
 from termweave.indexer.ledger import storage
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.diff import ChangeCounts
     from termweave.indexer.ledger.ledger import Ledger

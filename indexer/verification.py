@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.catalog import lineage, statistics_store
 from termweave.catalog.layout import BUCKETS, DocumentLayout, engine_id, stored_content
 from termweave.dialect import dialect_of
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.generations.index_setup import template_advice
 from termweave.indexer.ledger.ledger import BucketSum, Ledger, temporary_ledger
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
     from termweave.contracts.signal import Signal
     from termweave.corpora import Source
-    from termweave.engine import Engine
 
 #: Documents that a build or an update reads back, whatever the size of the index.
 SAMPLE = 200

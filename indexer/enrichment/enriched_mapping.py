@@ -12,7 +12,7 @@ from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
-from termweave.engine import native_vectors
+from termweave.engine import Engine, native_vectors
 from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from termweave.corpora.index.source import IndexSource
-    from termweave.engine import Engine
     from termweave.records import Document, Encoding
     from termweave.statistics import CorpusStatistics
 

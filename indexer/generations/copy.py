@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import generations, statistics_store
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError
@@ -24,7 +24,6 @@ from termweave.indexer.ledger import storage
 
 if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
-    from termweave.engine import Engine
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora.index.entries import fields_of
-from termweave.engine import EngineResponseError, native_vectors
+from termweave.engine import Engine, EngineResponseError, native_vectors
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, as_text
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations.listing import closed_error
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from termweave.catalog.lineage import Lineage
-    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.catalog import audit
 from termweave.catalog.generations import LiveGeneration, check_free, live
 from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, write
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client import search_pipelines
 from termweave.engine.client.connection import quote
 from termweave.engine.client.resolved_name import stands_for
@@ -25,7 +25,6 @@ from termweave.indexer.ledger import storage
 from termweave.rerank.stored_rerankers import fitting
 
 if TYPE_CHECKING:
-    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 

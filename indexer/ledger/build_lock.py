@@ -23,14 +23,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.lineage import create_hidden_index
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.engine import Engine
 
 INDEX = "termweave-leases"
 #: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.

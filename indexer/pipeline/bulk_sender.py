@@ -24,7 +24,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.lineage import exists
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.server_errors import block_hint, known_status
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
@@ -33,7 +33,6 @@ from termweave.indexer.pipeline import throttle
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
 
 _PARAMETERS = {

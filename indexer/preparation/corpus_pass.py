@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from termweave.catalog.layout import source_digest
-from termweave.corpora.sources import ITEM
+from termweave.corpora.sources import ITEM, Source
 from termweave.errors import InputError
 from termweave.indexer.ledger.ledger import Duplicate, Ledger, LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
@@ -18,7 +18,6 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.records import Document
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.corpora.sources import Derived
+from termweave.corpora.sources import Derived, Progress, Source
 from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_remarks import LiveStatistics

@@ -17,7 +17,7 @@ import orjson
 
 from termweave.catalog import typed_fields
 from termweave.corpora.index.entries import VECTORS, fields_of
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import NO_PIPELINES
 from termweave.errors import EngineError, UsageError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.corpora.index.source import IndexSource
     from termweave.dialect import ServerDialect
-    from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
 
 #: Settings that are set by a build option.

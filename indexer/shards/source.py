@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
+from collections.abc import Iterator, Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
-from termweave.corpora.sources import Encodings, OpenedSource, Reader, Reading, Skips
+from termweave.corpora.sources import Encodings, OpenedSource, Progress, Reader, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.indexer.shards import rows
 from termweave.indexer.shards.store import MANIFEST, ShardStore, holds_shards
-from termweave.records import ModelInfo  # noqa: TC001
+from termweave.records import Document, ModelInfo  # noqa: TC001
 from termweave.statistics import CorpusStatistics
 from termweave.support.messages import counted, few
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from termweave.corpora import Progress
-    from termweave.records import Document
 
 #: The format that this version writes and reads.
 _FORMAT = 2
