@@ -10,13 +10,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from termweave.catalog.lineage import (
-    Lineage,
-    exists,
-    read,
-    refuse_enriched,
-    resolved,
-)
+from termweave.catalog.lineage import Lineage, exists, read, refuse_enriched, resolved
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError

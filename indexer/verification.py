@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage, statistics_store
@@ -147,9 +148,8 @@ def verify_against_source(
     made = made or lineage.read(engine, index)
     lineage.refuse_enriched(made)  # its documents have no bucket, and each would count as altered
     with temporary_ledger() as ledger:
-        read_corpus(
-            in_passages(source, Window.from_lineage(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None
-        )
+        source = in_passages(source, Window.from_lineage(made.passages))
+        read_corpus(source, None, ledger, skip_bad=True, progress=lambda *_: None)
         return _verify(engine, index, made, ledger, deep, encodings=False)
 
 
@@ -164,7 +164,6 @@ def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: flo
 
 def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
     """The buckets in which index and ledger differ, and what the index holds in them. Other programs' documents are left out."""
-    engine.request("POST", f"/{index}/_refresh")
     _, _, stored = _bucket_sums(engine, index)
     expected = ledger.buckets()
     buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
@@ -173,7 +172,6 @@ def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[
 
 def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
     """Compare all buckets; `encodings`: whether the digests of encodings count, too."""
-    engine.request("POST", f"/{index}/_refresh")
     total, documents, stored = _bucket_sums(engine, index)
     expected = ledger.buckets()
     difference = Difference(total, sum(bucket.count for bucket in expected.values()), documents=documents)
@@ -192,7 +190,8 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
 
 
 def _bucket_sums(engine: Engine, index: str) -> tuple[int, int, dict[int, BucketSum]]:
-    """Count what is stored; returns the number of documents and passages, the number of documents, and the sums of every bucket."""
+    """Refresh and count what is stored; returns the number of documents and passages, the number of documents, and the sums of every bucket."""
+    engine.request("POST", f"/{index}/_refresh")
     sums = {"source": {"sum": {"field": "source_digest"}}, "encoding": {"sum": {"field": "encoding_digest"}}}
     body = {
         "size": 0,
@@ -236,14 +235,9 @@ def _sample(ledger: Ledger, share: float) -> list[int] | None:
         return None
     counts = [(bucket, sums.count) for bucket, sums in ledger.buckets().items()]
     secrets.SystemRandom().shuffle(counts)
+    before = accumulate((count for _, count in counts), initial=0)
     wanted = share * sum(count for _, count in counts)
-    chosen: list[int] = []
-    for bucket, count in counts:
-        if wanted <= 0:
-            break
-        chosen.append(bucket)
-        wanted -= count
-    return chosen
+    return [bucket for (bucket, _), held in zip(counts, before, strict=False) if held < wanted]
 
 
 def _read_back(engine: Engine, index: str, layout: DocumentLayout, difference: Difference, buckets: list[int] | None) -> None:

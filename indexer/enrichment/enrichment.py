@@ -151,12 +151,7 @@ def enrich(
 
 
 def _watch(
-    passes: IndexPasses,
-    seen: Mapping[str, int],
-    every: float,
-    lease: Lease,
-    progress: BuildProgress,
-    say: Callable[[str], None],
+    passes: IndexPasses, seen: Mapping[str, int], every: float, lease: Lease, progress: BuildProgress, say: Callable[[str], None]
 ) -> Skips:
     """Enrich what the application writes, until a KeyboardInterrupt.
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from termweave.indexer.ledger.build_lock import Lease
 
-_PARAMETERS = {
-    "require_alias": True,
+#: Parameters of each `_bulk` request.
+PARAMETERS = {
     "pipeline": "_none",
     # How long the server waits for a missing shard before it answers 503. Its default, 60 s, is as long as we wait for the response.
     "timeout": "20s",
@@ -238,7 +238,9 @@ class BulkSender:
         body = b"".join(item.lines for item in batch)
         began, timeout = time.monotonic(), self._timeout()
         try:
-            answer = self._engine.request("POST", self._path, params=_PARAMETERS, body=body, timeout=timeout, retry=False)
+            answer = self._engine.request(
+                "POST", self._path, params={"require_alias": True, **PARAMETERS}, body=body, timeout=timeout, retry=False
+            )
         except EngineResponseError as error:
             if limit := _exceeded_limit(error):
                 return self._too_large(batch, len(body), limit)

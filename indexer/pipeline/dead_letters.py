@@ -23,10 +23,7 @@ _HOPELESS, _TAKEN = 1000, 0.1
 #: A part of the server's reason -> what to do. The first match wins.
 _ADVICE = (
     ("immense term", "Shorten the field it names: a term has at most 32,766 bytes."),
-    (
-        "too many tokens for field",
-        "Split it, or index with --passage-size 160: a document can hold about 60,000 weighted terms.",
-    ),
+    ("too many tokens for field", "Split it, or index with --passage-size 160: a document can hold about 60,000 weighted terms."),
     (
         "http.max_content_length",
         "Split the document, index with --passage-size 160, or raise http.max_content_length on the server (client_max_body_size on nginx).",

@@ -102,7 +102,7 @@ def read_corpus(
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
-            remarks.too_long = encoder.too_long - before
+            remarks.counts["too_long"] = encoder.too_long - before
         for document in kept:
             sample.add(document)
             if document.passage is None or document.passage.number == 1:
@@ -117,7 +117,7 @@ def read_corpus(
             else "Pass at least one document; an iterator that was read before gives none."
         )
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
-    notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.items))
+    notes = remarks.notes(source) + ([] if remarks.counts["texts"] else _titles_alone(source, sample.items))
     return CorpusPass(counter.result() if counter else None, sample.items, notes, remarks.warnings(source), metadata)
 
 

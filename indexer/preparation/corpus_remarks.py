@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 
 #: What a model gives -> what becomes of it behind the last word-piece that the model reads.
 _COSTS = {"dense": "their vectors stand for the beginning alone", "weights": "words further on get no learned weight"}
+#: The share of texts longer than a model reads from which that is said.
+_WORTH_A_WARNING = 0.005
+#: What is counted -> what it is counted in, and what is said of it.
+_NOTES = {
+    "repeated": ("document", "left out, with the id and content of an earlier document."),
+    "textless": ("document", "without any text: only filters and ids find them, no query does."),
+    "unfilterable": ("document", "with a metadata value of more than 30,000 bytes: it is stored, but filters cannot use it."),
+    "too_long": ("word", f"of more than {LONGEST_TERM} characters left out of the term weights."),
+}
 #: Number of entries that a message names; the others are counted.
 _NAMED = 5
 #: A term's idf is known to .5 if this many documents of a sample hold it: its standard error is about 1 / sqrt(16).
@@ -38,19 +48,14 @@ _KNOWN = 16
 class CorpusRemarks:
     """Counts what a user should know about the documents of a corpus, and words it as notes and warnings."""
 
-    repeated: int = 0
-    clashes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     named: list[str] = field(default_factory=list)
-    texts: int = 0
-    textless: int = 0
-    unfilterable: int = 0
-    too_long: int = 0
 
     def count(self, documents: Sequence[Document], duplicates: Collection[Duplicate], entry: str) -> None:
         """Count a block: the documents that are kept, and those whose id an earlier document has."""
         different = [each for each in duplicates if not each.same]
-        self.repeated += len(duplicates) - len(different)
-        self.clashes += len(different)
+        self.counts["repeated"] += len(duplicates) - len(different)
+        self.counts["clashes"] += len(different)
         self.named += [
             f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)"
             for each in different[: _NAMED - len(self.named)]
@@ -58,35 +63,21 @@ class CorpusRemarks:
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # the document was counted with its first passage
-            self.texts += bool(document.text)
-            self.textless += not document.content
-            self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
+            self.counts["texts"] += bool(document.text)
+            self.counts["textless"] += not document.content
+            self.counts["unfilterable"] += any(not filterable(key, value) for key, value in document.metadata.items())
 
     def notes(self, source: Source) -> list[str]:
         """Sentences that a user should know."""
-        notes = []
-        if self.repeated:
-            notes.append(f"{counted(self.repeated, 'document')} left out, with the id and content of an earlier document.")
-        if self.textless:
-            notes.append(f"{counted(self.textless, 'document')} without any text: only filters and ids find them, no query does.")
-        if self.unfilterable:
-            notes.append(
-                f"{counted(self.unfilterable, 'document')} with a metadata value of more than 30,000 bytes: it is stored, but filters "
-                "cannot use it."
-            )
-        if self.too_long:
-            notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        return notes + unreadable(source.skipped)
+        noted = [(count, *_NOTES[what]) for what in _NOTES if (count := self.counts[what])]
+        return [f"{counted(count, noun)} {said}" for count, noun, said in noted] + unreadable(source.skipped)
 
     def warnings(self, source: Source) -> list[str]:
         """Sentences that a user should not miss."""
-        if not self.clashes:
+        if not (clashes := self.counts["clashes"]):
             return []
-        named = few(self.named, total=self.clashes)
-        documents = counted(self.clashes, "document")
-        return [
-            f"{documents} of {source.name} left out, because an earlier document with other content has the same id: {named}."
-        ]
+        left_out, named = f"{counted(clashes, 'document')} of {source.name} left out", few(self.named, total=clashes)
+        return [f"{left_out}, because an earlier document with other content has the same id: {named}."]
 
 
 def unreadable(skipped: Skips) -> list[str]:
@@ -109,25 +100,13 @@ def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: boo
     """
     limits = {output: model.max_length for output, model in encoder.models.items() if output != "dense_query"}
     longest = min(limits.values(), default=0)
-    long = _share([length > longest for length in encoder.lengths(texts)]) if longest else ""
-    if not long:
+    share = sum(length > longest for length in encoder.lengths(texts)) / len(texts) if longest else 0
+    if share < _WORTH_A_WARNING:
         return []
     noun, advice = ("passages", "a smaller --passage-size") if passages else ("documents", "--passage-size 160")
     cost = ", and ".join(cost for output, cost in _COSTS.items() if limits.get(output) == longest)
-    return [
-        f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}."
-        + (
-            f" Use {advice} to cover the whole text."
-            if cut
-            else " A build without --keep-mapping can cut documents into passages."
-        )
-    ]
-
-
-def _share(flags: Sequence[bool]) -> str:
-    """The share of true values as a percentage; "" if it rounds to zero."""
-    part = sum(flags) / len(flags)
-    return f"{part:.0%}" if part >= 0.005 else ""
+    hint = f"Use {advice} to cover the whole text." if cut else "A build without --keep-mapping can cut documents into passages."
+    return [f"{share:.0%} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}. {hint}"]
 
 
 def live_statistics(engine: Engine, live: LiveGeneration | None) -> LiveStatistics | None:
@@ -149,11 +128,7 @@ def drift_after_update(kept: CorpusStatistics | None, now: CorpusStatistics | No
 
 
 def drift_before_build(
-    live: LiveStatistics | None,
-    encoder: TextEncoder,
-    passages: Window | None,
-    now: CorpusStatistics | None,
-    first: int | None,
+    live: LiveStatistics | None, encoder: TextEncoder, passages: Window | None, now: CorpusStatistics | None, first: int | None
 ) -> list[str]:
     """The warning of a plan to a user who might prefer an update to the build.
 

@@ -304,39 +304,37 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
     except ImportError as error:
         raise UsageError("Ray is not installed.", f"Run `{install('ray')}`.") from error
     address = os.environ.get("RAY_ADDRESS")
-    empty = tempfile.TemporaryDirectory(dir=private_files.scratch())
-    try:
-        local = {} if address else {"include_dashboard": False}
-        with contextlib.chdir(empty.name):  # workers import from the folder that Ray is started in
-            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        empty.cleanup()
-        raise TermweaveError(
-            f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}.", "Correct $RAY_ADDRESS."
-        ) from error
-    try:
-        data.DataContext.get_current().enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        named = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
-        encoded = named.map_batches(
-            _Actor,
-            fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere),),
-            batch_size=1,
-            compute=data.ActorPoolStrategy(size=min(cores, len(files))),
-            num_cpus=1,
-        )
-        for row in encoded.iter_rows():
-            if row["message"]:
-                raise TermweaveError(row["message"], row["hint"])
-            yield row["texts"]
-    except ray.exceptions.RayError as error:
-        raise TermweaveError(
-            f"The cluster failed: {first_line(error)}.", "Run the same command again: it does what is missing."
-        ) from error
-    finally:
-        ray.shutdown()
-        empty.cleanup()
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as empty:
+        try:
+            local = {} if address else {"include_dashboard": False}
+            with contextlib.chdir(empty):  # workers import from the folder that Ray is started in
+                ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            raise TermweaveError(
+                f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}.", "Correct $RAY_ADDRESS."
+            ) from error
+        try:
+            data.DataContext.get_current().enable_progress_bars = False
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
+            cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+            named = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
+            encoded = named.map_batches(
+                _Actor,
+                fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere),),
+                batch_size=1,
+                compute=data.ActorPoolStrategy(size=min(cores, len(files))),
+                num_cpus=1,
+            )
+            for row in encoded.iter_rows():
+                if row["message"]:
+                    raise TermweaveError(row["message"], row["hint"])
+                yield row["texts"]
+        except ray.exceptions.RayError as error:
+            raise TermweaveError(
+                f"The cluster failed: {first_line(error)}.", "Run the same command again: it does what is missing."
+            ) from error
+        finally:
+            ray.shutdown()
 
 
 class _Actor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from termweave.corpora.sources import Encodings, OpenedSource, Progress, Reader, Reading, Skips
 from termweave.errors import InputError, UsageError
@@ -70,11 +70,9 @@ class ShardManifest:
             content = store.read(MANIFEST)
             other = orjson.loads(content)["format"]
             if other == _FORMAT:
-                return _checked().validate_json(content, strict=True)  # a number is not read from a text
-        except (ValueError, KeyError, TypeError) as error:  # ValidationError is a ValueError
-            raise InputError(
-                f"{MANIFEST} in {store.shown} is damaged{_reason(error)}.", "Encode again, into another folder."
-            ) from error
+                return TypeAdapter(cls).validate_json(content, strict=True)  # a number is not read from a text
+        except (ValueError, KeyError, TypeError) as error:  # pydantic's error is a ValueError
+            raise InputError(f"{MANIFEST} in {store.shown} is damaged.", "Encode again, into another folder.") from error
         raise InputError(
             f"{store.shown} has shards of format {other!r}, which this version of termweave does not read.",
             "Install the version that wrote it, or encode again.",
@@ -135,19 +133,6 @@ class ShardManifest:
         return statistics
 
 
-@cache
-def _checked() -> TypeAdapter[ShardManifest]:
-    """The checks of a manifest, made once."""
-    return TypeAdapter(ShardManifest)
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return ""
-    first = error.errors()[0]
-    return f": {'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
 def _described(manifest: ShardManifest, name: str) -> str:
     """An entry of a plan in a message."""
     value: Any = getattr(manifest, name)
@@ -162,10 +147,14 @@ class EncodedFolder(OpenedSource, Reader):
     """A folder of shards: a `Source` with the name and fingerprint of the corpus that was encoded, and its reader."""
 
     LABEL: ClassVar[str] = "a folder of shards (`termweave encode`)"
+    name = fingerprint = ""
+    total: int | None = None
 
     def __init__(self, spec: str) -> None:
         self._store = ShardStore(spec)
-        self._manifest = ShardManifest.read(self._store)
+        self._manifest = stored = ShardManifest.read(self._store)
+        # Those of the corpus: an index built of shards is the index that is built of their corpus.
+        self.name, self.fingerprint, self.total = stored.source, stored.fingerprint, stored.texts
         self.skipped = Skips()
 
     @classmethod
@@ -189,21 +178,6 @@ class EncodedFolder(OpenedSource, Reader):
                 "Run 'termweave encode' again, with the same options: it encodes what is missing.",
             )
         return folder
-
-    @property
-    def name(self) -> str:
-        """Name of the corpus."""
-        return self._manifest.source
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the corpus: an index built of shards is the index that is built of their corpus."""
-        return self._manifest.fingerprint
-
-    @property
-    def total(self) -> int | None:
-        """Number of texts."""
-        return self._manifest.texts
 
     @property
     def size(self) -> int:
