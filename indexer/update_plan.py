@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import tempfile
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations, lineage
@@ -19,14 +17,15 @@ from termweave.corpora.index import changes
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
 from termweave.indexer.ledger import diff, storage
-from termweave.indexer.ledger.ledger import Ledger, readable_errors
+from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
 from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, blocks, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.support import arguments, private_files
+from termweave.support import arguments
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from collections.abc import Collection, Iterator
 
     from termweave.catalog.generations import LiveGeneration
@@ -148,8 +147,7 @@ def plan_update(
     arguments.check(engine=engine, source=source, options=options)
     live = live_to_update(engine, source, name, options, mode)
     source = in_passages(source, Window.from_lineage(live.lineage.passages))
-    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:
-        path = Path(work) / "source.sqlite"
+    with temporary_file() as path:
         corpus = read_source(engine, live, source, path, None, options, progress)
         counts = compare(engine, live, path)
     admitted, deletion = admit(counts, mode, name, unreadable=bool(source.skipped))

@@ -7,9 +7,7 @@ weights have one scale; only a build counts them anew. An update may be stopped 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, lineage, statistics_store
@@ -22,11 +20,11 @@ from termweave.indexer.generations import index_setup, publication
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
 from termweave.indexer.ledger import diff, storage, unfinished_builds
+from termweave.indexer.ledger.ledger import Ledger, temporary_file
 from termweave.indexer.preparation.corpus_remarks import drift_after_update
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE, UpdateMode
 from termweave.indexer.verification import SAMPLE, Difference, verify
-from termweave.support import private_files
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress
@@ -115,9 +112,7 @@ class Update(Job):
         remember(self.encoder.models.values())
         self._statistics = statistics_store.load(engine, live.index, live.lineage)
         self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))
-        path = self._path = (
-            Path(self._held.enter_context(tempfile.TemporaryDirectory(dir=private_files.scratch()))) / "source.sqlite"
-        )
+        path = self._path = self._held.enter_context(temporary_file())
         counter = self.encoder if self._statistics else None
         self._corpus = update_plan.read_source(engine, live, self.source, path, counter, options, progress)
         if mode.delete_missing:

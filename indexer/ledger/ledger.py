@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from termweave.catalog.layout import bucket_of
+from termweave.catalog.layout import bucket_of, source_digest
 from termweave.errors import TermweaveError
 from termweave.support import private_files
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from termweave.records import Document
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -42,23 +44,6 @@ _IDS_PER_STATEMENT = 500
 #: SQL condition for the documents that the index should hold: all except those that were refused and have no earlier version stored.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 _DOCUMENTS = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """A document or passage as the corpus pass enters it.
-
-    Attributes:
-        id: Id of the document or passage.
-        line: Line of the document in the source.
-        source: Digest of its content in the source.
-        parent: For a passage, the id of its document; else None.
-    """
-
-    id: str
-    line: int | None
-    source: int
-    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +129,8 @@ class Ledger:
         rows = self._all("SELECT value FROM meta WHERE key = ?", key)
         return json.loads(rows[0][0]) if rows else None
 
-    def enter(self, entries: Sequence[LedgerEntry]) -> dict[tuple[str, int | None], Duplicate]:
-        """Enter documents of the source, each with all its passages, except those whose id an earlier document has.
+    def enter(self, documents: Sequence[Document]) -> dict[tuple[str, int | None], Duplicate]:
+        """Enter documents of the source, each with all its passages and its line, except those whose id an earlier document has.
 
         The ids of documents are compared, and those of passages, too: two documents of one id share no passage id if only one of them is
         cut into passages, and share only some if they are cut into different numbers of passages.
@@ -153,28 +138,31 @@ class Ledger:
         Returns:
             (id of the document, line) -> the duplicate, for each document that was not entered.
         """
-        rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source, entry.parent) for entry in entries]
+        rows = [
+            (each.id, each.line, bucket_of(each.id), source_digest(each), each.passage.parent if each.passage else None)
+            for each in documents
+        ]
         before = self._db.total_changes
         self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
         cut = self._all("SELECT 1 FROM documents WHERE parent IS NOT NULL LIMIT 1")
         if not cut and self._db.total_changes - before == len(rows):
             return {}
-        documents: dict[tuple[str, int | None], list[LedgerEntry]] = {}
-        for entry in entries:
-            documents.setdefault((entry.parent or entry.id, entry.line), []).append(entry)
-        stored = {row[0]: row for row in self._where_in("id", [entry.id for entry in entries])}
+        digests: dict[tuple[str, int | None], list[tuple[str, int]]] = {}
+        for identity, line, _, digest, parent in rows:
+            digests.setdefault((parent or identity, line), []).append((identity, digest))
+        stored = {row[0]: row for row in self._where_in("id", [row[0] for row in rows])}
         of_document: dict[str, list[int]] = {}
         for column in ("id", "parent"):
-            for _, place, _, owner in self._where_in(column, list({document for document, _ in documents})):
+            for _, place, _, owner in self._where_in(column, list({document for document, _ in digests})):
                 of_document.setdefault(owner, []).append(place or 0)
         duplicates: dict[tuple[str, int | None], Duplicate] = {}
-        for (document, line), parts in documents.items():
+        for (document, line), parts in digests.items():
             # In a folder of texts every document is on line 1 of its file.
-            taken = [(part, row) for part in parts if (row := stored[part.id])[1] != line or row[3] != document]
+            taken = [(digest, row) for part, digest in parts if (row := stored[part])[1] != line or row[3] != document]
             earlier = [other for other in of_document.get(document, ()) if 0 < other < (line or 0)]
             if not (taken or earlier):
                 continue
-            alike = all(part.source == digest for part, (_, _, digest, _) in taken)
+            alike = all(digest == other for digest, (_, _, other, _) in taken)
             same = alike and len(taken) == len(parts) and len(earlier) in {0, len(parts)}
             first_line = min(earlier) if earlier else taken[0][1][1]
             duplicates[document, line] = Duplicate(document, line, document, first_line, same, document)
@@ -316,19 +304,25 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.OperationalError as error:  # from the system: no space, no permission
-        hint = "Free some disk space or check the permissions of that folder, then run the command again: it resumes."
-        raise TermweaveError(f"The ledger {path} cannot be {action}: {error}.", hint) from error
     except sqlite3.Error as error:
-        raise TermweaveError(
-            f"The ledger {path} cannot be {action}: {error}.",
-            f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
-            "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning.",
-        ) from error
+        hint = (
+            "Free some disk space or check the permissions of that folder, then run the command again: it resumes."
+            if isinstance(error, sqlite3.OperationalError)  # from the system: no space, no permission
+            else f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
+            "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning."
+        )
+        raise TermweaveError(f"The ledger {path} cannot be {action}: {error}.", hint) from error
 
 
 @contextmanager
 def temporary_ledger() -> Iterator[Ledger]:
     """A ledger that is deleted afterwards, for a source that is only read."""
-    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder, Ledger(Path(folder) / "source.sqlite") as ledger:
+    with temporary_file() as path, Ledger(path) as ledger:
         yield ledger
+
+
+@contextmanager
+def temporary_file() -> Iterator[Path]:
+    """The file of such a ledger, in a folder of its own that is deleted afterwards."""
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
+        yield Path(folder) / "source.sqlite"

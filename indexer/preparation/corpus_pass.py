@@ -7,15 +7,14 @@ from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from termweave.catalog.layout import source_digest
 from termweave.corpora.sources import ITEM, Source
 from termweave.errors import InputError
-from termweave.indexer.ledger.ledger import Duplicate, Ledger, LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
+    from termweave.indexer.ledger.ledger import Duplicate, Ledger
     from collections.abc import Callable, Iterator, Sequence
 
     from termweave.encoders import TextEncoder
@@ -156,11 +155,7 @@ def _enter(
     Raises:
         InputError: Two documents would be stored under one id, or have one id and different content without `skip_bad`.
     """
-    entries = [
-        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
-        for document in documents
-    ]
-    duplicates, entry = ledger.enter(entries), source.ENTRY
+    duplicates, entry = ledger.enter(documents), source.ENTRY
     if (clash := next((each for each in duplicates.values() if each.first != each.id), None)) is not None:
         raise InputError(  # --skip-bad does not apply: neither document is bad
             f"{source.name}: the documents {clash.first!r} ({entry} {clash.first_line}) and {clash.id!r} ({entry} {clash.line}) would "
