@@ -68,9 +68,8 @@ def bucket_of(source_id: str) -> int:
 
 def digest(*parts: bytes) -> int:
     """A 32-bit hash of the parts. The sum of a bucket's digests stays far below 2^53, so that doubles hold it exactly."""
-    framed = b"".join(
-        [each for part in parts for each in (len(part).to_bytes(8, "big"), part)]
-    )  # one update is faster than two per part
+    # One update is faster than two per part.
+    framed = b"".join([each for part in parts for each in (len(part).to_bytes(8, "big"), part)])
     return int.from_bytes(sha256(framed, usedforsecurity=False).digest()[:4], "big")  # processors have instructions for sha256
 
 

@@ -49,9 +49,8 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     if not exists(engine, name):
         mapping = {**WHOLE_DOCUMENTS, "dynamic": "strict", "properties": _PROPERTIES}
         engine.request("PUT", f"/{name}", body={"settings": {**settings, **NO_PIPELINES}, "mappings": mapping})
-    for number, chunk in reversed(
-        [*enumerate(chunks)]
-    ):  # the last chunk comes first, because its number tells how many chunks there should be
+    # The last chunk comes first, because its number tells how many chunks there should be.
+    for number, chunk in reversed([*enumerate(chunks)]):
         body = {"part": number, "data": base64.b64encode(chunk).decode("ascii")}
         engine.request("PUT", f"/{name}/_doc/{number}", body=body)
     engine.request("POST", f"/{name}/_refresh")

@@ -25,8 +25,8 @@ from termweave.support import arguments
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
     from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import OpenedSource, Source
@@ -189,20 +189,19 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         if not marks:
             return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
         return changes.ChangedDocuments(whole, None, marks), []
-    kind = made.types.get(field, "")
-    if kind not in {"date", "long", "double"}:
-        usable = sorted(each for each, type_ in made.types.items() if type_ in {"date", "long", "double"})
+    usable = sorted(each for each, kind in made.types.items() if kind in {"date", "long", "double"})
+    if field not in usable:
         raise UsageError(
             f"{name!r} has no metadata entry {field!r} of times or numbers.",
             f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
         )
     if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
-    newest = engine.request(
-        "POST", f"/{index}/_search", body={"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
-    )["aggregations"]["newest"]
+    body = {"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
+    newest = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["newest"]
     if newest["value"] is None:
         return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
+    kind = made.types[field]
     value = newest["value_as_string"] if kind == "date" else _not_above(newest["value"])
     return changes.ChangedDocuments(whole, changes.since_value(field, kind, value), {}), []
 

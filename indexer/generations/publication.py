@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import audit
 from termweave.catalog.generations import LiveGeneration, check_free, live
-from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, write
-from termweave.engine import Engine, EngineResponseError
+from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, unless_missing, write
 from termweave.engine.client import search_pipelines
 from termweave.engine.client.connection import quote
 from termweave.engine.client.resolved_name import stands_for
@@ -25,6 +23,7 @@ from termweave.indexer.ledger import storage
 from termweave.rerank.stored_rerankers import fitting
 
 if TYPE_CHECKING:
+    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 
@@ -194,20 +193,13 @@ def write_lineage(engine: Engine, index: str, made: Lineage, live: LiveGeneratio
     if live is not None and live.index != index and (tuned := _stored_profiles(engine, live.index)) is not None:
         if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
             profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout)
-        elif names := ", ".join(
-            each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())
-        ):  # a copy has them
-            warnings = [f"Profiles left behind ({names}): they were tuned for other models or signals. Tune again."]
+        elif names := [each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())]:  # a copy has them
+            warnings = [f"Profiles left behind ({', '.join(names)}): they were tuned for other models or signals. Tune again."]
     write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))
     return warnings
 
 
 def _stored_profiles(engine: Engine, index: str) -> dict[str, Any] | None:
     """Read `Lineage.profiles` and `Lineage.profile` of an index; None if the index was deleted meanwhile."""
-    try:
-        answer = engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS})
-    except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return None
-        raise
-    return dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))
+    answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS}))
+    return None if answer is None else dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

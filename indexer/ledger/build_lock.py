@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.lineage import create_hidden_index
+from termweave.catalog.lineage import create_hidden_index, unless_missing
 from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
@@ -166,13 +166,8 @@ class Lease:
 
     def _read(self) -> tuple[dict[str, Any], tuple[int, int]] | None:
         """The document of the lease and its version; None if there is none."""
-        try:
-            answer = self.engine.request("GET", self._path)
-        except EngineResponseError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
-        return answer["_source"], (answer["_seq_no"], answer["_primary_term"])
+        answer = unless_missing(lambda: self.engine.request("GET", self._path))
+        return answer and (answer["_source"], (answer["_seq_no"], answer["_primary_term"]))
 
     def _write(self, over: tuple[int, int] | None, timeout: float | None = None) -> bool:
         """Write our document. If a request was carried out and its answer lost, the next one is refused, and we find our own document.

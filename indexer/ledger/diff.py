@@ -108,9 +108,8 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
     buckets, stored = differing_buckets(engine, index, ledger)
     if not buckets:
         return 0
-    where = (
-        f"bucket IN ({','.join(map(str, buckets))})"  # written out: there can be 1,024, and older SQLite takes fewer parameters
-    )
+    # Written out: there can be 1,024, and older SQLite takes fewer parameters.
+    where = f"bucket IN ({','.join(map(str, buckets))})"
     with readable_errors(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:
         db.execute(f"CREATE TEMP TABLE before AS SELECT id, line, source, encoding, parent FROM documents WHERE {where}")  # noqa: S608
         db.execute("CREATE UNIQUE INDEX temp.before_id ON before (id)")

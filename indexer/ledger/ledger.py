@@ -170,20 +170,16 @@ class Ledger:
                 if other != document:  # a passage of one has the id of the other
                     duplicates[document, line] = Duplicate(document, line, other, other_line, same, key)
                     break
-        self._write(
-            "DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?",
-            [(document, document, line) for document, line in duplicates],
-        )
+        places = [(document, document, line) for document, line in duplicates]
+        self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", places)
         return duplicates
 
     def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
         """The entries with one of these values: id, line, digest of the source, id of the document."""
         for part in in_parts(values, _IDS_PER_STATEMENT):
             marks = ",".join("?" * len(part))
-            yield from self._all(
-                f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})",  # noqa: S608 - marks only
-                *part,
-            )
+            statement = f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})"  # noqa: S608 - marks only
+            yield from self._all(statement, *part)
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
         """Record that the server has stored these documents: (id, digest of the encoding)."""
@@ -259,17 +255,16 @@ class Ledger:
 
     def buckets(self) -> dict[int, BucketSum]:
         """Return the expected content of every non-empty bucket."""
-        rows = self._all(
+        sums = (
             f"SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE {_EXPECTED} GROUP BY bucket"  # noqa: S608
         )
+        rows = self._all(sums)
         return {bucket: BucketSum(count, source, encoding) for bucket, count, source, encoding in rows}
 
     def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
         """Return id -> (source digest, encoding digest) for one bucket; 0 stands for a missing encoding digest."""
-        rows = self._all(
-            f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})",  # noqa: S608
-            bucket,
-        )
+        statement = f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})"  # noqa: S608
+        rows = self._all(statement, bucket)
         return {identity: (source, encoding) for identity, source, encoding in rows}
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -14,10 +14,10 @@ from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from termweave.indexer.ledger.ledger import Duplicate, Ledger
     from collections.abc import Callable, Iterator, Sequence
 
     from termweave.encoders import TextEncoder
+    from termweave.indexer.ledger.ledger import Duplicate, Ledger
     from termweave.records import Document
 
 #: The name of the stage that reads the source; every later one begins when the source was read to its end.
@@ -131,9 +131,8 @@ def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[
     block: list[Document] = []
     size = 0
     for number, original in enumerate(documents, 1):
-        document = (
-            original if original.line is not None else replace(original, line=number)
-        )  # the line distinguishes two documents with the same id
+        # The line distinguishes two documents with the same id.
+        document = original if original.line is not None else replace(original, line=number)
         full = len(block) >= most or size >= _BLOCK_CHARACTERS
         if full and (document.passage is None or document.passage.number == 1):
             yield block

@@ -117,9 +117,8 @@ class TypeInference:
                 f"Metadata values that do not have the type of their field in this index: {few(misfits, _NAMED)}. They are stored; "
                 "comparisons, --facet and --sort do not see them."
             )
-        if new := [
-            repr(name) for name in sorted(self._seen) if name not in types and self._seen[name].longest <= LONGEST_KEYWORD
-        ]:
+        untyped = sorted(self._seen.keys() - types.keys())
+        if new := [repr(name) for name in untyped if self._seen[name].longest <= LONGEST_KEYWORD]:
             notes.append(
                 f"Metadata that this index has no type for: {few(new, _NAMED)}. They are compared as text until the index is built again."
             )
