@@ -56,13 +56,9 @@ def stored_where(engine: Engine, index: str, query: Mapping[str, Any]) -> Iterat
         document, number = values.get("id"), values.get("passage")
         identity = _identity(hit, document, number)
         known = document is not None and identity == Passage.key(document, number)
-        yield StoredDocument(
-            id=identity,
-            parent=document if known and number is not None else None,
-            sound=known and values.get("bucket") == bucket_of(identity),
-            source=values.get("source_digest", 0),
-            encoding=values.get("encoding_digest", 0),
-        )
+        parent = document if known and number is not None else None
+        sound = known and values.get("bucket") == bucket_of(identity)
+        yield StoredDocument(identity, parent, sound, values.get("source_digest", 0), values.get("encoding_digest", 0))
 
 
 def undamaged(engine: Engine, index: str, layout: DocumentLayout, identities: Sequence[str]) -> set[str]:

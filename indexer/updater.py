@@ -254,7 +254,6 @@ class Update(Job):
             return
         index_setup.close_writer(engine, target.index, self.lease)
         target.ledger.put("state", "complete")
-        audit.write(
-            engine, "update", self.name, before=target.index, after=target.index, documents=changes.sent + changes.deleted
-        )
+        changed = changes.sent + changes.deleted
+        audit.write(engine, "update", self.name, before=target.index, after=target.index, documents=changed)
         publication.check_still_live(engine, self.name, target.index)

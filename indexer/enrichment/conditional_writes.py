@@ -32,13 +32,8 @@ def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
         point: The point in time.
         source: `_source` of the requests, which must give weights and vectors, too.
     """
-    body = {
-        "_source": source,
-        "size": _PAGE,
-        "sort": [{"_seq_no": "asc"}],
-        "track_total_hits": False,
-        "seq_no_primary_term": True,
-    }
+    body = {"_source": source, "size": _PAGE, "sort": [{"_seq_no": "asc"}]}
+    body |= {"track_total_hits": False, "seq_no_primary_term": True}
     for view in point.views:
         low = view.first
         while view.documents:

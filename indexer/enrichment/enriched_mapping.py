@@ -123,17 +123,13 @@ def _check_source(
     """
     stored, mode = mapping.get("_source") or {}, settings.get("index.mapping.source.mode")
     rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and mode is None
-    fields = entries.fields_of(mapping).items()
+    fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
     if left_out := [key for key in ("excludes", "includes") if stored.get(key)]:
-        problem = (
-            f"The _source of the index {index!r} leaves fields out ({left_out[0]}), which writing a document back would lose."
-        )
+        problem = f"{whose} leaves fields out ({left_out[0]}), which writing a document back would lose."
     elif engine.capabilities.distribution != "elasticsearch":
         return
     elif rearranged or "synthetic" in {stored.get("mode"), mode}:
-        problem = (
-            f"The _source of the index {index!r} is synthetic: writing a document back could change the application's fields."
-        )
+        problem = f"{whose} is synthetic: writing a document back could change the application's fields."
     elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
         named = ", ".join(sorted(numbers))
         problem = f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {named}."
@@ -231,10 +227,7 @@ def signal_fields(
 def agrees(layout: DocumentLayout, document: Document, stored: Mapping[str, Any]) -> bool:
     """Whether stored fields are there, undamaged, and of this content."""
     try:
-        return (
-            stored.get("id") == document.id
-            and stored.get("source_digest") == source_digest(document)
-            and stored.get("encoding_digest") == layout.encoding_digest(stored)
-        )
+        expected = (document.id, source_digest(document), layout.encoding_digest(stored))
+        return (stored.get("id"), stored.get("source_digest"), stored.get("encoding_digest")) == expected
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, orjson.JSONEncodeError):
         return False  # the application wrote something else there

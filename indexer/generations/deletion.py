@@ -96,13 +96,9 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
         keep: How many of the newest published generations are kept.
         unfinished: Also list generations that were never finished.
     """
-    known = [generation for generation in list_generations(engine, name) if not generation.unreadable]
-    kept = [generation.index for generation in known if generation.accepted][:keep]
-    return [
-        generation
-        for generation in known
-        if not generation.live and generation.index not in kept and (generation.complete or unfinished)
-    ]
+    known = [each for each in list_generations(engine, name) if not each.unreadable]
+    kept = [each.index for each in known if each.accepted][:keep]
+    return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
 
 
 def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
@@ -197,9 +193,8 @@ def _without(made: Lineage, deleted: Deletion) -> Lineage:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # If an update of it was stopped, the next one must still know that.
     fingerprint = lineage.CHANGING if made.fingerprint == lineage.CHANGING else ""
-    return replace(
-        made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint=fingerprint, updated=now
-    )
+    documents = made.documents - len(deleted.documents)
+    return replace(made, documents=documents, passages=passages, fingerprint=fingerprint, updated=now)
 
 
 def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
@@ -222,9 +217,8 @@ def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, page
     for ids in pages:
         lease.check()
         lines = b"".join(orjson.dumps({"delete": {"_id": engine_id(identity)}}) + b"\n" for identity in ids)
-        answer = engine.request(
-            "POST", f"/{writer(index, lease.number)}/_bulk", params={"require_alias": True}, body=lines, retry=True
-        )
+        path = f"/{writer(index, lease.number)}/_bulk"
+        answer = engine.request("POST", path, params={"require_alias": True}, body=lines, retry=True)
         for item in answer["items"]:
             result = item["delete"]
             absent = result["status"] == HTTPStatus.NOT_FOUND and "error" not in result

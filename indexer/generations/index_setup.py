@@ -217,19 +217,16 @@ def template_advice(engine: Engine, index: str) -> str:
 
 def _templates(engine: Engine, index: str) -> list[str]:
     """The templates that apply to an index: the composable one with the highest priority, else all of the older kind."""
+
+    def applies(template: Mapping[str, Any]) -> bool:
+        return any(fnmatchcase(index, pattern) for pattern in template["index_patterns"])
+
     with suppress(EngineError):  # this role may not ask
         listed = engine.request("GET", "/_index_template")["index_templates"]
-        fitting = [
-            (each["index_template"].get("priority", 0), each["name"])
-            for each in listed
-            if any(fnmatchcase(index, pattern) for pattern in each["index_template"]["index_patterns"])
-        ]
-        if fitting:
-            return [max(fitting)[1]]
-        older = engine.request("GET", "/_template")
-        return sorted(
-            name for name, each in older.items() if any(fnmatchcase(index, pattern) for pattern in each["index_patterns"])
-        )
+        named = [(each["index_template"].get("priority", 0), each["name"]) for each in listed if applies(each["index_template"])]
+        if named:
+            return [max(named)[1]]
+        return sorted(name for name, each in engine.request("GET", "/_template").items() if applies(each))
     return []
 
 

@@ -125,9 +125,8 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
             ]
             unsent = [row for identity, row in entries.items() if row is not None and identity not in good]
             rows += [(identity, bucket_of(identity), line, source, None, parent) for identity, line, source, _, parent in unsent]
-            db.executemany(
-                "INSERT OR REPLACE INTO documents (id, bucket, line, source, encoding, parent) VALUES (?, ?, ?, ?, ?, ?)", rows
-            )
+            statement = "INSERT OR REPLACE INTO documents (id, bucket, line, source, encoding, parent) VALUES (?, ?, ?, ?, ?, ?)"
+            db.executemany(statement, rows)
         after = f"SELECT id, source, encoding FROM documents WHERE {where}"  # noqa: S608
         before = "SELECT id, source, encoding FROM before"
         question = f"SELECT count(DISTINCT id) FROM (SELECT * FROM ({before} EXCEPT {after}) UNION ALL SELECT * FROM ({after} EXCEPT {before}))"  # noqa: S608

@@ -43,6 +43,8 @@ PARAMETERS = {
     # The parts of a response that are read: a twentieth of it.
     "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason",
 }
+#: And of those to a generation.
+_PARAMETERS = {"require_alias": True, **PARAMETERS}
 #: Seconds after which `BulkSender.outcomes` yields an empty outcome if there was none.
 _TICK = 0.2
 #: The shortest time-out of a repeated request, in seconds, however little patience is left.
@@ -238,9 +240,7 @@ class BulkSender:
         body = b"".join(item.lines for item in batch)
         began, timeout = time.monotonic(), self._timeout()
         try:
-            answer = self._engine.request(
-                "POST", self._path, params={"require_alias": True, **PARAMETERS}, body=body, timeout=timeout, retry=False
-            )
+            answer = self._engine.request("POST", self._path, params=_PARAMETERS, body=body, timeout=timeout, retry=False)
         except EngineResponseError as error:
             if limit := _exceeded_limit(error):
                 return self._too_large(batch, len(body), limit)

@@ -256,7 +256,6 @@ def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str
     consequence = "" if planned.options.skip_bad else " Without --skip-bad the build stops with an error."
     yield from (f"{warning}{consequence}" for warning in (*surveyed.warnings, *unreadable))
     yield from (note for note in surveyed.notes if note not in unreadable)
-    yield from length_warnings(
-        planned.encoder, texts, passages=planned.options.passages is not None, cut=not planned.options.keep_mapping
-    )
+    passages, cut = planned.options.passages is not None, not planned.options.keep_mapping
+    yield from length_warnings(planned.encoder, texts, passages=passages, cut=cut)
     yield from planned.warnings

@@ -107,11 +107,8 @@ class TypeInference:
         if not types:
             return []
         notes = []
-        unfit = {
-            name: sum(count for kind, count in values.kinds.items() if not _fits(kind, types[name]))
-            for name, values in sorted(self._seen.items())
-            if name in types
-        }
+        kinds = {name: values.kinds.items() for name, values in sorted(self._seen.items()) if name in types}
+        unfit = {name: sum(count for kind, count in each if not _fits(kind, types[name])) for name, each in kinds.items()}
         if misfits := [f"{name!r} ({count:,}, not {TYPES[types[name]]})" for name, count in unfit.items() if count]:
             notes.append(
                 f"Metadata values that do not have the type of their field in this index: {few(misfits, _NAMED)}. They are stored; "
