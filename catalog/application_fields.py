@@ -9,13 +9,12 @@ import orjson
 
 from termweave.catalog.layout import ApplicationFields, Column, DocumentLayout
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, Fields
-from termweave.engine.client.connection import quote
+from termweave.engine.client.connection import Engine, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from termweave.catalog.lineage import Lineage
-    from termweave.engine import Engine
 
 #: Type of a field in a mapping -> the type by which filters convert values.
 _KINDS = {

@@ -7,14 +7,10 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from termweave.catalog.lineage import Lineage, exists, read, refuse_enriched, resolved, unless_missing
-from termweave.engine.client.connection import quote
+from termweave.engine.client.connection import Engine, quote
 from termweave.errors import UsageError
-
-if TYPE_CHECKING:
-    from termweave.engine import Engine
 
 #: Index names that OpenSearch takes and that need no escaping in a URL, with room for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")

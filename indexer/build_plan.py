@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.corpora.sources import Encodings
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.records import Capabilities, Encoding, ModelInfo
     from termweave.statistics import CorpusStatistics
@@ -64,7 +63,7 @@ class BuildPlan:
     """
 
     options: BuildOptions
-    encoder: TextEncoder
+    encoder: encoders.TextEncoder
     models: Mapping[str, ModelInfo]
     signals: tuple[str, ...]
     analyzer: str

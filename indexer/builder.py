@@ -35,7 +35,6 @@ from termweave.support import arguments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
@@ -53,7 +52,7 @@ def build(
     options: BuildOptions,
     progress: BuildProgress = lambda *_: None,
     gate: PublicationCheck | None = None,
-    live: LiveGeneration | None = None,
+    live: generations.LiveGeneration | None = None,
 ) -> IndexingResult:
     """Build a generation of `name` from `source`, verify it and point the alias at it.
 

@@ -29,7 +29,6 @@ from termweave.indexer.verification import Difference, changed_by_server, verify
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -145,7 +144,7 @@ class Job(ABC):
         large: The refusal of an update that would delete too much, which `write` raises; a caller whose user agrees sets it to None.
     """
 
-    live: LiveGeneration | None
+    live: generations.LiveGeneration | None
     large: LargeDeletion | None = None
     lease: Lease
     encoder: TextEncoder
@@ -158,7 +157,7 @@ class Job(ABC):
         name: str,
         options: BuildOptions,
         gate: PublicationCheck | None = None,
-        live: LiveGeneration | None = None,
+        live: generations.LiveGeneration | None = None,
     ) -> None:
         arguments.check(engine=engine, source=source, options=options)
         generations.check_spelling(name)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import OpenedSource, Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -211,7 +210,9 @@ def _not_above(newest: float) -> float:
     return math.nextafter(newest, -math.inf) if abs(newest) >= 2**53 else newest
 
 
-def live_to_update(engine: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode) -> LiveGeneration:
+def live_to_update(
+    engine: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode
+) -> generations.LiveGeneration:
     """The live generation of a name, if it can be updated from a source.
 
     Raises:
@@ -232,7 +233,7 @@ def live_to_update(engine: Engine, source: Source, name: str, options: BuildOpti
 
 def read_source(
     engine: Engine,
-    live: LiveGeneration,
+    live: generations.LiveGeneration,
     source: Source,
     path: Path,
     encoder: TextEncoder | None,
@@ -284,7 +285,7 @@ def _forget_missing(path: Path, pages: Iterator[list[str]]) -> set[str]:
         return {identity for (identity,) in lacking}
 
 
-def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCounts:
+def compare(engine: Engine, live: generations.LiveGeneration, path: Path) -> diff.ChangeCounts:
     """Compare the ledger of a source with what the live generation stores. The generation's own ledger stays as it is.
 
     Args:

@@ -29,7 +29,6 @@ from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
@@ -77,7 +76,7 @@ def update(
 class Update(Job):
     """An update of the live generation, or of a copy of it. Arguments as for `update`."""
 
-    live: LiveGeneration
+    live: generations.LiveGeneration
 
     def __init__(
         self,

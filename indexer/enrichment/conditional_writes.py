@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.engine.client.connection import quote
+from termweave.engine.client.connection import Engine, quote
 from termweave.engine.client.retries import TURNED_AWAY
 from termweave.engine.client.server_errors import EngineResponseError, block_hint, known_status
 from termweave.errors import EngineError, RefusedDocuments
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.corpora.index.point_in_time import PointInTime
-    from termweave.engine import Engine
 
 #: Statuses of a write that this pass or a later one makes again.
 _LATER = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY

@@ -16,7 +16,7 @@ from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, sequence_numbers, uuid_of
 from termweave.corpora.sources import Skipped
 from termweave.dialect import dialect_of
-from termweave.engine.client.connection import quote
+from termweave.engine.client.connection import Engine, quote
 from termweave.errors import InputError, VerificationFailed
 from termweave.indexer.enrichment import conditional_writes, enriched_mapping
 from termweave.support.messages import counted
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder
-    from termweave.engine import Engine
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document
     from termweave.statistics import CorpusStatistics

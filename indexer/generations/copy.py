@@ -23,7 +23,6 @@ from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
 
 if TYPE_CHECKING:
-    from termweave.catalog.generations import LiveGeneration
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
@@ -35,7 +34,7 @@ _POLL = 0.3
 
 
 def begin(
-    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
+    engine: Engine, live: generations.LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
 ) -> tuple[str, Ledger]:
     """Create an empty copy of the live generation, which is not published.
 

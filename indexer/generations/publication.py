@@ -14,7 +14,7 @@ from termweave.catalog import audit
 from termweave.catalog.generations import LiveGeneration, check_free, live
 from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, unless_missing, write
 from termweave.engine.client import search_pipelines
-from termweave.engine.client.connection import quote
+from termweave.engine.client.connection import Engine, quote
 from termweave.engine.client.resolved_name import stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
@@ -23,7 +23,6 @@ from termweave.indexer.ledger import storage
 from termweave.rerank.stored_rerankers import fitting
 
 if TYPE_CHECKING:
-    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 

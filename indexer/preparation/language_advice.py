@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.indexer.options import BuildOptions
 
 #: Number of documents checked, from the beginning of the source, so that a plan need not read all of it.
@@ -46,13 +45,13 @@ class LanguageAdvice:
 
     analyzer: str
     signals: tuple[str, ...]
-    encoder: TextEncoder
+    encoder: encoders.TextEncoder
     warnings: tuple[str, ...] = ()
     instead: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
-def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals: tuple[str, ...]) -> LanguageAdvice:
+def advise(source: Source, encoder: encoders.TextEncoder, options: BuildOptions, signals: tuple[str, ...]) -> LanguageAdvice:
     """Check the language of the first documents of a source, and decide which signals to build.
 
     Signals that the user asked for are built, with a warning. Otherwise signals of a model that does not know the language are left out,
@@ -144,7 +143,7 @@ def _effect(omitted: Sequence[str], instead: str | None) -> str:
     return without or "its results may be poor"
 
 
-def _by_model(encoder: TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:
+def _by_model(encoder: encoders.TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:
     """Group outputs by model: name of the model -> those of `outputs` that it gives."""
     by_model: dict[str, list[str]] = {}
     for output, model in encoder.models.items():

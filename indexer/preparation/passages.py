@@ -103,9 +103,7 @@ def _ends(text: str, gap: re.Match[str]) -> bool:
     if following and following["first"].islower():
         return False
     last = _LAST_WORD.search(before)
-    if last is None:
-        return True
-    word = last[1]
+    word = last[1] if last else ""
     initial = len(word) == 1 and word.isupper()
     return not initial and word.lower() not in _ABBREVIATIONS
 
@@ -168,14 +166,10 @@ def split(document: Document, window: Window) -> list[Document]:
     passages = spans(document.text, window)
     if len(passages) == 1:
         return [document]
+    parts = [Passage(document.id, number, start, end) for number, (start, end) in enumerate(passages, 1)]
     return [
-        replace(
-            document,
-            id=Passage.key(document.id, number),
-            text=document.text[start:end],
-            passage=Passage(document.id, number, start, end),
-        )
-        for number, (start, end) in enumerate(passages, 1)
+        replace(document, id=Passage.key(part.parent, part.number), text=document.text[part.start : part.end], passage=part)
+        for part in parts
     ]
 
 

@@ -61,8 +61,8 @@ def settings_of(given: Any) -> Any:
     if where:
         flat = dict(_flat(settings))
         settings = {key if key.startswith("index.") else f"index.{key}": value for key, value in flat.items()}
+    where = where or "settings"
     for key, value in settings.items() if isinstance(settings, Mapping) else ():
-        where = where or "settings"
         if not isinstance(key, str) or not key.startswith("index."):
             raise UsageError(
                 f"{where} contains {key!r}, which is not an index setting.", 'Begin keys with "index.": {"index.codec": ...}.'

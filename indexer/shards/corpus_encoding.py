@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
 
@@ -151,7 +150,7 @@ def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: 
     return Encoded(store.shown, begun, len(missing), texts)
 
 
-def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncoder, ShardEncoder, ShardManifest]:
+def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.TextEncoder, ShardEncoder, ShardManifest]:
     """Choose the models as a build does, by the language of the first documents."""
     names: dict[str, Any] = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
     encoder = encoders.load(**names)
@@ -188,7 +187,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[TextEncod
 def _counted(
     store: ShardStore,
     source: Source,
-    encoder: TextEncoder,
+    encoder: encoders.TextEncoder,
     planned: ShardManifest,
     options: BuildOptions,
     progress: BuildProgress,
