@@ -131,16 +131,15 @@ class LiveDocuments(EntrySource):
     KIND: ClassVar[str] = "live/1"
     ENTRY = "document"
     trial = True
+    name = ""
+    total = size = 0
 
     def __init__(self, engine: Engine, live: LiveGeneration) -> None:
         super().__init__()
         self._engine, self._live = engine, live
+        self.name = live.lineage.source["name"]  # that of the corpus
+        self.total = self.size = live.lineage.documents  # progress counts documents, for want of bytes
         self._window = Window.from_lineage(live.lineage.passages)
-
-    @property
-    def name(self) -> str:
-        """Name of the corpus that the generation was built from."""
-        return self._live.lineage.source["name"]
 
     @property
     def shown(self) -> str:
@@ -150,19 +149,10 @@ class LiveDocuments(EntrySource):
     @property
     def fingerprint(self) -> str:
         """Hash of the generation and of its last change."""
-        made = self._live.lineage
-        state = f"{self.KIND} {self._live.index} {made.source['fingerprint']} {made.updated} {self._changes()}"
+        made, index = self._live.lineage, self._live.index
+        changes = sum(each["max_seq_no"] for each in sequence_numbers(self._engine, index).values())  # deletions included
+        state = f"{self.KIND} {index} {made.source['fingerprint']} {made.updated} {changes}"
         return blake2b(state.encode(), digest_size=16).hexdigest()
-
-    @property
-    def total(self) -> int:
-        """Number of documents."""
-        return self._live.lineage.documents
-
-    @property
-    def size(self) -> int:
-        """Number of documents: progress counts those, for want of bytes."""
-        return self.total
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read all documents.
@@ -199,7 +189,3 @@ class LiveDocuments(EntrySource):
                 "Build the index again from its corpus.",
             )
         return type(first)(first.source_id, text, first.title, first.metadata)
-
-    def _changes(self) -> int:
-        """Number of changes of the generation so far, deletions included."""
-        return sum(each["max_seq_no"] for each in sequence_numbers(self._engine, self._live.index).values())

@@ -205,22 +205,14 @@ def plan_enrichment(
         counts = IndexPasses(engine, source, index, stale).run(progress, write=False)
         models = {output: model.name for output, model in before.models.items()}
         to_write = counts.documents - counts.kept
-        return EnrichmentPlan(
-            index, counts.documents, to_write, tuple(before.signals), models, notes=tuple(unreadable(source.skipped))
-        )
+        notes = tuple(unreadable(source.skipped))
+        return EnrichmentPlan(index, counts.documents, to_write, tuple(before.signals), models, notes=notes)
     planned = _planned(engine, source, index, options)
     estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
     closes = "learned" in planned.signals
     closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
-    return EnrichmentPlan(
-        index,
-        source.total,
-        source.total,
-        planned.signals,
-        estimate.models,
-        estimate.encode_seconds,
-        (*estimate.warnings, *planned.notes, *closing),
-    )
+    notes = (*estimate.warnings, *planned.notes, *closing)
+    return EnrichmentPlan(index, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)
 
 
 def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda *_: None) -> int:

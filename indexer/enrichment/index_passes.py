@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _PASSES = 6
 #: Looks at writes that cannot be read until they are taken for deletions, which leave nothing to read. Each look may ask another node.
 _LOOKS = 10
-#: The stage of the progress while the application's writes are awaited.
-STAGE = "Watching"
 
 
 @dataclass

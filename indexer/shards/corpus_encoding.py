@@ -134,11 +134,8 @@ def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: 
         begun = ShardManifest.read(store) if MANIFEST in files else None
         if begun is not None:
             begun.refuse_other(planned, store.shown)
-        if (
-            begun is None
-            or not {SAMPLE, STATISTICS if begun.statistics else SAMPLE} <= files
-            or any({file, _texts_of(file)}.isdisjoint(files) for file in begun.files)
-        ):
+        needed = {SAMPLE, STATISTICS} if begun is not None and begun.statistics else {SAMPLE}
+        if begun is None or needed - files or any({file, _texts_of(file)}.isdisjoint(files) for file in begun.files):
             begun = _counted(store, in_passages(source, options.passages), encoder, planned, options, progress)
         missing = [file for file in begun.files if file not in files]
         done, texts = begun.shards - len(missing), 0
@@ -167,21 +164,18 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.
     spreads = {"dense": encoder.dense_spread(), "weights": encoder.weights_spread()}
     models = {output: replace(model, spread=spreads.get(output, 0.0)) for output, model in encoder.models.items()}
     weights, dense = (_absolute(names[output]) if output in encoder.models else "none" for output in ("weights", "dense"))
-    return (
-        encoder,
-        ShardEncoder(folder, weights, dense),
-        ShardManifest(
-            source=source.name,
-            fingerprint=source.fingerprint,
-            models=models,
-            passages=options.passages.parameters() if options.passages else {},
-            skip_bad=options.skip_bad,
-            analyzer=advice.analyzer,
-            termweave=__version__,
-            notes=advice.notes,
-            warnings=advice.warnings,
-        ),
+    planned = ShardManifest(
+        source=source.name,
+        fingerprint=source.fingerprint,
+        models=models,
+        passages=options.passages.parameters() if options.passages else {},
+        skip_bad=options.skip_bad,
+        analyzer=advice.analyzer,
+        termweave=__version__,
+        notes=advice.notes,
+        warnings=advice.warnings,
     )
+    return encoder, ShardEncoder(folder, weights, dense), planned
 
 
 def _counted(

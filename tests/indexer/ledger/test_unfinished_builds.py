@@ -92,8 +92,8 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     for setting, said in (
         ({"shards": 2}, "shards was 1 and is 2"),
         ({"analyzer": "german"}, "analyzer was english and is german"),
-        ({"dense": None}, "signals was lexical and is lexical,dense; dense was none and is .*"),
-        ({"skip_bad": True}, "--skip-bad, or the version of termweave"),
+        ({"dense": None}, "signals was lexical and is dense,lexical; dense was none and is .*"),
+        ({"skip_bad": True}, "skip_bad, or the version of termweave"),
         ({"settings": {"index.codec": "default"}}, 'settings was none and is {"index.codec":"default"}'),
     ):
         with pytest.raises(UsageError, match=rf"with another source, model or setting: {said}"):
