@@ -225,12 +225,9 @@ def _looked_up(engine: Engine, name: str) -> tuple[str, Mapping[str, Mapping[str
     """The concrete index behind a name, and the properties of its aliases."""
     arguments.check(engine=engine)
     check_one(name)
-    try:
-        indices, aliases = stands_for(engine, name)
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
+    if (found := unless_missing(lambda: stands_for(engine, name))) is None:
+        raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name))
+    indices, aliases = found
     if len(indices) != 1:
         raise EngineError(
             f"{name!r} stands for {len(indices)} indices, and a search reads one: {few(indices)}.",

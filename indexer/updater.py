@@ -123,10 +123,7 @@ class Update(Job):
         """Open the live generation, or a copy of it, for writing."""
         engine, live = self.engine, self.live
         self._now = generations.creation_time(engine, self.name)
-        if self.mode.new:
-            index, ledger = self._copied(progress)
-        else:
-            index, ledger = live.index, storage.open_(engine, live.index)
+        index, ledger = self._copied(progress) if self.mode.new else (live.index, storage.open_(engine, live.index))
         with ledger.closed_on_error():
             made = live.lineage
             if self.mode.new:  # an earlier command may have begun the copy, and begun to change it

@@ -50,7 +50,7 @@ def begin(
     """
     name = live.lineage.name
     index = generations.new_index(name)
-    with storage.copied(engine, live.index, index).closed_on_error() as ledger:
+    with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
         made = replace(live.lineage, created=created, complete=False)
         for key, value in {"name": name, "base": base, "lineage": made.as_meta(), "state": "copying"}.items():
             ledger.put(key, value)

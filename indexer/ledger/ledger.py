@@ -165,11 +165,10 @@ class Ledger:
             alike = all(digest == other for digest, (_, _, other, _) in taken)
             same = alike and len(taken) == len(parts) and len(earlier) in {0, len(parts)}
             first_line = min(earlier) if earlier else taken[0][1][1]
-            duplicates[document, line] = Duplicate(document, line, document, first_line, same, document)
-            for _, (key, other_line, _, other) in taken:
-                if other != document:  # a passage of one has the id of the other
-                    duplicates[document, line] = Duplicate(document, line, other, other_line, same, key)
-                    break
+            # Else a passage of one has the id of the other.
+            itself = (document, first_line, 0, document)
+            key, other_line, _, other = next((row for _, row in taken if row[3] != document), itself)
+            duplicates[document, line] = Duplicate(document, line, other, other_line, same, key)
         places = [(document, document, line) for document, line in duplicates]
         self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", places)
         return duplicates

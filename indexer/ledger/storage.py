@@ -63,7 +63,7 @@ def _cluster_id(engine: Engine) -> str:
 
 def open_(engine: Engine, index: str) -> Ledger:
     """Open the ledger of a generation, or create it."""
-    return Ledger(_file(engine, index))
+    return Ledger(file_of(engine, index))
 
 
 def open_ledgers(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
@@ -81,7 +81,8 @@ def open_ledgers(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
             ledger.close()
 
 
-def _file(engine: Engine, index: str) -> Path:
+def file_of(engine: Engine, index: str) -> Path:
+    """The file of the ledger of a generation."""
     lineage.check_one(index)  # the name may come from a server: it must not be a path to another folder
     return folder(engine) / f"{index}.sqlite"
 
@@ -129,7 +130,7 @@ def existing(engine: Engine, index: str) -> Ledger:
     Raises:
         UsageError: The generation was built on another host, or its ledger was removed.
     """
-    path = _file(engine, index)
+    path = file_of(engine, index)
     if not path.exists():
         raise UsageError(
             f"The ledger of {index!r} is not on this host.", "Compare with the source instead: 'termweave verify NAME SOURCE'."
@@ -137,14 +138,9 @@ def existing(engine: Engine, index: str) -> Ledger:
     return Ledger(path)
 
 
-def copied(engine: Engine, index: str, target: str) -> Ledger:
-    """Create a ledger for `target` with the entries of the ledger of `index`; it is empty if `index` has no ledger on this host."""
-    return snapshot(engine, index, _file(engine, target))
-
-
 def snapshot(engine: Engine, index: str, target: Path) -> Ledger:
     """Copy the ledger of `index` to the file `target`; the copy is empty if `index` has no ledger on this host."""
-    path = _file(engine, index)
+    path = file_of(engine, index)
     with Ledger(target).closed_on_error() as ledger:
         if path.exists():
             ledger.take_over(path)

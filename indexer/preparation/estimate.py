@@ -19,6 +19,7 @@ import time
 import zlib
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.encoders import TextEncoder
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_remarks import LiveStatistics
     from termweave.records import Capabilities, Document, Encoding
@@ -175,7 +175,12 @@ def estimate_build(
         surveyed = read_corpus(in_passages(head, options.passages), planned.encoder, ledger, skip_bad=True, progress=progress)
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
-    encodings, seconds = _encoded(planned.encoder, sample, surveyed)
+    texts = [each.content for each in sample]
+    encode = partial(planned.encoder.encode, kind="document", statistics=surveyed.statistics)
+    encode(texts[:_WARM])
+    began = time.perf_counter()
+    encodings = encode(texts)
+    seconds = (time.perf_counter() - began) / len(texts)
     layout = planned.layout(capabilities, encodings, surveyed.statistics, calibrate=False)
     fields, others = _document_bytes(layout, sample, encodings, surveyed, planned.analyzer)
     passages = round(stored / head.share)
@@ -204,15 +209,6 @@ def estimate_build(
         ),
         notes=planned.notes,
     )
-
-
-def _encoded(encoder: TextEncoder, sample: Sequence[Document], surveyed: CorpusPass) -> tuple[list[Encoding], float]:
-    """Encode the sample; returns its encodings and the seconds per text."""
-    texts = [document.content for document in sample]
-    encoder.encode(texts[:_WARM], kind="document", statistics=surveyed.statistics)
-    began = time.perf_counter()
-    encodings = encoder.encode(texts, kind="document", statistics=surveyed.statistics)
-    return encodings, (time.perf_counter() - began) / len(texts)
 
 
 def _document_bytes(

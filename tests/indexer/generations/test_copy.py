@@ -67,7 +67,8 @@ def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     source = corpus(numbered(12))
     leave_a_copy(opensearch_engine, source, name, monkeypatch)
-    with storage.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
+    file = storage.file_of(opensearch_engine, f"{name}-20000101000000-00000000")
+    with storage.snapshot(opensearch_engine, live(opensearch_engine, name), file) as older:
         older.put("name", name)
         older.put("state", "copying")
     given, of_host = [], storage.open_ledgers
