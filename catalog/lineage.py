@@ -206,8 +206,7 @@ def resolve(engine: Engine, name: str) -> str:
         UsageError: No index has this name; the message lists the names that exist.
         EngineError: It stands for several indices.
     """
-    index, _ = _looked_up(engine, name)
-    return index
+    return _looked_up(engine, name)[0]
 
 
 def resolved(engine: Engine, name: str) -> ResolvedName:

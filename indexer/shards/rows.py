@@ -6,7 +6,6 @@ refused. What no model gives (a weight that is not positive, a vector that is no
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -54,13 +53,11 @@ def columns(dimension: int | None) -> Any:
     return pa.schema([*text_columns(), *pa.schema(more)])
 
 
-@contextmanager
-def writer(stream: Any, schema: Any) -> Iterator[Any]:
+def writer(stream: Any, schema: Any) -> Any:
     """A Parquet writer whose pages have checksums. Statistics, which nothing here asks for, would repeat texts in the footer."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True, write_statistics=False) as made:
-        yield made
+    return pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True, write_statistics=False)
 
 
 def texts_table(documents: Sequence[Document]) -> Any:
