@@ -164,7 +164,7 @@ def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: flo
 
 def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
     """The buckets in which index and ledger differ, and what the index holds in them. Other programs' documents are left out."""
-    _, _, stored = _bucket_sums(engine, index)
+    _, _, stored = _bucket_sums(engine, index, encodings=True)
     expected = ledger.buckets()
     buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
     return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
@@ -172,14 +172,11 @@ def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[
 
 def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
     """Compare all buckets; `encodings`: whether the digests of encodings count, too."""
-    total, documents, stored = _bucket_sums(engine, index)
+    total, documents, stored = _bucket_sums(engine, index, encodings=encodings)
     expected = ledger.buckets()
     difference = Difference(total, sum(bucket.count for bucket in expected.values()), documents=documents)
-    empty = BucketSum(0, 0, 0)
     for bucket in sorted({*stored, *expected}):
-        ours, theirs = stored.get(bucket, empty), expected.get(bucket, empty)
-        same = ours == theirs if encodings else (ours.count, ours.source) == (theirs.count, theirs.source)
-        if not same:
+        if stored.get(bucket) != expected.get(bucket):
             _compare_bucket(engine, index, ledger, bucket, difference, encodings=encodings)
     # A document in the wrong bucket is missing in one and extra in the other.
     moved = set(difference.missing) & set(difference.extra)
@@ -189,8 +186,12 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
     return difference
 
 
-def _bucket_sums(engine: Engine, index: str) -> tuple[int, int, dict[int, BucketSum]]:
-    """Refresh and count what is stored; returns the number of documents and passages, the number of documents, and the sums of every bucket."""
+def _bucket_sums(engine: Engine, index: str, *, encodings: bool) -> tuple[int, int, dict[int, BucketSum]]:
+    """Refresh and count what is stored; without `encodings` the sums of their digests are 0, as in a ledger that lists a source alone.
+
+    Returns:
+        The number of documents and passages, the number of documents, and the sums of every bucket.
+    """
     engine.request("POST", f"/{index}/_refresh")
     sums = {"source": {"sum": {"field": "source_digest"}}, "encoding": {"sum": {"field": "encoding_digest"}}}
     body = {
@@ -203,10 +204,10 @@ def _bucket_sums(engine: Engine, index: str) -> tuple[int, int, dict[int, Bucket
         },
     }
     answer = engine.search(index, body)
-    buckets = {
-        int(bucket["key"]): BucketSum(bucket["doc_count"], int(bucket["source"]["value"]), int(bucket["encoding"]["value"]))
-        for bucket in answer["aggregations"]["buckets"]["buckets"]
-    }
+    buckets = {}
+    for bucket in answer["aggregations"]["buckets"]["buckets"]:
+        source, encoding = (int(bucket[digest]["value"]) for digest in ("source", "encoding"))
+        buckets[int(bucket["key"])] = BucketSum(bucket["doc_count"], source, encoding if encodings else 0)
     total = int(answer["hits"]["total"]["value"])
     return total, total - int(answer["aggregations"]["further"]["doc_count"]), buckets
 
@@ -220,7 +221,7 @@ def _compare_bucket(engine: Engine, index: str, ledger: Ledger, bucket: int, dif
         identity = document.id
         if identity in seen or identity not in expected:
             difference.extra.append(identity)
-        elif document.source != expected[identity][0] or (encodings and document.encoding != expected[identity][1]):
+        elif (document.source, document.encoding if encodings else 0) != expected[identity]:
             difference.altered.append(identity)
         seen.add(identity)
     difference.missing += sorted(expected.keys() - seen)

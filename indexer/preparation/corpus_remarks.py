@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from termweave.corpora.sources import Skips
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.ledger.ledger import Duplicate
     from termweave.records import Document
     from termweave.statistics import CorpusStatistics
@@ -128,7 +129,7 @@ def drift_after_update(kept: CorpusStatistics | None, now: CorpusStatistics | No
 
 
 def drift_before_build(
-    live: LiveStatistics | None, encoder: TextEncoder, passages: Window | None, now: CorpusStatistics | None, first: int | None
+    live: LiveStatistics | None, planned: BuildPlan, now: CorpusStatistics | None, first: int | None
 ) -> list[str]:
     """The warning of a plan to a user who might prefer an update to the build.
 
@@ -136,15 +137,15 @@ def drift_before_build(
 
     Args:
         live: The statistics of the live generation; None: there are none.
-        encoder: The models of the plan.
-        passages: How the plan cuts texts.
+        planned: The plan: its models, and how it cuts texts.
         now: Statistics of the source, or of its first documents.
         first: How many documents were counted; None: all. A part of the source says too little about rare terms.
     """
     if live is None or now is None:
         return []
     (generation, statistics), made = live, live[0].lineage
-    if made.models["weights"].hash != encoder.models["weights"].hash or Window.from_lineage(made.passages) != passages:
+    same = made.models["weights"].hash == planned.encoder.models["weights"].hash
+    if not same or Window.from_lineage(made.passages) != planned.options.passages:
         return []
     drift = statistics.drift(now, least=1 if first is None else _KNOWN)
     if not drift.large:

@@ -203,9 +203,7 @@ def estimate_build(
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
             *_warnings(planned, surveyed, unreadable(source.skipped)),
-            *drift_before_build(
-                live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read
-            ),
+            *drift_before_build(live, planned, surveyed.statistics, None if head.complete else head.read),
         ),
         notes=planned.notes,
     )

@@ -136,7 +136,7 @@ def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: 
             begun.refuse_other(planned, store.shown)
         needed = {SAMPLE, STATISTICS} if begun is not None and begun.statistics else {SAMPLE}
         if begun is None or needed - files or any({file, _texts_of(file)}.isdisjoint(files) for file in begun.files):
-            begun = _counted(store, in_passages(source, options.passages), encoder, planned, options, progress)
+            begun = _counted(store, in_passages(source, options.passages), encoder, planned, progress)
         missing = [file for file in begun.files if file not in files]
         done, texts = begun.shards - len(missing), 0
         progress(ENCODING, done, begun.shards)
@@ -179,12 +179,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.
 
 
 def _counted(
-    store: ShardStore,
-    source: Source,
-    encoder: encoders.TextEncoder,
-    planned: ShardManifest,
-    options: BuildOptions,
-    progress: BuildProgress,
+    store: ShardStore, source: Source, encoder: encoders.TextEncoder, planned: ShardManifest, progress: BuildProgress
 ) -> ShardManifest:
     """Read the corpus once: count it, write the texts of all shards, and at last the manifest.
 
@@ -200,11 +195,11 @@ def _counted(
         )
     texts = _TextFiles(store, files)
     with temporary_ledger() as ledger:
-        corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress, keep=texts.add)
+        corpus = read_corpus(source, encoder, ledger, skip_bad=planned.skip_bad, progress=progress, keep=texts.add)
     texts.close()
     if corpus.statistics:
         store.write(STATISTICS, corpus.statistics.to_bytes())
-    long = length_warnings(encoder, [each.content for each in corpus.sample], passages=options.passages is not None)
+    long = length_warnings(encoder, [each.content for each in corpus.sample], passages=bool(planned.passages))
     counted = replace(
         planned,
         texts=texts.texts,
