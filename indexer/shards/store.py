@@ -22,8 +22,6 @@ MANIFEST = "termweave-shards.json"
 #: The file by which a command keeps others from writing to a folder, and the temporary names of files.
 _LOCK = ".lock"
 _SCRATCH = re.compile(r"\..+\.[0-9a-f]{12}")
-#: Most bytes of a file that is read as a whole: the manifest, and the statistics of a large corpus.
-_MOST = 1 << 30
 #: The beginning of an fsspec URL: file systems may stand before each other.
 _URL = re.compile(r"(?:[a-z0-9+.-]+::)*(?P<scheme>[a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
@@ -128,14 +126,10 @@ class ShardStore:
         """The content of a file.
 
         Raises:
-            InputError: It is missing, cannot be read, or is larger than any that termweave writes.
+            InputError: It is missing or cannot be read.
         """
         with self.reading(name) as stream:
-            content: bytes = stream.read(_MOST + 1)
-        if len(content) > _MOST:
-            raise InputError(
-                f"{name} in {self.shown} is larger than any that termweave writes.", "Encode again, into another folder."
-            )
+            content: bytes = stream.read()
         return content
 
     @contextmanager
