@@ -35,19 +35,8 @@ _TIMEOUT = 10.0
 #: Clients of connections about which a warning was logged; the copies of an `Engine` share one.
 _WARNED: WeakSet[Any] = WeakSet()
 
-Act = Literal[
-    "publish",
-    "promote",
-    "rollback",
-    "update",
-    "delete documents",
-    "delete generations",
-    "profile",
-    "enrich",
-    "remove fields",
-    "connect",
-    "disconnect",
-]
+_OfGenerations = Literal["publish", "promote", "rollback", "update", "delete documents", "delete generations"]
+Act = Literal[_OfGenerations, "profile", "enrich", "remove fields", "connect", "disconnect"]
 
 
 @dataclass(frozen=True, kw_only=True)

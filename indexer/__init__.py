@@ -15,23 +15,8 @@ if TYPE_CHECKING:
     from termweave.indexer.updater import update
     from termweave.indexer.verification import Difference, verify, verify_against_source
 
-__all__ = [
-    "LARGE_DELETION",
-    "BuildOptions",
-    "BuildPlan",
-    "Difference",
-    "IndexingResult",
-    "LargeDeletion",
-    "UpdateMode",
-    "UpdatePlan",
-    "build",
-    "plan",
-    "plan_update",
-    "up_to_date",
-    "update",
-    "verify",
-    "verify_against_source",
-]
+__all__ = ["BuildOptions", "BuildPlan", "Difference", "IndexingResult", "LargeDeletion", "UpdateMode", "UpdatePlan"]
+__all__ += ["LARGE_DELETION", "build", "plan", "plan_update", "up_to_date", "update", "verify", "verify_against_source"]
 
 #: Where each public name lives. The command line reads the table of options without loading anything else.
 _MODULES = {
