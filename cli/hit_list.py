@@ -98,12 +98,9 @@ def _others(hit: Hit) -> str:
 
     from termweave.search.results.hits import flat
 
-    entries = []
-    for name, value in flat(hit.fields):
-        if name not in {"title", "text"}:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            entries.append(f"{name}: {clipped(' '.join(text.split()), _SNIPPET)}")
-    return "  ".join(entries)
+    others = {name: value for name, value in flat(hit.fields) if name not in {"title", "text"}}
+    texts = ((name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for name, value in others.items())
+    return "  ".join(f"{name}: {clipped(' '.join(text.split()), _SNIPPET)}" for name, text in texts)
 
 
 def _marked(text: str, highlight: Highlight | None, style: str) -> Text:
