@@ -62,10 +62,6 @@ _BESIDE = {
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
-class _ReaderGone(Exception):
-    """The reader of our output has ended. click would end the program with status 1 for a `BrokenPipeError`."""
-
-
 class _Verbs(click.Group):
     """A group of commands that imports the module of a command when it is needed."""
 
@@ -82,20 +78,6 @@ class _Verbs(click.Group):
         command = next(each for each in members if isinstance(each, click.Command) and each.name == cmd_name)
         command.short_help = VERBS[cmd_name]
         return command
-
-    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Read the arguments, which may print help."""
-        try:
-            return super().make_context(*arguments, **options)
-        except BrokenPipeError as error:
-            raise _ReaderGone from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise _ReaderGone from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs without importing them."""
@@ -156,6 +138,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
     Returns:
         The exit status.
     """
+    stdout = sys.stdout
     try:
         _check_readable(arguments)
         result: Any = cli.main(args=arguments, prog_name="termweave", standalone_mode=False)
@@ -168,10 +151,12 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         return error.exit_code
     except TermweaveError as error:
         return _refused(error)
-    except _ReaderGone:  # `termweave search ... | head`
+    except SystemExit:
+        if sys.stdout is stdout:  # completion has ended
+            raise
         from termweave.cli.output import nobody_reads
 
-        nobody_reads()
+        nobody_reads()  # `termweave search ... | head`: click has replaced the stream, and would end the program with status 1
         return 0
     except OSError as error:
         _complain(

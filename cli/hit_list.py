@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from termweave import answers
     from termweave.cli.output import Output
     from termweave.records import Highlight, Hit, WordWeight
-    from termweave.search.results.hits import Answer
 
 #: The most characters of a text or a field that are printed below a hit.
 _SNIPPET = 200
@@ -38,13 +37,14 @@ _BLANK = re.compile(r"\s")
 _WORD = re.compile(r"\S+")
 
 
-def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
+def show(hits: Sequence[Hit], out: Output, *, others: bool = False, lines: Sequence[str] = ()) -> None:
     """Print hits.
 
     Args:
         hits: The hits, best first.
         out: The terminal.
         others: Print the fields other than title and text, too.
+        lines: What features add to the hits: counts of values, totals.
     """
     from rich.text import Text
 
@@ -75,14 +75,8 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             _below(console, Text(printable(line)))
         if others and (line := _others(hit)):
             _below(console, Text(line, "dim"))
-
-
-def show_counts(answer: Answer, out: Output) -> None:
-    """Print what features add to the hits: counts of values, totals."""
-    from rich.text import Text
-
-    for line in answer.lines:
-        out.console().print(Text(printable(line), "dim"))
+    for line in lines:
+        console.print(Text(printable(line), "dim"))
 
 
 def _below(console: Console, text: Text) -> None:
@@ -98,12 +92,9 @@ def _others(hit: Hit) -> str:
 
     from termweave.search.results.hits import flat
 
-    entries = []
-    for name, value in flat(hit.fields):
-        if name not in {"title", "text"}:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            entries.append(f"{name}: {clipped(' '.join(text.split()), _SNIPPET)}")
-    return "  ".join(entries)
+    others = {name: value for name, value in flat(hit.fields) if name not in {"title", "text"}}
+    texts = ((name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for name, value in others.items())
+    return "  ".join(f"{name}: {clipped(' '.join(text.split()), _SNIPPET)}" for name, text in texts)
 
 
 def _marked(text: str, highlight: Highlight | None, style: str) -> Text:

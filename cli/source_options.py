@@ -169,14 +169,9 @@ def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
     earlier = opened.resumed
     try:
         yield
-    except (EngineError, KeyboardInterrupt, click.exceptions.Exit):
-        raise
-    except UnfinishedBuild:
-        if not earlier:
+    except Exception as error:
+        if not isinstance(error, EngineError | click.exceptions.Exit) and not (earlier and isinstance(error, UnfinishedBuild)):
             opened.release()
-        raise
-    except Exception:
-        opened.release()
         raise
     opened.release()
 

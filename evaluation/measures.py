@@ -98,12 +98,9 @@ def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int =
     """
     import numpy as np  # noqa: PLC0415
 
-    shares = np.zeros(len(queries))
-    for position, query in enumerate(queries):
-        best = list(run.scores.get(query, {}))[:depth]
-        if best:
-            shares[position] = sum(document in qrels.get(query, {}) for document in best) / len(best)
-    return shares
+    best = {query: list(run.scores.get(query, {}))[:depth] for query in queries}
+    judged = (sum(document in qrels.get(query, {}) for document in best[query]) for query in queries)
+    return np.array([count / (len(best[query]) or 1) for query, count in zip(queries, judged, strict=True)])
 
 
 def check(name: str) -> tuple[str, int]:

@@ -126,16 +126,11 @@ def read(path: Path) -> Run:
         is_ours = is_ours and all("%" not in word or _word(unquote(word)) == word for word in (query, document, name))
     # Ids of another program may be URLs. One escape that we would not write shows that no id is percent-encoded.
     decode = unquote if is_ours else str
-
-    def sort_key(scored: tuple[str, float]) -> tuple[float, str]:
-        return float(np.float32(scored[1])), scored[0]
-
-    scores = {
-        decode(query): {decode(document): score for document, score in ranked.items()} for query, ranked in rankings.items()
-    }
-    return Run(
-        decode(name), {query: dict(sorted(ranked.items(), key=sort_key, reverse=True)) for query, ranked in scores.items()}
-    )
+    scores: dict[str, dict[str, float]] = {}
+    for query, ranked in rankings.items():
+        decoded = ((decode(document), score) for document, score in ranked.items())
+        scores[decode(query)] = dict(sorted(decoded, key=lambda scored: (float(np.float32(scored[1])), scored[0]), reverse=True))
+    return Run(decode(name), scores)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -63,11 +63,8 @@ class JudgedQuestions:
     @property
     def hash(self) -> str:
         """Hexadecimal hash of questions and judgements; their order does not count."""
-        lines = sorted(
-            f"{query.id}\t{query.text}\t{document}\t{grade}"
-            for query in self.queries
-            for document, grade in self.qrels[query.id].items()
-        )
+        judged = ((query, *each) for query in self.queries for each in self.qrels[query.id].items())
+        lines = sorted(f"{query.id}\t{query.text}\t{document}\t{grade}" for query, document, grade in judged)
         return blake2b("\n".join(lines).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -157,12 +154,9 @@ def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
                 identity = f"{identity}~{number}"
             queries[query.text] = Query(identity, query.text)
             qrels[identity] = part.qrels[query.id]
-    return JudgedQuestions(
-        " and ".join(dict.fromkeys(name for part in parts for name in part.name.split(" and "))),
-        tuple(queries.values()),
-        qrels,
-        tuple(note for part in parts for note in part.notes),
-    )
+    names = dict.fromkeys(name for part in parts for name in part.name.split(" and "))
+    notes = tuple(note for part in parts for note in part.notes)
+    return JudgedQuestions(" and ".join(names), tuple(queries.values()), qrels, notes)
 
 
 def _dataset(spec: str) -> corpora.Dataset | None:

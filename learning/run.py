@@ -185,16 +185,14 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     lists = report.moved(confirmation.experiment, row, test)
     asked = [query.text for query in test.queries()]
     learning.reports.progress(0, None, "Timing searches")
-    costs = {
-        "before": report.cost(Index.open(server, learning.live.index, **(learning.task.models or {})), asked),
-        "after": report.cost(Index.open(server, generation), asked),
-    }
+    before = Index.open(server, learning.live.index, **(learning.task.models or {}))
+    costs = {"before": report.cost(before, asked), "after": report.cost(Index.open(server, generation), asked)}
     learning.reports.progress(0, None, "Measuring what was forgotten")
     folders = {output: model.folder for output, model in learning.encoder.models.items()}
     forgot = tuple(
-        report.forgetting(part, before, each.folder)
+        report.forgetting(part, old, each.folder)
         for part, each in best.items()
-        if each.folder and (before := folders.get(part)) is not None
+        if each.folder and (old := folders.get(part)) is not None
     )
     gained, lost = report.gained_terms(best["weights"], folder / DATA) if "weights" in best else ([], [])
     built = {(each.candidate.method, each.steps): each for each in best.values()}  # with the precision that was chosen

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from termweave.learning.preparation import Learning, Reports
     from termweave.learning.questions import JudgedQuestions, QuestionSplit
     from termweave.records import Document, Run
-    from termweave.training.run import TrainingResult
 
 Part = Literal["weights", "dense", "ranker"]
 #: What messages call the parts.
@@ -321,26 +320,20 @@ class TrainingRounds:
                 atomic_files.write(finished, str(time.monotonic() - started).encode())
         except (InputError, ModelError, UsageError) as error:
             return TrainedCandidate(candidate, steps, time.monotonic() - started, dropped=error.message)
-        return _described(candidate, steps, float(finished.read_text(encoding="utf-8")), result)
+        values, best = result.history["values"], result.history["best"]
+        return TrainedCandidate(
+            candidate,
+            steps,
+            float(finished.read_text(encoding="utf-8")),
+            result.folder,
+            before=values[0],
+            after=values[best],
+            best=result.history["steps"][best],
+            int8=result.ndcg.get(candidate.part, {}).get("change"),
+            precision="fp32" if loses_too_much(result.ndcg) else "int8",
+        )
 
 
 def _settings(candidate: Candidate, steps: int) -> Any:
     """All settings of a run of so many steps."""
     return base.get(candidate.method).settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})
-
-
-def _described(candidate: Candidate, steps: int, seconds: float, result: TrainingResult) -> TrainedCandidate:
-    """The result of a run."""
-    values, best = result.history["values"], result.history["best"]
-    checked = result.ndcg.get(candidate.part, {})
-    return TrainedCandidate(
-        candidate,
-        steps,
-        seconds,
-        result.folder,
-        before=values[0],
-        after=values[best],
-        best=result.history["steps"][best],
-        int8=checked.get("change"),
-        precision="fp32" if loses_too_much(result.ndcg) else "int8",
-    )

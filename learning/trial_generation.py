@@ -92,9 +92,9 @@ def fp32_copy(folder: Path) -> Path:
 def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Path | None:
     """The trained encoder of queries, if nothing else was trained and the live generation has the vectors that it was trained with."""
     dense = best.get("dense")
-    if dense is None or "weights" in best or dense.folder is None or not (dense.folder / QUERY).is_dir():
+    if dense is None or "weights" in best or "dense" not in learning.encoder.models:
         return None
-    if "dense" not in learning.encoder.models:
+    if dense.folder is None or not (dense.folder / QUERY).is_dir():
         return None
     texts = learning.texts[:20]
     live, trained = (
@@ -154,10 +154,8 @@ def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[s
     Where one live model gives weights and vectors in one pass, a new model of weights gives the same vectors: its backbone was frozen.
     """
     known = learning.encoder.models
-    models: dict[str, str] = {part: str(each.folder) for part, each in best.items()}
-    for part in ("weights", "dense"):
-        if part not in models:
-            models[part] = str(known[part].folder) if part in known else "none"
+    models: dict[str, str] = {part: str(known[part].folder) if part in known else "none" for part in ("weights", "dense")}
+    models |= {part: str(each.folder) for part, each in best.items()}
     joint = {"weights", "dense"} <= known.keys() and known["weights"].hash == known["dense"].hash
     if joint and "dense" not in best and "dense" in str(best["weights"].candidate.settings.get("outputs", "")):
         models["dense"] = models["weights"]

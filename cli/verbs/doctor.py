@@ -96,12 +96,8 @@ def _opensearch(settings: Settings) -> Finding:
     try:
         with connect(settings) as engine:
             can = engine.capabilities
-            able = {
-                "k-NN": can.knn,
-                "sparse_vector": can.sparse_vector,
-                "neural_sparse": can.neural_sparse,
-                "vector doc values": can.vector_doc_values,
-            }
+            able = {"k-NN": can.knn, "sparse_vector": can.sparse_vector, "neural_sparse": can.neural_sparse}
+            able["vector doc values"] = can.vector_doc_values
             abilities = ", ".join(name for name, has in able.items() if has) or "neither k-NN nor neural_sparse"
             text = f"{can.distribution} {can.version} at {engine.url} ({abilities}; at most {can.max_clause_count} clauses)"
             advice = "" if can.knn else "Without the k-NN plugin there are no dense vectors: use --signals lexical,weights."

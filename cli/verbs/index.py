@@ -13,7 +13,7 @@ from termweave.cli.build_report import queries_of, report, show_plan, show_updat
 from termweave.cli.declared_options import FloatRange, click_options, flag, option, option_group
 from termweave.cli.shared_options import check_together, confirm, verb
 from termweave.cli.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
-from termweave.errors import UsageError
+from termweave.errors import GateNotMet, UsageError
 from termweave.indexer.options import BUILDING, ENCODING, BuildOptions, models_in
 from termweave.support.messages import counted, without_password
 
@@ -118,7 +118,6 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave.catalog import generations
-    from termweave.errors import GateNotMet
     from termweave.indexer import builder, rebuild_options, update_plan, updater
     from termweave.indexer.ledger.unfinished_builds import unfinished
 

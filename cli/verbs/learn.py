@@ -80,7 +80,7 @@ def command(
         if only_plan:
             out.emit({"schema": "termweave.learn-plan/1", **asdict(planned)}, "\n".join([shown, *planned.notes]))
             return
-        out.say(*(*shown.splitlines(), *planned.notes))
+        out.say(*shown.splitlines(), *planned.notes)
         learned = run.run(learning)
     if learned.confirmed and (promote or _agreed(learned, out)):
         learned = run.promote(server, learned)

@@ -19,7 +19,6 @@ from termweave.support.messages import sized
 if TYPE_CHECKING:
     from termweave import answers
     from termweave.cli.output import Output
-    from termweave.encoders.onnx.parity import Parity
 
 #: Figure of `Parity` -> its label in the printed table.
 _LABELS = {
@@ -198,26 +197,13 @@ def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Out
     if sample:
         out.say(f"Comparing fp32 and int8 on {dataset} ...")
         costs = {output: sample_cost.cost(folder, output, sample) for output in outputs}
-    data: dict[str, Any] = {
-        "schema": "termweave.export/1",
-        "folder": str(folder),
-        "graphs": graphs,
-        "parity": parity.as_dict(),
-        "ndcg": ndcg,
-    }
+    figures, digits = parity.as_dict(), {"fp32_difference": ".2g"}
+    data = {"schema": "termweave.export/1", "folder": str(folder), "graphs": graphs, "parity": figures, "ndcg": ndcg}
     lines = [
         *(f"{graph['file']:23} {sized(int(str(graph['bytes']))):>9}" for graph in graphs.values()),
-        *_figures(parity),
+        f"over {parity.texts} texts:",
+        *(f"  {label:42} {figures[name]:{digits.get(name, '.4f')}}" for name, label in _LABELS.items() if name in figures),
         *([int8_cost(ndcg)] if ndcg else []),
-        *(sample_cost.in_words(output, figures) for output, figures in costs.items()),
+        *(sample_cost.in_words(output, cost) for output, cost in costs.items()),
     ]
-    if sample:
-        data["sample"] = costs
-    out.emit(data, "\n".join(lines))
-
-
-def _figures(parity: Parity) -> list[str]:
-    """The parity figures, one per line."""
-    figures, digits = parity.as_dict(), {"fp32_difference": ".2g"}
-    lines = (f"  {label:42} {figures[name]:{digits.get(name, '.4f')}}" for name, label in _LABELS.items() if name in figures)
-    return [f"over {parity.texts} texts:", *lines]
+    out.emit(data | ({"sample": costs} if sample else {}), "\n".join(lines))

@@ -140,8 +140,7 @@ def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, 
     def show_answer() -> str | None:
         if not answer.hits:
             return "No hits on this page." if options.start else "Nothing found."
-        hit_list.show(answer.hits, out, others=others)
-        hit_list.show_counts(answer, out)
+        hit_list.show(answer.hits, out, others=others, lines=answer.lines)
         return None
 
     out.emit(json.search(text, answer, took), show_answer)
@@ -265,18 +264,13 @@ def weights(*, text: str, model: str | None, kind: Literal["document", "query"],
     words = encoder.shade(text, kind=kind)
     terms = {word.term: word.weight for word in words if word.term}
     terms = dict(sorted(terms.items(), key=lambda pair: (-pair[1], pair[0])))
-    data: answers.Weights = {
-        "schema": "termweave.weights/1",
-        "model": encoder.models["weights"].name,
-        "kind": kind,
-        "words": hit_list.weighted_words(text, words),
-        "terms": terms,
-    }
+    name, shown = encoder.models["weights"].name, hit_list.weighted_words(text, words)
+    data: answers.Weights = {"schema": "termweave.weights/1", "model": name, "kind": kind, "words": shown, "terms": terms}
     if not terms:
         out.say("This text has no terms: it is empty, or has only stop words, punctuation and words longer than 200 characters.")
     if html:
         spans = [(word.start, word.end, word.weight) for word in words]
-        picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
+        picture = Picture(name, text, spans, note=f"weighed as a {kind}")
         hit_list.write(html, f"Weights: {clipped(text, 60)}", [picture], out)
     if sys.stdout.isatty():
         out.emit(data, lambda: hit_list.weighed(text, words))

@@ -136,15 +136,13 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
     if rerank is None:
         return None
     chosen = rerankers.choose(rerank)
-    stages = chosen.stages if chosen else ()
-    if len(stages) == 1 and isinstance(stages[0], FeatureReranker) and budget is None:
-        return stages[0]
-    if len(stages) != 1 or not isinstance(stages[0], CrossEncoderReranker):
-        raise UsageError(
-            f"tune takes one ranker, not {rerank!r}; it tries rNN anyway.",
-            "Write --rerank ranker@FOLDER, or ltr@FOLDER without a budget, or leave it out.",
-        )
-    return stages[0] if budget is None else stages[0].with_budget(budget)
+    match chosen.stages if chosen else ():
+        case (FeatureReranker() as ranker,) if budget is None:
+            return ranker
+        case (CrossEncoderReranker() as cross_encoder,):
+            return cross_encoder if budget is None else cross_encoder.with_budget(budget)
+    hint = "Write --rerank ranker@FOLDER, or ltr@FOLDER without a budget, or leave it out."
+    raise UsageError(f"tune takes one ranker, not {rerank!r}; it tries rNN anyway.", hint)
 
 
 def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:

@@ -130,7 +130,7 @@ def tune(
     arguments.check(index=index, dataset=dataset)
     _check(index)
     qrels = dataset.qrels()
-    queries, notes = shuffled_queries(index, dataset, seed, "tuning")
+    queries, notes = _shuffled_queries(index, dataset, seed)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     features = ranker if isinstance(ranker, FeatureReranker) else None
     recorded = parameter_search.recorded_logits(ranker) if isinstance(ranker, CrossEncoderReranker) else None
@@ -240,7 +240,7 @@ def _check(index: Index) -> None:
         )
 
 
-def shuffled_queries(index: Index, dataset: Dataset, seed: int, purpose: str) -> tuple[list[Query], list[str]]:
+def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Query], list[str]]:
     """The queries with a relevant document in a random order, and remarks on judged documents that the index lacks.
 
     Raises:
@@ -251,7 +251,7 @@ def shuffled_queries(index: Index, dataset: Dataset, seed: int, purpose: str) ->
     if len(queries) < 2 * FEWEST:
         raise InputError(
             f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
-            f"{purpose} needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
+            f"tuning needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
             f"Judge more queries{judgements.other_splits(dataset)}.",
         )
     random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret

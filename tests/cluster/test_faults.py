@@ -43,7 +43,7 @@ Engine.request = paced
 """
 #: Two short trainings in place of all, so that `learn` soon builds.
 BRIEF = """
-from termweave.learning import run, training_rounds
+from termweave.learning import training_rounds
 from tests.learning.test_learn import DTR, FECTEK
 training_rounds.candidates = lambda *_, **__: [FECTEK, DTR]
 training_rounds._LONGEST = 2

@@ -16,7 +16,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = {package: ROOT / folder for package, folder in PYPROJECT["package-dir"].items()}
 #: What a folder may hold, beside `__init__.py`.
 MOST_FILES = 12
-#: One file for each verb of the command line.
+#: The verbs of the command line: a file for those of one job.
 VERBS = "cli/verbs"
 #: The kinds of models that are trained have one layout: the file of each task has the same name in all of them.
 TRAINED = {"training/term_weights", "training/dense", "training/ranker"}
