@@ -102,7 +102,7 @@ class Workspace:
         self.indices: FreshItems[Index] = FreshItems(
             8, 10.0
         )  # another process may publish a generation or adopt a profile meanwhile
-        self._names: tuple[float, tuple[str, ...]] = (-math.inf, ())
+        self._names: FreshItems[tuple[str, ...]] = FreshItems(1, _NAMES_FOR)
 
     def index(self, name: str) -> Index:
         """An open index, or one of its generations, by its name.
@@ -136,16 +136,16 @@ class Workspace:
 
     def names(self) -> tuple[str, ...]:
         """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
-        read, known = self._names
-        if time.monotonic() - read > _NAMES_FOR:
+
+        def look(_: object) -> tuple[str, ...]:
             try:
-                known = tuple(names(self.engine))
+                return tuple(names(self.engine))
             except EngineResponseError as error:
                 if error.status != HTTPStatus.FORBIDDEN or self.options.index is None:
                     raise
-                known = (self.options.index,)
-            self._names = (time.monotonic(), known)
-        return known
+                return (self.options.index,)
+
+        return self._names.get("", look)
 
     def places(self, name: str) -> list[str]:
         """The indices, and the complete generations of one of them."""

@@ -42,18 +42,16 @@ _TASKS: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
 _WORDS = "{{query}}"
 
 
-def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+def check(engine: Engine, options: ConnectOptions | None = None, _name: str = "") -> None:
     """Refuse a server that cannot ask a model server.
 
     Args:
         engine: The server.
         options: The options of a connection; None if one is removed, which needs no licence.
-        name: Name of the index; every name is possible here.
 
     Raises:
         UsageError: Its licence does not cover the inference API, or it lacks the API, or there is nothing for an option.
     """
-    del name
     if options is None:
         return
     without = "Search through 'termweave serve', or send the numbers of 'termweave serve --models' as query_vector."
@@ -117,13 +115,12 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
     return made
 
 
-def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
+def check_answer(engine: Engine, _name: str, models: Mapping[str, str]) -> None:
     """Have the cluster ask the model server for the numbers of one word.
 
     Raises:
         EngineResponseError: The model server cannot be reached, or refuses.
     """
-    del name
     for model in models.values():
         engine.request("POST", f"/_inference/{quote(model)}", body={"input": ["the"]}, retry=False)
 
@@ -133,9 +130,8 @@ def delete(engine: Engine, model: str) -> None:
     found(engine, "DELETE", f"/_inference/{quote(model)}")
 
 
-def delete_group(engine: Engine, model: str, name: str) -> None:
+def delete_group(_engine: Engine, _model: str, _name: str) -> None:
     """Do nothing: endpoints have no groups."""
-    del engine, model, name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,13 +42,12 @@ _HINTS = {
 }
 
 
-def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+def check(engine: Engine, _options: ConnectOptions | None = None, name: str = "") -> None:
     """Refuse a server that cannot ask a model server, and the name of an index that models cannot have.
 
     Raises:
         UsageError: It lacks a plugin, or ml-commons does not take the name.
     """
-    del options  # all of them are possible here
     capabilities = engine.capabilities
     if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
         raise UsageError(
