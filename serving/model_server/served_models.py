@@ -57,12 +57,12 @@ class ServedModels:
         self._lock = Lock()
         # It forgets the models that no open generation uses.
         self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
-        self.generations: FreshItems[OpenGeneration] = FreshItems(_OPEN, FRESH)
+        self.generations: FreshItems[OpenGeneration] = FreshItems(_OPEN, seconds=FRESH)
         self._alone: dict[str, ServedModel] = {}
         for model in map(self._named, options.served):  # one model may be named in several ways
             known = self._alone.setdefault(model.hash, model)
             self._alone[model.hash] = replace(known, names=tuple(dict.fromkeys((*known.names, *model.names))))
-        self._live: FreshItems[Mapping[str, Lineage]] = FreshItems(1, _LISTED)
+        self._live: FreshItems[Mapping[str, Lineage]] = FreshItems(1, seconds=_LISTED)
         self.ready = False
         self.reason = "Models are being opened."
         self.left_out: dict[str, str] = {}
