@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,11 @@ class ServedModel(ModelListing):
     generation: OpenGeneration | None = None
     engine: Engine | None = None
 
+    @cached_property
+    def _encoders(self) -> dict[str, TextEncoder]:
+        """Output -> the encoder of it alone, which keeps what it has read of its folder."""
+        return {output: self.encoder.only({output}) for output in KINDS}
+
     def run_once(self) -> None:
         """Encode a word in every way: graphs and statistics are read at their first use."""
         kinds: tuple[Kind, ...] = ("query", "document")
@@ -98,7 +104,7 @@ class ServedModel(ModelListing):
             ModelError: A number is not finite.
         """
         statistics = self.generation.statistics if self.generation and output == "weights" else None
-        encoded = self.encoder.only({output}).encode(texts, kind=kind, statistics=statistics)
+        encoded = self._encoders[output].encode(texts, kind=kind, statistics=statistics)
         for each in encoded:
             numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
             if numbers is not None and not np.isfinite(numbers).all():
@@ -110,7 +116,7 @@ class ServedModel(ModelListing):
 
     def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
         """The vector of each text, and how many of its tokens the model has read."""
-        dense = self.encoder.only({"dense"})
+        dense = self._encoders["dense"]
         most = dense.models["dense"].max_length
         lengths = dense.lengths([text[: most * _CHARACTERS] for text in texts])  # to count all of a long text takes a second
         return [(vector, min(length, most)) for vector, length in zip(self.vectors(texts, kind), lengths, strict=True)]
