@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.engine import Engine
-    from termweave.ui.protection.request_filter import RequestFilter
     from termweave.ui.serve_options import ServeOptions
 
 #: Seconds in which requests may end after Ctrl-C or SIGTERM.
@@ -38,7 +37,13 @@ def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], 
     Raises:
         UsageError: The address cannot be listened on, or a model that the options name cannot be served.
     """
-    app = _application(engine, options)
+    if options.serves_models:
+        from termweave.serving.model_server import model_application  # noqa: PLC0415 - pages need none of it
+
+        app = model_application.create(engine, options)
+    else:
+        assert engine is not None
+        app = application.create(engine, options)
     config = uvicorn.Config(
         app,
         http=ModelServerProtocol if options.serves_models else ImpatientProtocol,
@@ -67,16 +72,6 @@ def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], 
             server.run(sockets=[listening])
     finally:
         app.state.close()
-
-
-def _application(engine: Engine | None, options: ServeOptions) -> RequestFilter:
-    """The pages, or the model server."""
-    if options.serves_models:
-        from termweave.serving.model_server import model_application  # noqa: PLC0415 - pages need none of it
-
-        return model_application.create(engine, options)
-    assert engine is not None
-    return application.create(engine, options)
 
 
 def _listen(host: str, port: int) -> socket.socket:

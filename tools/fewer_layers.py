@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from termweave.encoders.analysis.registry import analysis_of
@@ -34,19 +33,17 @@ from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import STATISTICS, TOKENIZER, WEIGHTS
 from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.encoders.models import store
-from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean, pooled
-from termweave.encoders.models.store import HEADS
-from termweave.encoders.onnx.bert_graph import write_weights
+from termweave.encoders.models.joint_model import JointModel, masked_mean, pooled
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import duration
-from termweave.training.backbone import loading, lookup
+from termweave.training.backbone import loading
 from termweave.training.data.pairs import Collection
 from termweave.training.term_weights.hidden_states import States, states
 from termweave.training.term_weights.inputs import prepare
-from tools.shipped_model import SOURCES, say
+from tools.shipped_model import SOURCES, on_backbone, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,25 +98,11 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
         raise UsageError(
             f"{name} does not give term weights and vectors from one pass.", "Name a model that `train fectek` made."
         )
-    if (path / WEIGHTS).is_file():
-        model, _ = store.load(path)
-    else:  # a shipped folder has the heads alone
-        backbone = store.load_backbone(_backbone_of(manifest))
-        model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
-        model.heads.load_state_dict(load_file(path / HEADS))
+    # A shipped folder has the heads alone.
+    model = store.load(path)[0] if (path / WEIGHTS).is_file() else on_backbone(path, manifest)
     if not model.shape.lower:
         raise UsageError(f"The heads of {name} read the last layer alone.", "Name a model with hidden > 0.")
     return model.eval().float(), manifest, path
-
-
-def _backbone_of(manifest: Manifest) -> Path:
-    """The folder of the backbone that the heads of a model were trained on."""
-    named = str(manifest.training.get("options", {}).get("backbone", ""))
-    if not named:
-        return lookup.installed()
-    folder = resolve(named)
-    write_weights(folder)
-    return folder
 
 
 def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:

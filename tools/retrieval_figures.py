@@ -156,18 +156,6 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         pool: The queries and documents to use.
         precision: Precision of the graph, for the table.
     """
-    searched, values = figures(encoder, collection, pool)
-    means = {name: float(value.mean()) for name, value in values.items()}
-    p = randomisation_test(values["weights"], values["bm25"])
-    return PoolFigures(f"{pool.name} {pool.split}", searched, len(values["bm25"]), p=p, precision=precision, **means)
-
-
-def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[int, dict[str, NDArray[np.float64]]]:
-    """Compute nDCG@10 of each system for each query; the arguments are those of `measure`.
-
-    Returns:
-        The number of documents searched, and system -> float64 ``(Q,)``.
-    """
     model = encoder.models["weights"]
     manifest = read_folder(model.opened, check=False).manifest
     bm25 = BM25()  # with its usual parameters, because results are compared with it
@@ -198,9 +186,10 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
         "lexical_hybrid": [minmax(one) + minmax(other) for one, other in zip(sparse["bm25"], cosines, strict=True)],
         "learned_hybrid": [minmax(one) + minmax(other) for one, other in zip(sparse["weights"], cosines, strict=True)],
     }
-    return len(places), {
-        name: _ndcg(name, scores, ids, queries, qrels, positive=name in sparse) for name, scores in systems.items()
-    }
+    values = {name: _ndcg(name, scores, ids, queries, qrels, positive=name in sparse) for name, scores in systems.items()}
+    means = {name: float(value.mean()) for name, value in values.items()}
+    p = randomisation_test(values["weights"], values["bm25"])
+    return PoolFigures(f"{pool.name} {pool.split}", len(places), len(queries), p=p, precision=precision, **means)
 
 
 def tables(rows: Sequence[PoolFigures]) -> str:

@@ -44,6 +44,7 @@ from tools.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.encoders.models.joint_model import JointModel
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
@@ -124,7 +125,7 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
             f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in every)}."
         )
     sources = [source for source in every if source.set not in without]
-    if missing := [name for source in sources if not (data / (name := _folder(source.set))).is_dir()]:
+    if missing := [name for source in sources if not (data / (name := source.set.partition(":")[0])).is_dir()]:
         raise InputError(
             f"{data} lacks the data set{'s' * (len(missing) > 1)} {', '.join(missing)}.",
             "Put BEIR folders of these names there, or name another folder with --data.",
@@ -158,16 +159,10 @@ def quantise_again(shipped: Path, keep: Path, data: Path) -> None:
         keep: Gets the whole folder.
         data: Folder of BEIR data sets.
     """
-    from safetensors.torch import load_file  # noqa: PLC0415 - torch
-
-    from termweave.encoders.models import store  # noqa: PLC0415
-    from termweave.encoders.models.joint_model import HeadShape, JointModel  # noqa: PLC0415
+    from termweave.encoders.models import store  # noqa: PLC0415 - torch
 
     manifest = read_folder(shipped).manifest
-    settings = base.get(METHOD).settings({name: manifest.training["options"][name] for name in ("backbone", "layers", "outputs")})
-    backbone = store.load_backbone(lookup.find(settings, [], keep), settings.layers)
-    model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
-    model.heads.load_state_dict({name: tensor.float() for name, tensor in load_file(shipped / HEADS).items()})
+    model = on_backbone(shipped, manifest)
     keep.mkdir(parents=True, exist_ok=True)
     for name in (TOKENIZER, STATISTICS):
         shutil.copy(shipped / name, keep / name)
@@ -178,6 +173,21 @@ def quantise_again(shipped: Path, keep: Path, data: Path) -> None:
     trained_on = {part["set"].partition(":")[0] for part in manifest.training["data"]}
     _prove(keep, [pool for pool in (*DEVELOPMENT, *CHINESE_DEVELOPMENT) if pool.name in trained_on], data)
     ship(keep, shipped)
+
+
+def on_backbone(folder: Path, manifest: Manifest) -> JointModel:
+    """Put the heads of a folder on the backbone that they were trained on."""
+    from safetensors.torch import load_file  # noqa: PLC0415 - torch
+
+    from termweave.encoders.models import store  # noqa: PLC0415 - torch
+    from termweave.encoders.models.joint_model import HeadShape, JointModel  # noqa: PLC0415 - torch
+
+    options = manifest.training.get("options", {})
+    settings = base.get(METHOD).settings({name: options[name] for name in ("backbone", "layers", "outputs") if name in options})
+    backbone = store.load_backbone(lookup.find(settings, [], folder), settings.layers)
+    model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
+    model.heads.load_state_dict({name: tensor.float() for name, tensor in load_file(folder / HEADS).items()})
+    return model
 
 
 def ship(keep: Path, out: Path) -> None:
@@ -198,10 +208,6 @@ def language_of(settings: TrainingParameters) -> str:
     """The language of a backbone; English where it is not one of `backbones.BACKBONES`."""
     known = BACKBONES.get(settings.backbone)
     return known.language if known else "English"
-
-
-def _folder(set_and_split: str) -> str:
-    return set_and_split.partition(":")[0]
 
 
 def name_of(changed: Mapping[str, object]) -> str:
@@ -227,16 +233,11 @@ def _described(
     history: History,
 ) -> dict[str, Any]:
     """Describe for the manifest how the model was made."""
-    data = [
-        {
-            "set": source.set,
-            "part": (
-                f"{part.setup.trained_on:,} documents, {len(part.setup.train):,} questions ({part.setup.examples.origin}), share {source.share:g}"
-            ),
-            "licence": source.licence,
-        }
-        for source, part in zip(sources, parts, strict=True)
-    ]
+    data = []
+    for source, part in zip(sources, parts, strict=True):
+        made = part.setup
+        used = f"{made.trained_on:,} documents, {len(made.train):,} questions ({made.examples.origin}), share {source.share:g}"
+        data.append({"set": source.set, "part": used, "licence": source.licence})
     names = ", ".join(source.set for source in sources)
     return {
         "language": language_of(settings),
@@ -288,9 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--out", type=Path, required=True, help=f"folder to ship; gets {MANIFEST} and the int8 graph")
     parser.add_argument("--keep", type=Path, help="folder for everything [NAME among the models]")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe; repeatable"
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable")
     parser.add_argument("--quantise", action="store_true", help="write the graphs in --out again, without training")
     parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
     given = parser.parse_args(arguments)

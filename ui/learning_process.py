@@ -60,7 +60,6 @@ class LearningProcess:
 
     def __init__(self, task: LearningJob) -> None:
         self._task = task
-        self._log = task.log
         self._process: PythonProcess | None = None
         self._stopped = False
 
@@ -74,9 +73,9 @@ class LearningProcess:
         Raises:
             TermweaveError: The training failed or was stopped.
         """
-        private_files.make_folder(self._log.parent.parent)
-        private_files.make_folder(self._log.parent)
-        with private_files.opened(self._log, "wb") as log:
+        private_files.make_folder(self._task.log.parent.parent)
+        private_files.make_folder(self._task.log.parent)
+        with private_files.opened(self._task.log, "wb") as log:
             # A new session: Ctrl-C in a terminal is for the server, which then closes the pipe.
             self._process = start_python("-m", __name__, stderr=log, start_new_session=True)
         with self._process as process:
@@ -104,7 +103,8 @@ class LearningProcess:
         if self._stopped:
             raise UsageError("The training was stopped.", _RESUMED)
         raise TermweaveError(
-            f"The training ended without a result (status {process.returncode}).", f"Its messages are in {self._log}. {_RESUMED}"
+            f"The training ended without a result (status {process.returncode}).",
+            f"Its messages are in {self._task.log}. {_RESUMED}",
         )
 
     def stop(self) -> None:

@@ -99,7 +99,7 @@ class Parameter:
         try:
             return self.read(given)
         except UsageError:
-            return self.default
+            return () if self.kind == "texts" else self.default
 
     def _number(self, text: str) -> float:
         try:
@@ -111,18 +111,14 @@ class Parameter:
         return number
 
 
-#: What a request may say otherwise than the command line.
-_OTHERWISE: dict[str, dict[str, Any]] = {
-    "k": {"about": "How many hits.", "most": 1_000},
-    "from": {"most": 9_000},
-    "fields": {"about": "Stored fields of each hit, separated by commas; may be repeated. Default: title, text and metadata."},
-    "rerank": {
-        "about": "none, rnn, rnn@dense, or a reranker that the server was started with. Default: as the profile says, else none."
-    },
-    "rewrite": {
-        "about": 'operators ("a phrase", -word), spelling, both with a comma, or none. Default: what the profile says, else nothing.'
-    },
+#: What some options say in a request, where the command line allows more, and their highest values.
+_ABOUT = {
+    "k": "How many hits.",
+    "fields": "Stored fields of each hit, separated by commas; may be repeated. Default: title, text and metadata.",
+    "rerank": "none, rnn, rnn@dense, or a reranker that the server was started with. Default: as the profile says, else none.",
+    "rewrite": 'operators ("a phrase", -word), spelling, both with a comma, or none. Default: what the profile says, else nothing.',
 }
+_MOST = {"k": 1_000, "from": 9_000}
 #: The parameters that choose and order the documents, but for those of features; the page has controls of its own for most of them.
 RANKING = ("mode", "rerank", "candidates", "filter", "rewrite")
 _PAGE_OF_HITS = ("k", "from", "fields")
@@ -140,20 +136,19 @@ def _of_setting(declared: DeclaredSetting) -> Parameter:
     bounds = {type(each): each for each in declared.annotation.__metadata__}
     default_text = f" Default: {setting.default_text}." if setting.default_text and kind != "flag" else ""
     label = name.replace("_", " ").capitalize() if setting.control is None else setting.control
-    parameter = Parameter(
+    return Parameter(
         name,
-        setting.help + default_text,
+        _ABOUT.get(name, setting.help + default_text),
         kind,
         default=declared.default if kind == "count" else None,
         least=bounds[Ge].ge if Ge in bounds else 0,
-        most=bounds[Le].le if Le in bounds else LARGEST,
+        most=_MOST.get(name, bounds[Le].le if Le in bounds else LARGEST),
         option=declared.name,
         numbers=kind == "text" and bool({int, float} & {*declared.types}),
         label=label,
         example=setting.example,
         suggests=setting.suggests,
     )
-    return replace(parameter, **_OTHERWISE.get(name, {}))
 
 
 #: What the options of a search declare for the command line, a request may say, unless it is not served. Whoever starts the server decides

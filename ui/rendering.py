@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,23 +34,14 @@ FOLDER = Path(__file__).parent
 #: The status of an answer that nobody waits for, as nginx has it.
 CLIENT_GONE = 499
 #: The kinds of errors, the special ones first, and the status of an answer.
-_STATUS = (
-    (UsageError, HTTPStatus.BAD_REQUEST),
-    (InputError, HTTPStatus.BAD_REQUEST),
+_STATUS: tuple[tuple[Any, HTTPStatus], ...] = (
+    ((UsageError, InputError), HTTPStatus.BAD_REQUEST),
     (EngineUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (EngineError, HTTPStatus.BAD_GATEWAY),
 )
 
 #: The pages of the navigation, with their addresses.
-PAGES = (
-    ("Search", "/search"),
-    ("Judge", "/judge"),
-    ("Book", "/book"),
-    ("Evaluate", "/evaluate"),
-    ("Tune", "/tune"),
-    ("Learn", "/learn"),
-    ("Generations", "/generations"),
-)
+PAGES = {name: f"/{name.lower()}" for name in ("Search", "Judge", "Book", "Evaluate", "Tune", "Learn", "Generations")}
 #: The headings of pages that report an error, where the name of the status would say little.
 _TITLES = {
     HTTPStatus.BAD_REQUEST: "This cannot be done",
@@ -63,6 +54,11 @@ _TITLES = {
 
 #: A path on this server, in ASCII as browsers send it, that fits into another address. After "//" and "/\\" browsers read the name of a host.
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}")
+_FILES = jinja2.FileSystemLoader(FOLDER / "html")
+_TEMPLATES = jinja2.Environment(
+    loader=_FILES, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_TEMPLATES.globals |= {"pages": PAGES, "version": __version__}
 
 
 def page(request: Request, template: str, values: Mapping[str, Any], status: int = HTTPStatus.OK) -> HTMLResponse:
@@ -76,37 +72,20 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
     """
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
-    context = {
-        "path": request.scope["path"],
-        "version": __version__,
-        "read_only": read_only,
-        "index": "",
-        "bare": False,
-        **values,
-    }
+    context = {"path": request.scope["path"], "read_only": read_only, "index": "", "bare": False, "names": (), **values}
     asked = status < HTTPStatus.INTERNAL_SERVER_ERROR and not context["bare"]
-    context |= {"pages": PAGES, "names": _names(request) if asked else (), "choose": partial(_with_index, request)}
-    return HTMLResponse(allowed(_templates().get_template(template).render(context)), status_code=status)
-
-
-def _names(request: Request) -> tuple[str, ...]:
-    """The indices to choose from, for a client that has given the token; none where they cannot be listed."""
-    app = request.scope.get("app")
-    if app is None or not app.state.sessions.known(request):
-        return ()
-    with suppress(TermweaveError):
-        names: tuple[str, ...] = app.state.workspace.names()
-        return names
-    return ()
+    if asked and app is not None and app.state.sessions.known(request):  # only who has given the token learns the names
+        with suppress(TermweaveError):
+            context["names"] = app.state.workspace.names()
+    context["choose"] = partial(_with_index, request)
+    return HTMLResponse(allowed(_TEMPLATES.get_template(template).render(context)), status_code=status)
 
 
 def _with_index(request: Request, name: str) -> str:
     """The address of the present page with another index, and with the query that was asked."""
-    path = request.scope["path"]
-    query = request.query_params.get("q", "")
-    return page_address(
-        path if path in dict(PAGES).values() else "/search", [("index", name), *([("q", query)] if query else [])]
-    )
+    path, query = request.scope["path"], request.query_params.get("q", "")
+    pairs = [("index", name), *([("q", query)] if query else [])]
+    return page_address(path if path in PAGES.values() else "/search", pairs)
 
 
 def data(values: Mapping[str, Any], status: int = HTTPStatus.OK) -> Response:
@@ -160,17 +139,6 @@ def error_handlers(
     return {TermweaveError: failed, HTTPException: refused, ClientDisconnect: gone, Exception: fault}
 
 
-@cache
-def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "html"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 class PageAddress:
     """The address of a page, from which links to its neighbours are made.
 
@@ -190,23 +158,20 @@ class PageAddress:
         """The address with some parameters replaced; None removes one. A trailing underscore is left out: ``from_``."""
         names = {name.rstrip("_"): value for name, value in changes.items()}
         pairs = [pair for pair in self.pairs if pair[0] not in names]
-        return self._with([*pairs, *((name, str(value)) for name, value in names.items() if value is not None)])
+        return page_address(self._path, [*pairs, *((name, str(value)) for name, value in names.items() if value is not None)])
 
     def adding(self, name: str, value: str) -> str:
         """The address with one more value of a parameter, and from the first page on."""
         pairs = [pair for pair in self.pairs if pair[0] != "from" and pair != (name, value)]
-        return self._with([*pairs, (name, value)])
+        return page_address(self._path, [*pairs, (name, value)])
 
     def without(self, name: str, value: str) -> str:
         """The address without one value of a parameter, and from the first page on."""
-        return self._with([pair for pair in self.pairs if pair != (name, value) and pair[0] != "from"])
+        return page_address(self._path, [pair for pair in self.pairs if pair != (name, value) and pair[0] != "from"])
 
     def at(self, path: str, names: frozenset[str]) -> str:
         """Another path with those of the parameters that it knows."""
         return page_address(path, [pair for pair in self.pairs if pair[0] in names])
-
-    def _with(self, pairs: Sequence[tuple[str, str]]) -> str:
-        return page_address(self._path, pairs)
 
 
 def page_address(path: str, pairs: Sequence[tuple[str, str]]) -> str:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from termweave.ui.serve_options import ServeOptions
 
 _Item = TypeVar("_Item")
-#: Seconds for which the list of names is kept.
-_NAMES_FOR = 5.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
 #: Characters of a query; longer ones are not questions.
@@ -99,10 +97,9 @@ class Workspace:
 
     def __init__(self, engine: Engine, options: ServeOptions) -> None:
         self.engine, self.options = engine, options
-        self.indices: FreshItems[Index] = FreshItems(
-            8, 10.0
-        )  # another process may publish a generation or adopt a profile meanwhile
-        self._names: tuple[float, tuple[str, ...]] = (-math.inf, ())
+        # Another process may publish a generation or adopt a profile meanwhile.
+        self.indices: FreshItems[Index] = FreshItems(8, seconds=10.0)
+        self._names: FreshItems[tuple[str, ...]] = FreshItems(1, seconds=5.0)
 
     def index(self, name: str) -> Index:
         """An open index, or one of its generations, by its name.
@@ -136,16 +133,16 @@ class Workspace:
 
     def names(self) -> tuple[str, ...]:
         """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
-        read, known = self._names
-        if time.monotonic() - read > _NAMES_FOR:
+
+        def look(_: object) -> tuple[str, ...]:
             try:
-                known = tuple(names(self.engine))
+                return tuple(names(self.engine))
             except EngineResponseError as error:
                 if error.status != HTTPStatus.FORBIDDEN or self.options.index is None:
                     raise
-                known = (self.options.index,)
-            self._names = (time.monotonic(), known)
-        return known
+                return (self.options.index,)
+
+        return self._names.get("", look)
 
     def places(self, name: str) -> list[str]:
         """The indices, and the complete generations of one of them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -19,8 +19,7 @@ from termweave.engine.client.resolved_name import default_pipeline
 from termweave.errors import EngineError, UsageError
 from termweave.search import profiles
 from termweave.search.single_query import choose
-from termweave.serving.connector import inference, ml_commons
-from termweave.serving.connector.parts import ENCODED, DocumentEncoding, IndexConnection, marker, model_names, with_additions
+from termweave.serving.connector import inference, ml_commons, parts
 from termweave.serving.connector.references import references
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.rerank.rerankers import Reranking
     from termweave.search.rewriting.configuration import Rewriting
+    from termweave.serving.connector.parts import DocumentEncoding, IndexConnection
     from termweave.signals.modes import Mode
 
 
@@ -89,7 +89,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         )
     mode, reranking = choose(made, options.mode, None)
     notes = _left_out(mode, reranking, profiles.rewriting(made, options.mode))
-    registered = [kind for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)]
+    registered = _registered(engine, name).values()
     documents = None
     if options.documents or ml_commons.INGEST in registered:
         documents = _documents(made, name, asked=options.documents)
@@ -113,13 +113,13 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     )
     kept, outdated = {}, []
     bodies = connection.model_bodies()
-    for model in model_names(name):
+    for model in parts.model_names(name):
         # A token cannot be read back, so that a model with one is always registered anew.
         wanted = None if options.token or model not in bodies else bodies[model]["description"]
         for each in registry.models(engine, model):
             if each.description == wanted and model not in kept:
                 kept[model] = each.id
-            elif each.description.startswith(marker(name)):
+            elif each.description.startswith(parts.marker(name)):
                 outdated.append(each.id)
     for user in references(engine, {connection.pipeline, connection.ingest_pipeline, *outdated}) if outdated else ():
         if user.part in outdated:
@@ -154,14 +154,14 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
         say(f"The cluster reaches the model server at {connection.address}.")
         switching = True
         for path, body in connection.bodies(models).items():
-            registered = _read(engine, path) if "/pipeline/" in path else None
+            registered = parts.found(engine, "GET", path) if "/pipeline/" in path else None
             if registered is not None:
-                body = with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
+                body = parts.with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
             engine.request("PUT", path, body=body)
     except BaseException as error:
         # Only a refusal says that the server will not write a part after this, as it may after a time-out or Ctrl-C.
         if not switching or (isinstance(error, EngineResponseError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR):
-            written = orjson.dumps([_read(engine, path) for path in registry.parts(connection.name)]).decode()
+            written = orjson.dumps([parts.found(engine, "GET", path) for path in registry.parts(connection.name)]).decode()
             for model in models.keys() - planned.kept.keys():
                 if models[model] not in written:
                     registry.delete(engine, models[model])
@@ -182,12 +182,12 @@ def remove(engine: Engine, name: str) -> list[str]:
     registry.check(engine)
     lineage.check_one(name)
     removed = []
-    registered = {path: kind for path, kind in registry.parts(name).items() if _made_by_connect(engine, path, name, kind)}
+    registered = _registered(engine, name)
     models = {
         each.id: model
-        for model in model_names(name)
+        for model in parts.model_names(name)
         for each in registry.models(engine, model)
-        if each.description.startswith(marker(name))
+        if each.description.startswith(parts.marker(name))
     }
     if (registered or models) and (users := references(engine, {f"{name}-learned", f"{name}-documents", *models})):
         raise UsageError(
@@ -200,7 +200,7 @@ def remove(engine: Engine, name: str) -> list[str]:
     for key, model in models.items():
         registry.delete(engine, key)
         removed.append(f"remote model {model}")
-    for model in model_names(name):
+    for model in parts.model_names(name):
         registry.delete_group(engine, model, name)
     if removed:
         audit.write(engine, "disconnect", name, before=f"{name}-learned")
@@ -233,37 +233,32 @@ def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
     if inside := [field for field in (fields.title, *fields.text) if "." in field]:
         raise UsageError(f"{inside[0]} lies inside another field.", enriching)
     models = {
-        signal.name: made.models[signal.needs].hash for signal in made.layout.signals if signal.needs and signal.name in ENCODED
+        signal.name: made.models[signal.needs].hash
+        for signal in made.layout.signals
+        if signal.needs and signal.name in parts.ENCODED
     }
     if not models:
         raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
-    return DocumentEncoding(fields, models, made.source["enriched"].split())
+    return parts.DocumentEncoding(fields, models, made.source["enriched"].split())
 
 
-def _read(engine: Engine, path: str) -> Mapping[str, Any] | None:
-    """A part as the server has it; None if it is not registered."""
-    try:
-        part: Mapping[str, Any] = engine.request("GET", path)
-    except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return None
-        raise
-    return part
-
-
-def _made_by_connect(engine: Engine, path: str, name: str, kind: str) -> bool:
-    """Whether a part is registered, by `connect`.
+def _registered(engine: Engine, name: str) -> dict[str, str]:
+    """Path -> kind of the parts that `connect` registered for a name, but for models.
 
     Raises:
-        UsageError: Another program registered it.
+        UsageError: Another program registered one.
     """
-    part = _read(engine, path)
-    if part is not None and marker(name) not in orjson.dumps(part).decode():
-        raise UsageError(
-            f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
-            "Rename it: termweave does not replace the parts of others.",
-        )
-    return part is not None
+    registered = {}
+    for path, kind in _registry(engine).parts(name).items():
+        if (part := parts.found(engine, "GET", path)) is None:
+            continue
+        if parts.marker(name) not in orjson.dumps(part).decode():
+            raise UsageError(
+                f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
+                "Rename it: termweave does not replace the parts of others.",
+            )
+        registered[path] = kind
+    return registered
 
 
 def _register(engine: Engine, connection: IndexConnection, models: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError
-from termweave.serving.connector.parts import IndexConnection, RemoteModel, marker, stored_template
+from termweave.serving.connector.parts import IndexConnection, RemoteModel, found, marker, stored_template
 from termweave.signals.dense import reach
 
 if TYPE_CHECKING:
@@ -42,18 +42,16 @@ _TASKS: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
 _WORDS = "{{query}}"
 
 
-def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+def check(engine: Engine, options: ConnectOptions | None = None, _name: str = "") -> None:
     """Refuse a server that cannot ask a model server.
 
     Args:
         engine: The server.
         options: The options of a connection; None if one is removed, which needs no licence.
-        name: Name of the index; every name is possible here.
 
     Raises:
         UsageError: Its licence does not cover the inference API, or it lacks the API, or there is nothing for an option.
     """
-    del name
     if options is None:
         return
     without = "Search through 'termweave serve', or send the numbers of 'termweave serve --models' as query_vector."
@@ -117,29 +115,23 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
     return made
 
 
-def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
+def check_answer(engine: Engine, _name: str, models: Mapping[str, str]) -> None:
     """Have the cluster ask the model server for the numbers of one word.
 
     Raises:
         EngineResponseError: The model server cannot be reached, or refuses.
     """
-    del name
     for model in models.values():
         engine.request("POST", f"/_inference/{quote(model)}", body={"input": ["the"]}, retry=False)
 
 
 def delete(engine: Engine, model: str) -> None:
     """Delete an endpoint. One that is gone already is not an error."""
-    try:
-        engine.request("DELETE", f"/_inference/{quote(model)}")
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
+    found(engine, "DELETE", f"/_inference/{quote(model)}")
 
 
-def delete_group(engine: Engine, model: str, name: str) -> None:
+def delete_group(_engine: Engine, _model: str, _name: str) -> None:
     """Do nothing: endpoints have no groups."""
-    del engine, model, name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,18 +160,11 @@ class InferenceConnection(IndexConnection):
                 fingerprint = secrets.token_hex(8)  # a token cannot be read back and compared
             name = f"{self.name}-{signal}"
             description = f"{marker(self.name)} model {model}, fingerprint {fingerprint}"
-            body = {
-                "service": "custom",
-                "service_settings": settings,
-                "task_settings": {"parameters": {"name": name, "termweave": description}},
-            }
+            parameters = {"parameters": {"name": name, "termweave": description}}
+            body = {"service": "custom", "service_settings": settings, "task_settings": parameters}
             slug = re.sub(r"[^a-z0-9]+", "-", self.name).strip("-")[:20]
-            bodies[name] = {
-                "id": f"termweave-{slug}-{signal}-{fingerprint}",
-                "task": task,
-                "endpoint": body,
-                "description": description,
-            }
+            identity = f"termweave-{slug}-{signal}-{fingerprint}"
+            bodies[name] = {"id": identity, "task": task, "endpoint": body, "description": description}
         return bodies
 
     def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -201,12 +186,9 @@ class InferenceConnection(IndexConnection):
             builder = {"text_embedding": {"model_id": endpoint, "model_text": _WORDS}}
             count = reach(self.depth)
             return {"knn": {"field": "vector", "query_vector_builder": builder, "k": count, "num_candidates": count}}
+        query: dict[str, Any] = {"match": {"content": {"query": _WORDS}}}
         if signal == "weights":
-            query: dict[str, Any] = {
-                "sparse_vector": {"field": "weights", "inference_id": endpoint, "query": _WORDS, "prune": False}
-            }
-        else:
-            query = {"match": {"content": {"query": _WORDS}}}
+            query = {"sparse_vector": {"field": "weights", "inference_id": endpoint, "query": _WORDS, "prune": False}}
         return {"standard": {"query": query}}
 
 

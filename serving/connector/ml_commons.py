@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,7 +13,7 @@ import orjson
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
-from termweave.serving.connector.parts import IndexConnection, RemoteModel, marker
+from termweave.serving.connector.parts import IndexConnection, RemoteModel, found, marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,13 +42,12 @@ _HINTS = {
 }
 
 
-def check(engine: Engine, options: ConnectOptions | None = None, name: str = "") -> None:
+def check(engine: Engine, _options: ConnectOptions | None = None, name: str = "") -> None:
     """Refuse a server that cannot ask a model server, and the name of an index that models cannot have.
 
     Raises:
         UsageError: It lacks a plugin, or ml-commons does not take the name.
     """
-    del options  # all of them are possible here
     capabilities = engine.capabilities
     if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
         raise UsageError(
@@ -73,21 +71,12 @@ def parts(name: str) -> dict[str, str]:
     }
 
 
-def models(engine: Engine, name: str) -> list[RemoteModel]:
-    """The models with this name."""
-    return [RemoteModel(key, description) for key, description in _named(engine, _MODELS, name)]
-
-
-def _named(engine: Engine, path: str, name: str) -> list[tuple[str, str]]:
-    """Ids and descriptions of what has this name."""
+def models(engine: Engine, name: str, path: str = _MODELS) -> list[RemoteModel]:
+    """The models with this name; or what else has it below a path."""
     body = {"query": {"term": {"name.keyword": name}}, "size": 1000, "_source": ["description"]}
-    try:
-        answer = engine.request("POST", f"{path}/_search", body=body)
-    except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:  # the plugin makes its index with the first model
-            return []
-        raise
-    return [(hit["_id"], str(hit["_source"].get("description", ""))) for hit in answer["hits"]["hits"]]
+    answer = found(engine, "POST", f"{path}/_search", body)
+    hits = answer["hits"]["hits"] if answer else ()  # the plugin makes its index with the first model
+    return [RemoteModel(hit["_id"], str(hit["_source"].get("description", ""))) for hit in hits]
 
 
 def register(engine: Engine, body: Mapping[str, Any]) -> str:
@@ -142,19 +131,15 @@ def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
 
 def delete(engine: Engine, model: str) -> None:
     """Delete a model, deployed or not. One that is gone already is not an error."""
-    for method, path in (("POST", "/_undeploy"), ("DELETE", "")):
-        try:
-            engine.request(method, f"{_MODELS}/{quote(model)}{path}")
-        except EngineResponseError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
+    found(engine, "POST", f"{_MODELS}/{quote(model)}/_undeploy")
+    found(engine, "DELETE", f"{_MODELS}/{quote(model)}")
 
 
 def delete_group(engine: Engine, model: str, name: str) -> None:
     """Delete the group that ml-commons made for models of this name, if it belongs to the connection of an index."""
-    for group, description in _named(engine, _GROUPS, model):
-        if description.startswith(marker(name)):
-            engine.request("DELETE", f"{_GROUPS}/{quote(group)}")
+    for group in models(engine, model, _GROUPS):
+        if group.description.startswith(marker(name)):
+            engine.request("DELETE", f"{_GROUPS}/{quote(group.id)}")
 
 
 def explained(error: EngineResponseError) -> EngineResponseError:

@@ -18,9 +18,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.resolved_name import OURS
 from termweave.search.retrieval.hybrid_query import normalisation
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.catalog.layout import ApplicationFields
+    from termweave.engine import Engine
 
 #: Stored numbers, which an application does not read.
 _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
@@ -173,17 +176,13 @@ class IndexConnection:
         Args:
             models: Name of a remote model -> its id.
         """
-        assert self.documents is not None
-        fields = self.documents.fields
-        params = {
-            "title": fields.title,
-            "text": list(fields.text),
-            "joined": fields.joined,
-            "written": list(self.documents.written),
-        }
-        source = {"lang": "painless", "source": _PREPARE.read_text(encoding="utf-8"), "params": {"line": "\n", **params}}
+        documents = self.documents
+        assert documents is not None
+        fields, written = documents.fields, [*documents.written]
+        params = {"line": "\n", "title": fields.title, "text": [*fields.text], "joined": fields.joined, "written": written}
+        source = {"lang": "painless", "source": _PREPARE.read_text(encoding="utf-8"), "params": params}
         processors: list[dict[str, Any]] = [{"script": source | _TAG}]
-        for signal in self.documents.models:
+        for signal in documents.models:
             kind, field = ENCODED[signal]
             encoding = {"model_id": models[f"{self.name}-{signal}"], "field_map": {_TEXT: field}, "batch_size": _BATCH}
             processors.append({kind: {**encoding, "ignore_failure": self.fallback, **_TAG}})
@@ -205,13 +204,8 @@ class IndexConnection:
             "ignore_failure": self.fallback,
             **_TAG,
         }
-        body: dict[str, Any] = {
-            "description": marker(self.name),
-            "request_processors": [
-                *({"filter_query": {"query": each, **_TAG}} for each in self.filters),
-                {"ml_inference": rewriting},
-            ],
-        }
+        processors = [*({"filter_query": {"query": each, **_TAG}} for each in self.filters), {"ml_inference": rewriting}]
+        body: dict[str, Any] = {"description": marker(self.name), "request_processors": processors}
         if len(self.weights) > 1:
             ((kind, fusion),) = normalisation(list(self.weights.values())).items()
             body["phase_results_processors"] = [{kind: fusion | _TAG}]
@@ -223,10 +217,8 @@ class IndexConnection:
 
         It cannot name the pipeline: the server ignores that in a template (3.6.0), so that the request has to.
         """
-        query = (
-            f'{{"multi_match": {{"query": "{{{{query}}}}", "fields": {json.dumps(list(self.text_fields))}, "lenient": true}}}}'
-        )
-        return stored_template(self.name, f'"query": {query}')
+        query = {"multi_match": {"query": "{{query}}", "fields": list(self.text_fields), "lenient": True}}
+        return stored_template(self.name, f'"query": {json.dumps(query)}')
 
 
 def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,3 +256,13 @@ def marker(name: str) -> str:
 def model_names(name: str) -> list[str]:
     """Names of all remote models that an index may have."""
     return [f"{name}-{part}" for part in ("query", "weights", "dense")]
+
+
+def found(engine: Engine, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    """The answer to a request; None if the server does not have what it is about."""
+    try:
+        return engine.request(method, path, body=body)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise

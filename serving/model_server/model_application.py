@@ -105,7 +105,7 @@ def problem(_: Request, status: int, message: str, hint: str = "", code: str = "
 
 def _failed(request: Request, error: TermweaveError) -> Response:
     """An error that the client can act on."""
-    status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (status_of(error), ""))
+    _, status, code = next((each for each in _STATUS if isinstance(error, each[0])), (None, status_of(error), ""))
     answer = problem(request, status, error.message, error.hint, code)
     if isinstance(error, QueueFull):
         answer.headers["retry-after"] = "1"  # second

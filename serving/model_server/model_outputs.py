@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.records import Encoding
     from termweave.search.opening import OpenGeneration
-    from termweave.signals.dense import Dense
-    from termweave.signals.weights import Weights
 
 #: Output of an encoder -> the endpoint that gives it.
 KINDS = {"dense": "embeddings", "weights": "sparse"}
@@ -69,12 +67,9 @@ class ServedModel(ModelListing):
     engine: Engine | None = None
 
     @cached_property
-    def _dense(self) -> TextEncoder:
-        return self.encoder.only({"dense"})
-
-    @cached_property
-    def _weights(self) -> TextEncoder:
-        return self.encoder.only({"weights"})
+    def _encoders(self) -> dict[str, TextEncoder]:
+        """Output -> the encoder of it alone, which keeps what it has read of its folder."""
+        return {output: self.encoder.only({output}) for output in KINDS}
 
     def run_once(self) -> None:
         """Encode a word in every way: graphs and statistics are read at their first use."""
@@ -85,56 +80,47 @@ class ServedModel(ModelListing):
 
     def vectors(self, texts: Sequence[str], kind: Kind) -> list[Any]:
         """The vector ``(d,)`` of each text; with an index the numbers that its field stores, or that its query is sent with."""
-        encoded = self._dense.encode(texts, kind=kind)
-        if not all(_finite(each.vector) for each in encoded):
-            raise _not_finite(self.names[0])
-        signal = self._signal("dense")
+        encoded, signal = self._encoded("dense", texts, kind), self._signal("dense")
         if signal is None:
             return [each.vector for each in encoded]
-        return [self._vector(signal, each, kind) for each in encoded]
+        if kind == "document":
+            return [signal.stored_vector(each.vector) for each in encoded]
+        return [signal.query_vector(each.vector)[0] for each in encoded]
 
     def weights(self, texts: Sequence[str], kind: Kind) -> list[dict[str, float]]:
         """Term -> weight of each text; with an index the features that its field stores, or that its query is sent with."""
-        statistics = self.generation.statistics if self.generation else None
-        encoded = self._weights.encode(texts, kind=kind, statistics=statistics)
-        if not all(each.weights is None or _finite(each.weights.weights) for each in encoded):
-            raise _not_finite(self.names[0])
-        signal = self._signal("weights")
+        encoded, signal = self._encoded("weights", texts, kind), self._signal("weights")
         if signal is None:
             return [{} if each.weights is None else each.weights.as_dict() for each in encoded]
-        return [self._features(signal, each, kind) for each in encoded]
+        if kind == "document":
+            return [signal.fields(Document("", each.text), each).get("weights", {}) for each in encoded]
+        assert self.engine is not None
+        return [signal.query_features(each, self.engine.capabilities) for each in encoded]
+
+    def _encoded(self, output: str, texts: Sequence[str], kind: Kind) -> list[Encoding]:
+        """The texts, encoded for one output.
+
+        Raises:
+            ModelError: A number is not finite.
+        """
+        statistics = self.generation.statistics if self.generation and output == "weights" else None
+        encoded = self._encoders[output].encode(texts, kind=kind, statistics=statistics)
+        for each in encoded:
+            numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
+            if numbers is not None and not np.isfinite(numbers).all():
+                raise ModelError(
+                    f"The model {self.names[0]!r} gave a number that is not finite.",
+                    "The model folder is damaged or was exported from a diverged training.",
+                )
+        return encoded
 
     def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
         """The vector of each text, and how many of its tokens the model has read."""
-        most = self._dense.models["dense"].max_length
-        lengths = self._dense.lengths(
-            [text[: most * _CHARACTERS] for text in texts]
-        )  # to count all of a long text takes a second
+        dense = self._encoders["dense"]
+        most = dense.models["dense"].max_length
+        lengths = dense.lengths([text[: most * _CHARACTERS] for text in texts])  # to count all of a long text takes a second
         return [(vector, min(length, most)) for vector, length in zip(self.vectors(texts, kind), lengths, strict=True)]
 
     def _signal(self, name: str) -> Any:
         """The signal of the index that stores this output; None without an index."""
         return next(iter(self.generation.signals({name})), None) if self.generation else None
-
-    @staticmethod
-    def _vector(signal: Dense, encoded: Encoding, kind: Kind) -> Any:
-        assert encoded.vector is not None
-        return signal.stored_vector(encoded.vector) if kind == "document" else signal.query_vector(encoded.vector)[0]
-
-    def _features(self, signal: Weights, encoded: Encoding, kind: Kind) -> dict[str, float]:
-        if kind == "document":
-            features: dict[str, float] = signal.fields(Document("", encoded.text), encoded).get("weights", {})
-            return features
-        assert self.engine is not None
-        return signal.query_features(encoded, self.engine.capabilities)
-
-
-def _finite(numbers: Any) -> bool:
-    return bool(np.isfinite(numbers).all())
-
-
-def _not_finite(name: str) -> ModelError:
-    return ModelError(
-        f"The model {name!r} gave a number that is not finite.",
-        "The model folder is damaged or was exported from a diverged training.",
-    )

@@ -57,12 +57,12 @@ class ServedModels:
         self._lock = Lock()
         # It forgets the models that no open generation uses.
         self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
-        self.generations: FreshItems[OpenGeneration] = FreshItems(_OPEN, FRESH)
+        self.generations: FreshItems[OpenGeneration] = FreshItems(_OPEN, seconds=FRESH)
         self._alone: dict[str, ServedModel] = {}
         for model in map(self._named, options.served):  # one model may be named in several ways
             known = self._alone.setdefault(model.hash, model)
             self._alone[model.hash] = replace(known, names=tuple(dict.fromkeys((*known.names, *model.names))))
-        self._live: tuple[float, Mapping[str, Lineage]] = (float("-inf"), {})
+        self._live: FreshItems[Mapping[str, Lineage]] = FreshItems(1, seconds=_LISTED)
         self.ready = False
         self.reason = "Models are being opened."
         self.left_out: dict[str, str] = {}
@@ -178,17 +178,14 @@ class ServedModels:
         Raises:
             EngineError: The server does not answer.
         """
-        if self._engine is None:
+        engine, name = self._engine, self._options.index
+        if engine is None:
             return {}
-        asked, live = self._live
-        if time.monotonic() - asked > _LISTED:
-            if self._options.index is not None:
-                concrete = lineage.resolve(self._engine, self._options.index)
-                live = {self._options.index: lineage.read(self._engine, concrete)}
-            else:
-                live = lineage.all_live(self._engine)
-            self._live = (time.monotonic(), live)
-        return live
+
+        def look(_: object) -> Mapping[str, Lineage]:
+            return lineage.all_live(engine) if name is None else {name: lineage.read(engine, lineage.resolve(engine, name))}
+
+        return self._live.get("", look)
 
     def generation(self, name: str) -> OpenGeneration:
         """The generation that an index has now, opened. If the server does not answer, the last one that was open counts.

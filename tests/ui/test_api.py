@@ -59,6 +59,8 @@ def test_a_parameter_is_repeated_at_most_100_times(unreachable, address):
     answer = client_of(unreachable, index="x").get(f"/api/{address}{f'&{last}' * 100}")
     assert answer.status_code == 400
     assert "is given 101 times" in answer.json()["error"]
+    page = client_of(unreachable, index="x").get(f"/search?q=json{'&filter=kind%3Da' * 101}")
+    assert (page.status_code, "is given 101 times" in page.text) == (400, True)
 
 
 def test_blank_values_of_a_body_are_counted_in_a_thread(unreachable, monkeypatch):

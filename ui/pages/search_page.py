@@ -79,7 +79,7 @@ class HitCard:
 
 @dataclass(frozen=True)
 class HitRating:
-    """What the buttons beside the hits send, and what the judge has said.
+    """What the buttons beside the hits send, and what the judge has said; and how good the list is, by the grades of all judges.
 
     Attributes:
         index: The index whose book gets the grades.
@@ -88,6 +88,8 @@ class HitRating:
         query: The query.
         back: The query string of the page.
         given: Document id -> grade of this judge.
+        rated: How many of the first hits have a grade in the book.
+        ndcg: The nDCG@10 that they give the list; None if it is not the ten best.
         meanings: What the grades mean.
     """
 
@@ -97,16 +99,9 @@ class HitRating:
     query: str
     back: str
     given: Mapping[str, int | None]
+    rated: int
+    ndcg: float | None
     meanings: Sequence[str] = judge_page.MEANINGS
-
-
-@dataclass(frozen=True)
-class RatedList:
-    """How good the ten best are, by the grades of the book; and how many of them have one."""
-
-    ndcg: float
-    count: int
-    of: int
 
 
 @dataclass(frozen=True)
@@ -117,9 +112,8 @@ class ShownList:
     label: str
     cards: Sequence[HitCard]
     wanted: Sequence[HitCard]
-    rating: HitRating | None = None
-    rated: RatedList | None = None
-    curl: str = ""
+    rating: HitRating | None
+    curl: str
 
 
 def show(request: Request) -> Response:
@@ -160,36 +154,32 @@ def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddre
     lists = []
     for place, side in enumerate(sides):
         other = None if comparison is None else (comparison.second, comparison.first)[place]
-        rating, rated = _rating(side, address) if values["judge"] else (None, None)
         lists.append(
             ShownList(
                 side,
                 ("Left", "Right")[place] if values["compare"] else "",
                 _cards(side.index, side.answer.hits, _BESIDE if values["compare"] else _ALONE, other),
                 _cards(side.index, hits[place], _ALONE, None),
-                None if workspace.options.read_only else rating,
-                rated,
+                _rating(side, address) if values["judge"] else None,
                 searching.as_curl(side.index, side.values) if values["curl"] else "",
             )
         )
     return {"lists": lists, "comparison": comparison, "more": any(len(side.answer.hits) == values["k"] for side in sides)}
 
 
-def _rating(side: SearchSide, address: PageAddress) -> tuple[HitRating, RatedList | None]:
+def _rating(side: SearchSide, address: PageAddress) -> HitRating:
     """What a judge has said about the hits of a list, and the nDCG@10 that all judges' grades give it."""
-    values = side.values
+    values, book = side.values, JudgementBook(side.index.engine, side.index.book)
     judge, text = check_judge(values["judge"]), values["q"].strip()
-    book = JudgementBook(side.index.engine, side.index.book)
     query = next((each.id for each in book.queries() if each.text == text), None)
     mine = {each.document: each.grade for each in book.grades(judge) if each.query == query}
-    rating = HitRating(book.name, side.index.generation, judge, text, urlencode(address.pairs), mine)
     grades = book.qrels().get(query, {}) if query is not None else {}
-    hits = side.answer.hits[:_RANKS]
-    if not grades or values["from"] or values["k"] < _RANKS:
-        return rating, None
-    run = Run("list", {"q": {hit.id: -float(hit.rank) for hit in hits}})
-    ndcg = per_query(run, {"q": grades}, ["q"], measures=(f"nDCG@{_RANKS}",))[f"nDCG@{_RANKS}"][0]
-    return rating, RatedList(float(ndcg), sum(hit.id in grades for hit in hits), len(hits))
+    hits, ndcg = side.answer.hits[:_RANKS], None
+    if grades and not values["from"] and values["k"] >= _RANKS:
+        run = Run("list", {"q": {hit.id: -float(hit.rank) for hit in hits}})
+        ndcg = float(per_query(run, {"q": grades}, ["q"], measures=(f"nDCG@{_RANKS}",))[f"nDCG@{_RANKS}"][0])
+    rated = sum(hit.id in grades for hit in hits)
+    return HitRating(book.name, side.index.generation, judge, text, urlencode(address.pairs), mine, rated, ndcg)
 
 
 def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, int] | None) -> list[HitCard]:

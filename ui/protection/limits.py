@@ -31,8 +31,9 @@ TRIES, TRIES_EACH_SECOND = 10, 0.1
 _ADDRESSES = 10_000
 #: All addresses of this machine.
 HERE = "this machine"
-#: Seconds in which a body must have arrived.
-BODY_WITHIN = 60.0
+#: Bytes of a request's body, and seconds in which it must have arrived.
+LARGEST, BODY_WITHIN = 16 << 20, 60.0
+TOO_LARGE = f"The request has more than {LARGEST >> 20} MiB."
 #: Seconds in which a request must be answered.
 ANSWER_WITHIN = 120.0
 #: Seconds that a connection may stay open without a request: otherwise a few hundred silent ones would lock everybody out.
@@ -80,16 +81,16 @@ class RateLimit:
             return left >= 1
 
 
-def arriving_in_time(receive: Receive) -> Receive:
-    """Receive the body of a request within `BODY_WITHIN`.
+def received(receive: Receive) -> Receive:
+    """Receive the body of a request within `BODY_WITHIN`, and count its bytes: its header may say nothing of its length, or not the truth.
 
     Raises:
-        HTTPException: It takes longer.
+        HTTPException: It takes longer, or is larger than `LARGEST`.
     """
-    complete, until = False, time.monotonic() + BODY_WITHIN
+    complete, size, until = False, 0, time.monotonic() + BODY_WITHIN
 
-    async def received() -> Message:
-        nonlocal complete
+    async def part() -> Message:
+        nonlocal complete, size
         if complete:  # only "http.disconnect" can follow, whenever that is
             return await receive()
         try:
@@ -98,10 +99,13 @@ def arriving_in_time(receive: Receive) -> Receive:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive", {"connection": "close"}
             ) from None
+        size += len(message.get("body", b""))
+        if size > LARGEST:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
         complete = not message.get("more_body", False)
         return message
 
-    return received
+    return part
 
 
 async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send: Send, problem: Callable[..., Response]) -> None:

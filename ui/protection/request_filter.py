@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
 from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from termweave.ui.protection import limits
 from termweave.ui.protection.csrf import SAFE, forgery
-from termweave.ui.protection.limits import (
-    BURST,
-    EACH_SECOND,
-    TRIES,
-    TRIES_EACH_SECOND,
-    RateLimit,
-    answer_in_time,
-    arriving_in_time,
-)
 from termweave.ui.rendering import local_path, page_address, problem, see_other
 
 if TYPE_CHECKING:
@@ -51,8 +42,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-#: Bytes of a request's body.
-LARGEST = 16 << 20
 #: A header Host: a name, and perhaps a port.
 _HOST = re.compile(r"(.+?)(?::[0-9]+)?")
 
@@ -80,8 +69,8 @@ class RequestFilter:
         limited: bool = True,
     ) -> None:
         self._app, self._options, self._sessions, self._problem, self._public = app, options, sessions, problem, public
-        self._requests = RateLimit(BURST, EACH_SECOND) if limited else None
-        self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
+        self._requests = limits.RateLimit(limits.BURST, limits.EACH_SECOND) if limited else None
+        self._tries = limits.RateLimit(limits.TRIES, limits.TRIES_EACH_SECOND)
 
     @property
     def state(self) -> State:
@@ -105,7 +94,7 @@ class RequestFilter:
 
         refusal = self._refusal(request)
         if refusal is None:
-            await answer_in_time(self._app, request, _limited(arriving_in_time(receive)), send_with_headers, self._problem)
+            await limits.answer_in_time(self._app, request, limits.received(receive), send_with_headers, self._problem)
         else:
             await refusal(scope, receive, send_with_headers)
 
@@ -118,9 +107,8 @@ class RequestFilter:
             return self._problem(request, HTTPStatus.BAD_REQUEST, message, hint)
         if self._requests is not None and not self._requests.allows(request):
             return self._too_many(request, "Too many requests.", "Wait a second and try again.", 1)
-        if not length.isdecimal() or int(length) > LARGEST:
-            message = f"The request has more than {LARGEST >> 20} MiB."
-            return self._problem(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "Send it in several parts.")
+        if not length.isdecimal() or int(length) > limits.LARGEST:
+            return self._problem(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limits.TOO_LARGE, "Send it in several parts.")
         reason, hint = forgery(request)
         return self._problem(request, HTTPStatus.FORBIDDEN, reason, hint) if reason else self._unknown(request)
 
@@ -157,18 +145,3 @@ def _name(host: str) -> str:
     """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]". All of the rest belongs to the name."""
     match = _HOST.fullmatch(host.lower())
     return match[1] if match else ""
-
-
-def _limited(receive: Receive) -> Receive:
-    """Count the bytes of a body that says nothing of its length, or not the truth."""
-    size = 0
-
-    async def counted() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > LARGEST:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The request has more than {LARGEST >> 20} MiB")
-        return message
-
-    return counted

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.engine]
 
 def parts(engine, name):
     """What the server has under a name: models, groups, pipeline and template."""
-    found = [*ml_commons.models(engine, f"{name}-query"), *ml_commons._named(engine, ml_commons._GROUPS, f"{name}-query")]
+    found = [*ml_commons.models(engine, f"{name}-query"), *ml_commons.models(engine, f"{name}-query", ml_commons._GROUPS)]
     for path in (f"/_search/pipeline/{name}-learned", f"/_scripts/{name}-learned"):
         try:
             found.append(engine.request("GET", path))

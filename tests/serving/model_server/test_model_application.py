@@ -25,7 +25,7 @@ from termweave.indexer.generations import publication
 from termweave.records import Document
 from termweave.search import Index
 from termweave.serving.model_server import encoding_queue, request_bodies, served_models
-from termweave.ui.protection import request_filter
+from termweave.ui.protection import limits
 from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import DOCUMENTS, URL, models_of, requests_of_every_kind
 
@@ -262,7 +262,7 @@ def test_a_query_that_is_nested_too_deep_is_a_sentence(alone):
 
 
 def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
-    monkeypatch.setattr(request_filter, "LARGEST", 100)
+    monkeypatch.setattr(limits, "LARGEST", 100)
     pieces = (b" " * 60 for _ in range(3))
     for body in (b" " * 101, pieces):
         answer = alone.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})

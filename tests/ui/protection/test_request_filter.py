@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from termweave.errors import UsageError
 from termweave.ui import application
-from termweave.ui.protection import limits, request_filter, sessions
+from termweave.ui.protection import limits, sessions
 from termweave.ui.protection.limits import TRIES, RateLimit, network
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
@@ -262,7 +262,7 @@ def test_tries_at_the_same_time_have_one_bucket():
 
 
 def test_a_large_body_is_refused_whatever_it_says_of_its_length(unreachable, monkeypatch):
-    monkeypatch.setattr(request_filter, "LARGEST", 1_000)
+    monkeypatch.setattr(limits, "LARGEST", 1_000)
     client = client_of(unreachable, token=TOKEN)
     form = {"token": "x" * 2_000}
     assert client.post("/login", data=form).status_code == 413
