@@ -11,7 +11,7 @@ from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.preparation import created_index
 from termweave.records import Encoding
 from termweave.signals.dense import VECTOR_FIELD, from_half
-from termweave.signals.impacts import WeightedTerms
+from termweave.signals.weights import WeightedTerms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

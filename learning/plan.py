@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.analysis.language_guess import guess_of
-from termweave.encoders.analysis.model_familiarity import is_chinese
+from termweave.encoders.analysis.model_familiarity import guess_of, is_chinese
 from termweave.learning.choice import no_feature_ranker
 from termweave.learning.questions import HELD_OUT
 from termweave.learning.report import bytes_of

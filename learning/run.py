@@ -14,8 +14,8 @@ from termweave import corpora
 from termweave.catalog import generations
 from termweave.catalog.layout import signal_class
 from termweave.encoders import backbones, model_lookup
-from termweave.encoders.layouts import read_folder
-from termweave.encoders.models.store import HEADS
+from termweave.encoders.kinds import read_folder
+from termweave.encoders.models.joint_model import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import publication

@@ -40,12 +40,10 @@ class FusedList:
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """The server's score, in [0, 1]."""
-        del clause
         return engine_score
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
         """1: the only list counts in full."""
-        del low, high, full_match_score
         return 1.0
 
 

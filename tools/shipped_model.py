@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import calibration, load
 from termweave.encoders.backbones import BACKBONES
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
-from termweave.encoders.models.store import HEADS
+from termweave.encoders.models.joint_model import HEADS
 from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.support import paths
@@ -169,18 +169,18 @@ def quantise_again(shipped: Path, keep: Path, data: Path, say: Callable[[str], N
     """
     from safetensors.torch import load_file  # noqa: PLC0415 - torch
 
-    from termweave.encoders.models import store  # noqa: PLC0415
+    from termweave.encoders.models import joint_model, transformer  # noqa: PLC0415
     from termweave.encoders.models.joint_model import HeadShape, JointModel  # noqa: PLC0415
 
     manifest = read_folder(shipped).manifest
     settings = base.get(METHOD).settings({name: manifest.training["options"][name] for name in ("backbone", "layers", "outputs")})
-    backbone = store.load_backbone(lookup.find(settings, [], keep), settings.layers)
+    backbone = transformer.load_backbone(lookup.find(settings, [], keep), settings.layers)
     model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
     model.heads.load_state_dict({name: tensor.float() for name, tensor in load_file(shipped / HEADS).items()})
     keep.mkdir(parents=True, exist_ok=True)
     for name in (TOKENIZER, STATISTICS):
         shutil.copy(shipped / name, keep / name)
-    store.save(model, keep, replace(manifest, files={}, quantisation={}, metrics={}))
+    joint_model.save(model, keep, replace(manifest, files={}, quantisation={}, metrics={}))
     say(f"exported: {export(keep)}")
     write_manifest(keep, replace(read_folder(keep, check=False).manifest, hash=manifest.hash))
     calibration.write(load(weights="none", dense=keep))

@@ -162,7 +162,7 @@ def _training() -> Finding:
 
 
 def _runs_on_gpu() -> bool:
-    from termweave.encoders.layouts import read_folder
+    from termweave.encoders.kinds import read_folder
     from termweave.encoders.model_lookup import DEFAULT, resolve
     from termweave.encoders.onnx.runtime import OnnxModel
     from termweave.errors import TermweaveError
@@ -192,12 +192,14 @@ def _gpu() -> str | None:
 def _models() -> list[Finding]:
     from importlib.resources import files
 
-    from termweave.encoders.inventory import dependence, known_models
+    from termweave.encoders.model_lookup import dependence, known_models
     from termweave.support import paths
 
     try:
         shipped = sorted(
-            each.name for each in files("termweave.encoders.shipped").iterdir() if each.joinpath("termweave.json").is_file()
+            each.name
+            for each in files("termweave.encoders").joinpath("shipped").iterdir()
+            if each.joinpath("termweave.json").is_file()
         )
     except (ImportError, OSError):
         shipped = []

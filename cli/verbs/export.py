@@ -15,7 +15,7 @@ from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
-    from termweave.encoders.onnx.parity import Parity
+    from termweave.encoders.onnx.checked_graphs import Parity
 
 SCHEMA = "termweave.export/1"
 #: Figure of `Parity` -> its label in the printed table.
@@ -64,7 +64,7 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
-    from termweave.encoders.layouts import read_folder
+    from termweave.encoders.kinds import read_folder
     from termweave.encoders.manifest import GRAPHS
     from termweave.encoders.model_lookup import resolve
     from termweave.encoders.onnx.bert_graph import write_weights

@@ -26,7 +26,7 @@ def command(*, out: Output) -> None:
       termweave models --json
     """
     from termweave.cli.common.fitted_table import fitted_table
-    from termweave.encoders.inventory import dependence, known_models
+    from termweave.encoders.model_lookup import dependence, known_models
 
     known = known_models()
     columns = {

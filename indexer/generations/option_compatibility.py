@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.engine.client.payloads import as_text
 from termweave.errors import UsageError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import orjson
 
-from termweave.encoders.term_weighting.anchored_terms import Kind
+from termweave.encoders.term_weighting import Kind
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:

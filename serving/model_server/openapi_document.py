@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from termweave import __version__
-from termweave.encoders.term_weighting.anchored_terms import Kind
+from termweave.encoders.term_weighting import Kind
 from termweave.serving.model_server.encoding_request import FORMATS, LONGEST, LONGEST_NAME, MOST_TEXTS
 
 _TEXT = {"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": "\\S"}

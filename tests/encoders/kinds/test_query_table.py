@@ -8,8 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from termweave.encoders import TermWeighter, load
-from termweave.encoders.kinds import sparse
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder, sparse
 from termweave.encoders.onnx.export import export
 from termweave.errors import ModelError
 
