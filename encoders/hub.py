@@ -20,14 +20,8 @@ PREFIX = "hf:"
 #: A name that an index may give: no two dots in a row and no slash in the revision, which the cache would take for a path.
 _CACHED = re.compile(r"hf:(?!.*\.\.)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w.-]*)?", re.ASCII)
 #: The files of a model folder, of a backbone and of a sentence-transformers model. A repository often holds the same weights in
-#: five other formats, too.
-_FILES = [
-    MANIFEST,
-    TOKENIZER,
-    STATISTICS,
-    *GRAPHS.values(),
-    f"{SENTENCE_GRAPH}*",
-]  # the last one with its files of tensors: model.onnx_data
+#: five other formats, too. A graph may have files of tensors: model.onnx_data.
+_FILES = [MANIFEST, TOKENIZER, STATISTICS, *GRAPHS.values(), f"{SENTENCE_GRAPH}*"]
 _FILES += """
     README.md idf.json config.json tokenizer_config.json special_tokens_map.json modules.json router_config.json
     config_sentence_transformers.json sentence_*_config.json heads.safetensors

@@ -89,10 +89,8 @@ class AnchoredModel(OpenModel):
             pieces = self.tokenizer.encode(cleans, self.manifest.max_length, ends=ends, prompt=self.settings.prompt(kind))
             inputs = []
             for text_words, text_pieces in zip(words, pieces, strict=True):
-                anchor, owners = (
-                    anchored(text_words, statistics, self.bm25, kind, self.form),
-                    text_words.word_of_piece(text_pieces),
-                )
+                anchor = anchored(text_words, statistics, self.bm25, kind, self.form)
+                owners = text_words.word_of_piece(text_pieces)
                 prepared.append((text_words, anchor, owners))
                 inputs.append(self._input(text_pieces, anchor.features(owners, kind), owners))
             return inputs

@@ -155,14 +155,9 @@ class OpenModel(ABC):
     def model_info(self, output: str) -> ModelInfo:
         """Describe the model behind an output: "weights", "dense", "dense_query" or "scores"."""
         manifest = self.manifest
-        return ModelInfo(
-            name=manifest.name,
-            hash=manifest.hash,
-            dimension=manifest.dimension if output == "dense" else None,
-            analysis=manifest.analysis if output == "weights" else None,
-            max_length=manifest.max_length,
-            folder=self.folder.path,
-        )
+        dimension = manifest.dimension if output == "dense" else None
+        analysis = manifest.analysis if output == "weights" else None
+        return ModelInfo(manifest.name, manifest.hash, dimension, analysis, manifest.max_length, self.folder.path)
 
     def run(
         self, texts: Sequence[str], outputs: Sequence[str], read: Callable[[Sequence[str]], Sequence[GraphInput]]

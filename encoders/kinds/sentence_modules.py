@@ -22,15 +22,8 @@ CONFIG = "config.json"
 #: The description of a router, and the module types that have one.
 ROUTER = "router_config.json"
 _ROUTERS = frozenset({"Router", "Asym"})
-#: Keys of older ``Pooling`` modules -> mode.
-_OLD_POOLING = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+#: What older ``Pooling`` modules call the modes, in the order of `MODES`.
+_OLD_MODES = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 #: The settings of a transformer, in the order in which sentence-transformers looks for them: old files have the architecture's name.
 _SETTINGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -210,7 +203,8 @@ def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
     """The pooling modes, joined by "+", of a new or an old configuration."""
     modes = config.get("pooling_mode")
     if modes is None:
-        modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key) is True] or ["mean"]
+        old = zip(MODES, _OLD_MODES, strict=True)
+        modes = [mode for mode, name in old if config.get(f"pooling_mode_{name}") is True] or ["mean"]
     modes = [modes] if isinstance(modes, str) else list(modes)
     if not modes or any(mode not in MODES for mode in modes):
         raise ModelError(f"{file} names the pooling {', '.join(map(str, modes)) or 'none'}.", f"Known: {', '.join(MODES)}.")
@@ -225,10 +219,8 @@ def read_settings(home: Path) -> tuple[bool, int]:
     """
     file = next((home / name for name in _SETTINGS if read_json(home / name, missing={})), home / _SETTINGS[0])
     settings = read_json(file, missing={})
-    processing, of_tokenizer = (
-        settings.get("processing_kwargs") or {},
-        settings.get("processor_kwargs", settings.get("tokenizer_args")),
-    )
+    processing = settings.get("processing_kwargs") or {}
+    of_tokenizer = settings.get("processor_kwargs", settings.get("tokenizer_args")) or {}
     text = processing.get("text") or {}
     deciding = {name: settings.get(name) for name in ("query_length", "document_length", "query_expansion")}
     deciding |= {"modality_config.message": (settings.get("modality_config") or {}).get("message")}
@@ -238,7 +230,7 @@ def read_settings(home: Path) -> tuple[bool, int]:
             f"{file} says {refused[0]}={deciding[refused[0]]!r}, which changes what is read of a text, and termweave does not know it.",
             "Name a model without this setting.",
         )
-    lengths = (text.get("max_length"), (of_tokenizer or {}).get("model_max_length"), settings.get("max_seq_length"))
+    lengths = (text.get("max_length"), of_tokenizer.get("model_max_length"), settings.get("max_seq_length"))
     given = next((length for length in lengths if length), None)
     given = given or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
     return bool(settings.get("do_lower_case")), _token_limit(given)

@@ -35,12 +35,8 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     import transformers  # noqa: PLC0415 - seconds
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 
-    present = {
-        "config.json": (path / "config.json").is_file(),
-        WEIGHTS: weight_files(path),
-        TOKENIZER: (path / TOKENIZER).is_file(),
-    }
-    if missing := [name for name, there in present.items() if not there]:
+    files = [path / "config.json", *(weight_files(path) or [path / WEIGHTS]), path / TOKENIZER]
+    if missing := [file.name for file in files if not file.is_file()]:
         if (path / MANIFEST).is_file() and missing[0] == WEIGHTS:
             raise ModelError(
                 f"{path} holds ONNX graphs alone, without the weights for torch.",

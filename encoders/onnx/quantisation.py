@@ -180,11 +180,12 @@ def saturating(graph: Path) -> list[str]:
 
     content = onnx.load(graph).graph
     weights = {tensor.name: tensor for tensor in content.initializer}
-    products = [node for node in content.node if node.op_type == "MatMulInteger"]
-    return [node.name for node in content.node if node.op_type in _OTHERS] + [
-        node.name
-        for node in products
-        if node.input[1] not in weights
-        or weights[node.input[1]].data_type != onnx.TensorProto.INT8
-        or pair_sums(onnx.numpy_helper.to_array(weights[node.input[1]])).max(initial=0) > MOST
-    ]
+
+    def may_saturate(node: Any) -> bool:
+        if node.op_type != "MatMulInteger":
+            return node.op_type in _OTHERS
+        tensor = weights.get(node.input[1])
+        int8 = tensor is not None and tensor.data_type == onnx.TensorProto.INT8
+        return not int8 or bool(pair_sums(onnx.numpy_helper.to_array(tensor)).max(initial=0) > MOST)
+
+    return [node.name for node in content.node if may_saturate(node)]

@@ -171,5 +171,5 @@ def test_towers_of_two_dimensions_are_one_sentence(made, tmp_path):
     write_manifest(path / "query", read_folder(queries).manifest)
     manifest = read_folder(documents).manifest
     write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
-    with pytest.raises(ModelError, match="gives 8 numbers, the document encoder .model. 32"):
+    with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 'model' 32"):
         DenseEncoder.load(path)
