@@ -95,7 +95,7 @@ class Manifest:
         if not all(is_inside(name) for name in self.files):
             raise TypeError("files are names of files in the folder")
 
-    def check_queries(self, queries: Manifest) -> None:
+    def refuse_other_dimension(self, queries: Manifest) -> None:
         """Refuse an encoder of queries whose vectors have another length than those of this encoder of documents.
 
         Raises:

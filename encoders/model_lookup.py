@@ -114,20 +114,24 @@ def language_model(language: str) -> str | None:
 def _named_folders() -> list[Path]:
     """All model folders that are looked up by their names: those of termweave, of the user (`paths.models()`) and of packages."""
     modules = plugins.modules("models")
-    return [*shipped_folders(), *own_folders(), *(folder for name in sorted(modules) for folder in _packaged(modules[name]))]
+    return [
+        *shipped_folders(),
+        *own_folders(),
+        *(folder for name in sorted(modules) for folder in _packaged_models(modules[name])),
+    ]
 
 
 def registered(name: str) -> Path | None:
     """The model folder of the package that registered a short name; None if there is none."""
-    return next(iter(_packaged(plugins.modules("models").get(name, ""))), None)
+    return next(iter(_packaged_models(plugins.modules("models").get(name, ""))), None)
 
 
-def _packaged(module: str) -> list[Path]:
+def _packaged_models(module: str) -> list[Path]:
     """The model folders in the folder of an installed package."""
-    return [folder for home in _homes(module)[:1] for folder in _model_folders(home)]
+    return [folder for home in _package_folders(module)[:1] for folder in _model_folders(home)]
 
 
-def _homes(module: str) -> list[Path]:
+def _package_folders(module: str) -> list[Path]:
     """The folders of an installed package. The package is located, its code never runs."""
     try:
         spec = importlib.util.find_spec(module) if module.isidentifier() else None
@@ -157,7 +161,7 @@ def _package(name: str) -> Path | None:
     Only the first part of a dotted name is looked up: to look up ``a.b``, Python would import ``a``. The other parts are folders.
     """
     top, *inner = name.replace("-", "_").split(".")
-    for home in _homes(top) if all(part.isidentifier() for part in inner) else ():
+    for home in _package_folders(top) if all(part.isidentifier() for part in inner) else ():
         if home.parent.resolve() == Path.cwd():  # interactive Python looks for packages in the working folder
             continue
         package = home.joinpath(*inner)

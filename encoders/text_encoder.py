@@ -247,7 +247,7 @@ def _query_encoder(documents: OpenModel | None, queries: OpenModel) -> OpenModel
             f"{queries.manifest.name!r} would encode queries, but no model gives vectors of documents.",
             "Leave --dense-query out, or name the encoder of documents with --dense.",
         )
-    documents.manifest.check_queries(queries.manifest)
+    documents.manifest.refuse_other_dimension(queries.manifest)
     return None if queries.manifest.hash == documents.manifest.hash and queries.query_model is None else queries
 
 

@@ -59,13 +59,9 @@ class AnchoredModel(OpenModel):
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
         outputs: list[str] = [kind, "dense"] if vectors else [kind]
-        weights: list[TermWeights] = []
-        rows: list[NDArray[np.float32]] = []
-        for (_, anchor, owners), result in self._passes(texts, kind, statistics, outputs):
-            weights.append(anchor.weights(result[0], owners, kind))
-            if vectors:
-                rows.append(unit(result[1]))
-        return weights, rows
+        passes = list(self._passes(texts, kind, statistics, outputs))
+        weights = [anchor.weights(result[0], owners, kind) for (_, anchor, owners), result in passes]
+        return weights, [unit(result[1]) for _, result in passes if vectors]
 
     def weigh_occurrences(
         self, texts: Sequence[str], statistics: CorpusStatistics

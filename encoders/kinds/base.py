@@ -10,6 +10,7 @@ from termweave import plugins
 from termweave.encoders.analysis.model_familiarity import familiarity
 from termweave.encoders.manifest import is_inside
 from termweave.encoders.onnx.checked_graphs import with_graph
+from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 from termweave.records import ModelInfo
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.manifest import Manifest, ModelFolder
-    from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
+    from termweave.encoders.onnx.runtime import OnnxModel, Outputs, Precision
     from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
@@ -179,6 +180,10 @@ class OpenModel(ABC):
             first += size
             size = min(2 * size, most)
         return (result for finish in started for result in finish())
+
+    def token_inputs(self, texts: Sequence[str]) -> list[GraphInput]:
+        """What a graph reads of texts that reads their token ids alone."""
+        return [GraphInput(ids) for ids in self.tokenizer.encode(texts, self.manifest.max_length)]
 
     @classmethod
     def query_folder(cls, folder: ModelFolder) -> ModelFolder | None:

@@ -18,7 +18,6 @@ from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, poo
 from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.checked_graphs import cosines, sample_texts
 from termweave.encoders.onnx.rewritten_graphs import POOLED, STATES, states_of
-from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 from termweave.support.messages import is_hash
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import Manifest
-    from termweave.encoders.onnx.runtime import Outputs
+    from termweave.encoders.onnx.runtime import GraphInput, Outputs
     from termweave.encoders.term_weighting import Kind
 
 #: What `DenseSettings.query` holds.
@@ -94,7 +93,7 @@ class DenseModel(OpenModel):
         ]
         query = self.query_folder(self.folder)
         if query is not None:
-            self.manifest.check_queries(query.manifest)
+            self.manifest.refuse_other_dimension(query.manifest)
             self.query_model = DenseModel(query, self.threads, self.precision)
 
     @classmethod
@@ -123,7 +122,7 @@ class DenseModel(OpenModel):
         pooled = POOLED in self.graph.outputs and "max" not in self.manifest.pooling.split("+")
 
         def read(block: Sequence[str]) -> list[GraphInput]:
-            inputs = self._inputs([prompt + text for text in block])
+            inputs = self.token_inputs([prompt + text for text in block])
             if not pooled:
                 return inputs
             return [text._replace(pooling=token_factors(len(text.ids), self.manifest.pooling, skipped)) for text in inputs]
@@ -141,10 +140,6 @@ class DenseModel(OpenModel):
                 _EXPORT,
             )
         return output
-
-    def _inputs(self, texts: Sequence[str]) -> list[GraphInput]:
-        """What the graph reads of texts."""
-        return [GraphInput(ids) for ids in self.tokenizer.encode(texts, self.manifest.max_length)]
 
     def _skipped(self, prompt: str) -> int:
         """How many of the first tokens the pooling leaves out: a prompt with the special tokens before it, not the one behind it."""
@@ -185,7 +180,7 @@ class DenseModel(OpenModel):
     def parity_sample(self) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, read as documents."""
         prompt = self.settings.prompt("document")
-        return [text for text in self._inputs([prompt + text for text in sample_texts()]) if len(text.ids)]
+        return [text for text in self.token_inputs([prompt + text for text in sample_texts()]) if len(text.ids)]
 
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The cosines of the vectors."""

@@ -70,7 +70,7 @@ def _read(path: Path, name: str) -> ModelFolder:
     if modules.query is None or folder.manifest.kind != "dense":
         return folder
     query = _read_tower(path, name, about, modules.query).manifest
-    folder.manifest.check_queries(query)
+    folder.manifest.refuse_other_dimension(query)
     tower = {key: getattr(query, key) for key in ("hash", "max_length", "pooling", "settings", "files")}
     return replace(folder, manifest=replace(folder.manifest, settings={**folder.manifest.settings, "query": tower}))
 

@@ -26,7 +26,6 @@ from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import read_safetensors
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.checked_graphs import rank_correlation, sample_texts
-from termweave.encoders.onnx.runtime import GraphInput
 from termweave.encoders.term_weighting import check_finite
 from termweave.errors import ModelError
 from termweave.records import TermWeights
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.onnx.runtime import Outputs
+    from termweave.encoders.onnx.runtime import GraphInput, Outputs
     from termweave.encoders.term_weighting import Kind
     from termweave.statistics import CorpusStatistics
 
@@ -106,11 +105,7 @@ class SparseModel(OpenModel):
         prompted = [prompt + text for text in texts]
         if kind == "query" and self._table is not None:
             return self._table.weigh(prompted, self.settings.query_length), []
-        return [self._entries.terms_of(result[0]) for result in self.run(prompted, [OUTPUT], self._inputs)], []
-
-    def _inputs(self, texts: Sequence[str]) -> list[GraphInput]:
-        """What the graph reads of texts."""
-        return [GraphInput(ids) for ids in self.tokenizer.encode(texts, self.manifest.max_length)]
+        return [self._entries.terms_of(result[0]) for result in self.run(prompted, [OUTPUT], self.token_inputs)], []
 
     def load_torch(self) -> Any:
         """The masked-language model with the pooling."""
@@ -126,7 +121,7 @@ class SparseModel(OpenModel):
 
     def parity_sample(self) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, without a prompt."""
-        return [text for text in self._inputs(sample_texts()) if len(text.ids)]
+        return [text for text in self.token_inputs(sample_texts()) if len(text.ids)]
 
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The rank correlation of the weights of each text."""

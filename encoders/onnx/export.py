@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Prefix of a scratch folder.
 _WORK = ".export-"
-#: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too. The graph has files of tensors.
+#: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too. A graph may have files of tensors.
 _COPIED = [f"{folder}*.{ending}" for folder in ("", "*_*/") for ending in ("json", "safetensors", "txt")]
 _COPIED += ["*.model", "README.md", "LICENSE*", f"{SENTENCE_GRAPH}*"]
 
@@ -40,7 +40,7 @@ def export(path: Path, out: Path | None = None) -> Parity:
         out: A new folder for the export; None: the model's own folder.
 
     Returns:
-        The parity figures, over `parity.sample_texts`.
+        The parity figures, over `checked_graphs.sample_texts`.
 
     Raises:
         UsageError: `out` exists and is not empty, or a folder of sentence-transformers would be altered.
