@@ -196,11 +196,8 @@ def _models() -> list[Finding]:
     from termweave.support import paths
 
     try:
-        shipped = sorted(
-            each.name
-            for each in files("termweave.encoders").joinpath("shipped").iterdir()
-            if each.joinpath("termweave.json").is_file()
-        )
+        home = files("termweave.encoders").joinpath("shipped")
+        shipped = sorted(each.name for each in home.iterdir() if each.joinpath("termweave.json").is_file())
     except (ImportError, OSError):
         shipped = []
     advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."
