@@ -34,7 +34,7 @@ from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.analysis.words import ANALYSIS
 from termweave.encoders.manifest import TOKENIZER, Manifest
-from termweave.encoders.models import store
+from termweave.encoders.models import joint_model, transformer
 from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.onnx.export import export
 from termweave.encoders.onnx.runtime import available_cores
@@ -95,7 +95,7 @@ def fresh(base: Path, folder: Path, layers: int) -> Path:
     outputs = ("weights",) if layers else ("weights", "dense")
     anchor = {"kind": "bm25", "k1": 1.2, "b": 0.75}
     manifest = Manifest(folder.name, "anchored", outputs, "", MAX_LENGTH, analysis=ANALYSIS, anchor=anchor)
-    store.save(JointModel(store.load_backbone(base, layers), shape).eval(), folder, manifest)
+    joint_model.save(JointModel(transformer.load_backbone(base, layers), shape).eval(), folder, manifest)
     export(folder)
     return folder
 

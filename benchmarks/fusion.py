@@ -30,7 +30,7 @@ from termweave.contracts.signal import Fitting
 from termweave.encoders import backbones
 from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.encoders.onnx.export import export
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import interval
 from termweave.evaluation.tuning import parameter_search

@@ -20,10 +20,9 @@ import numpy as np
 from reproduction_tables import WITH_RNN
 
 from termweave.encoders import model_lookup
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.word_pieces import ModelTokenizer, PieceTokenizer
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
 from termweave.rerank import Rules, neighbourhood

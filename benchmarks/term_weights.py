@@ -23,7 +23,7 @@ import numpy as np
 from entry_point import enter
 
 from termweave.encoders.manifest import digest
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
 from termweave.training.data import negatives, teacher_scores
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights

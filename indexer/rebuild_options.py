@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import signal_class
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.encoders.recorded_models import local_folder
 from termweave.errors import UsageError

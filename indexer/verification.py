@@ -25,7 +25,7 @@ from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
 from termweave.records import Encoding
 from termweave.signals.dense import VECTOR_FIELD, from_half
-from termweave.signals.impacts import WeightedTerms
+from termweave.signals.weights import WeightedTerms
 from termweave.support import arguments
 from termweave.support.messages import counted
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.encoders.analysis.language_guess import guess_of
-from termweave.encoders.analysis.model_familiarity import is_chinese
+from termweave.encoders.analysis.model_familiarity import guess_of, is_chinese
 from termweave.engine import EngineResponseError
 from termweave.evaluation import systems
 from termweave.evaluation.html_page import html, moved_most

@@ -15,7 +15,7 @@ import numpy as np
 
 from termweave import encoders
 from termweave.catalog.layout import signal_class
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of

@@ -44,8 +44,8 @@ def needs_vectors(model: str, expected: str = "") -> bool:
 
 @cache
 def _reads_vectors(model: str, expected: str) -> bool:
+    from termweave.encoders.kinds import read_folder  # noqa: PLC0415
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
-    from termweave.encoders.layouts import read_folder  # noqa: PLC0415
 
     folder = ranker_folder(model, expected)
     weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}

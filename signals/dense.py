@@ -152,7 +152,6 @@ class Dense(Signal):
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
         """Ask the dialect of the server."""
-        del analysis
         return dialect_of(capabilities).vectors_obstacle(capabilities)
 
     def parameters(self) -> dict[str, Any]:
@@ -173,7 +172,6 @@ class Dense(Signal):
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The vector and its half-precision copy. A blank document has none."""
-        del statistics
         if document.blank:
             return {}
         vector = encoding.vector
@@ -236,7 +234,6 @@ class Dense(Signal):
         In an index of an earlier version the unit is a number of standard deviations of the similarity between random documents, the
         geometric mean of this corpus's and the usual one: a corpus on one subject has a large deviation, but only a part of it is chance.
         """
-        del full_match_score
         return (high - low) / (self.unit or _EARLIER_UNIT * math.sqrt(self.background * _BACKGROUND))
 
 

@@ -40,12 +40,10 @@ class FusedList:
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """The server's score, in [0, 1]."""
-        del clause
         return engine_score
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
         """1: the only list counts in full."""
-        del low, high, full_match_score
         return 1.0
 
 
@@ -143,6 +141,11 @@ def _deviations(ranked: Ranked) -> float:
     return (ranked.high - ranked.low) / deviation if deviation > 0 else 0.0
 
 
+def _reciprocal_ranks(ranked: Ranked) -> list[float]:
+    """The reciprocal rank of each document, moved by a constant and scaled to 1 for the best one; 0 outside the window."""
+    return [(_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0 for rank in range(1, len(ranked.scores) + 1)]
+
+
 METHODS = {
     method.name: method
     for method in (
@@ -154,13 +157,7 @@ METHODS = {
         # Scores are measured in standard deviations of the list. Montague and Aslam, CIKM 2001.
         FusionMethod("z-score", _deviations),
         # Reciprocal rank fusion: only ranks count, not scores. Cormack, Clarke and Büttcher, SIGIR 2009.
-        FusionMethod(
-            "rrf",
-            lambda ranked: float(ranked.within > 0),
-            lambda ranked: [
-                (_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0 for rank in range(1, len(ranked.scores) + 1)
-            ],
-        ),
+        FusionMethod("rrf", lambda ranked: float(ranked.within > 0), _reciprocal_ranks),
         # The weighted sum of the unchanged scores, for signals on the same scale. Fox and Shaw, TREC-2, 1994.
         FusionMethod("sum", lambda ranked: ranked.high - ranked.low),
     )

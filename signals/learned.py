@@ -9,30 +9,36 @@ the query's words, on the scale of BM25's scores, up to rounding and to the diff
 (which counts each shard by itself, and goes on counting). Length normalisation is off: impacts have it.
 
 The field needs only core OpenSearch (`delimited_term_freq`, 2.10 and newer). It splits a value ``"term|f"`` at the first bar, and refuses
-the whole document if a term contains a bar or f is below 1 (3.6.0). The search analyzer cuts words as the model's analysis does
-(`signals.search_analyzer`).
+the whole document if a term contains a bar or f is below 1 (3.6.0).
+
+The field's search analyzer cuts words as the model's analysis does, so that a plain `match` query finds the terms that documents store.
+Its words are those of `encoders.analysis.words` but for three sorts of characters: those that Unicode named lately, which the
+server's Java knows and the tokeniser does not; letters of Hangul and halves of Indic vowel signs that are written one by one, which the
+model joins; and marks of musical notation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+import unicodedata
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from termweave.dialect import OPENSEARCH, dialect_of
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.signals.engine_explanation import term_shares
-from termweave.signals.impacts import WeightedTerms, escape, scale, unescape
-from termweave.signals.lexical import match_clause
-from termweave.signals.search_analyzer import OF_ANALYSIS
+from termweave.encoders.analysis.words import ANALYSIS, LONGEST_TERM, STOP_WORDS, replacement
+from termweave.encoders.term_weighting import BM25
+from termweave.signals.lexical import MatchSignal
+from termweave.signals.weights import WeightedTerms, escape, scale, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from termweave.contracts.signal import Clause, Fitting, TermShare
+    from termweave.contracts.signal import Fitting
     from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
     from termweave.statistics import CorpusStatistics
@@ -47,7 +53,7 @@ _MOST = 0.9
 
 
 @dataclass(frozen=True)
-class LearnedWeights(WeightedTerms):
+class LearnedWeights(MatchSignal, WeightedTerms):
     """Learned term weights as term frequencies of a text field.
 
     Attributes:
@@ -57,7 +63,7 @@ class LearnedWeights(WeightedTerms):
 
     name: ClassVar[str] = "learned"
     default: ClassVar[bool] = False  # it stores the impacts of the weights signal once more, for clients without a model
-    text_field: ClassVar[tuple[str, str] | None] = (FIELD, f"{ANALYZER}_search")
+    text_field: ClassVar[tuple[str, str]] = (FIELD, f"{ANALYZER}_search")
 
     analysis: str = ""
     k1: int = 1000
@@ -68,33 +74,25 @@ class LearnedWeights(WeightedTerms):
         statistics = fitting.statistics
         sample = [each.weights for each in fitting.sample if each.weights is not None]
         shares = [_over_idf(weights.terms, weights.weights, statistics) for weights in sample] if statistics else []
-        pruning = fitting.pruning
-        return cls(
-            w_max=scale(shares),
-            prune_share=pruning.share,
-            prune_below=pruning.below,
-            unit=1.0,
-            analysis=statistics.analysis if statistics else "",
-        )
+        analysis = statistics.analysis if statistics else ""
+        return replace(super().fit(fitting), w_max=scale(shares), unit=1.0, analysis=analysis)
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
         """Elasticsearch has no token filter that reads term frequencies, and other analyses no analyzer of the server."""
         if dialect_of(capabilities) is not OPENSEARCH:
             return "Elasticsearch has no token filter 'delimited_term_freq'"
-        if analysis is not None and analysis not in OF_ANALYSIS:
+        if analysis not in {None, ANALYSIS}:
             return f"no analyzer of the server cuts words as the model's analysis {analysis!r} does"
         return None
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """A text field whose search analyzer takes ordinary text."""
-        del dialect
         names = {"analyzer": ANALYZER, "search_analyzer": f"{ANALYZER}_search", "similarity": ANALYZER}
         return {FIELD: {"type": "text", "index_options": "freqs", "norms": False, **names}}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The filter that reads ``term|f`` and its analyzer, the search analyzer, and the similarity."""
-        del dialect
         return {
             f"index.analysis.filter.{ANALYZER}.type": "delimited_term_freq",
             f"index.analysis.filter.{ANALYZER}.delimiter": DELIMITER,
@@ -104,7 +102,7 @@ class LearnedWeights(WeightedTerms):
             f"index.similarity.{ANALYZER}.type": "BM25",
             f"index.similarity.{ANALYZER}.k1": float(self.k1),
             f"index.similarity.{ANALYZER}.b": 0.0,
-            **OF_ANALYSIS[self.analysis](f"{ANALYZER}_search"),
+            **english_words(f"{ANALYZER}_search"),
         }
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
@@ -132,22 +130,57 @@ class LearnedWeights(WeightedTerms):
         pairs = (str(value).partition(DELIMITER) for value in values if value is not None)
         return {unescape(name, DELIMITER): float(f or 1) for name, _, f in pairs}
 
-    def clause(
-        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
-    ) -> Clause | None:
-        """The `match` query that any client can send."""
-        del size
-        return match_clause(FIELD, query.text, where, capabilities)
-
-    def explain(
-        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
-    ) -> list[TermShare]:
-        """The share of each term, read from the server's explanation: only the server knows the shard's statistics."""
-        del query, clause, stored
-        return term_shares(engine_explanation, FIELD)
-
 
 def _over_idf(terms: Sequence[str], weights: NDArray[np.float32], statistics: CorpusStatistics) -> NDArray[np.float32]:
     """Weights ``(n,)``, each divided by the idf of its term."""
-    shares: NDArray[np.float32] = (weights / BM25().idf(terms, statistics)).astype("float32")
-    return shares
+    return (weights / BM25().idf(terms, statistics)).astype("float32")
+
+
+#: Ideographs, of which each is a word: the ranges of BERT.
+_IDEOGRAPHS = r"\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B820}-\x{2CEAF}\x{2F800}-\x{2FA1F}"
+#: A symbol beyond ASCII; an ideograph; or letters, digits and all else but white space, punctuation and symbols.
+_WORD = rf"[\p{{S}}&&[^\x00-\x7F]]|[{_IDEOGRAPHS}]|[^\s\p{{Z}}\p{{P}}\p{{S}}{_IDEOGRAPHS}]+"
+#: Characters that vanish: marks, and what BERT takes for control characters.
+_NOTHING = r"[\p{Mn}\p{Me}\p{Cf}\p{Co}\p{Cn}\uFFFD]|[\p{Cc}&&[^\t\n\r]]"
+_HANGUL = range(0xAC00, 0xD7A4)
+
+
+def _plain(character: str) -> str:
+    """A character as the model's tokeniser reads it, but for its case."""
+    read = replacement(character) or character
+    if read.isspace():
+        return " "
+    kept = "".join(part for part in unicodedata.normalize("NFD", read.strip()) if unicodedata.category(part) != "Mn")
+    return unicodedata.normalize("NFC", kept) if kept else character
+
+
+@cache
+def _mappings() -> list[str]:
+    """What a `mapping` character filter replaces: letters with marks, ligatures, separators."""
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if code not in _HANGUL and not 0xD800 <= code <= 0xDFFF]
+    replaced = ((character, _plain(character)) for character in characters)
+    return [f"{_written(character)}=>{_written(plain)}" for character, plain in replaced if plain != character]
+
+
+def _written(text: str) -> str:
+    """A text as a rule of a `mapping` filter writes it, which reads no white space and no line ends."""
+    return "".join(sign if sign.isalpha() or sign > "\uffff" else f"\\u{ord(sign):04x}" for sign in text)
+
+
+def english_words(name: str) -> dict[str, Any]:
+    """The settings of an analyzer `name` that repeats the analysis of English words, and of its parts, whose names begin with `name`."""
+    parts: Mapping[str, Mapping[str, Any]] = {
+        f"char_filter.{name}_plain": {"type": "mapping", "mappings": _mappings()},
+        f"char_filter.{name}_nothing": {"type": "pattern_replace", "pattern": _NOTHING, "replacement": ""},
+        f"tokenizer.{name}": {"type": "pattern", "pattern": _WORD, "group": 0},
+        f"filter.{name}_stop": {"type": "stop", "stopwords": sorted(STOP_WORDS)},
+        f"filter.{name}_stem": {"type": "snowball", "language": "Porter"},
+        f"filter.{name}_length": {"type": "length", "min": 1, "max": LONGEST_TERM},
+        f"analyzer.{name}": {
+            "type": "custom",
+            "char_filter": [f"{name}_plain", f"{name}_nothing"],
+            "tokenizer": name,
+            "filter": ["lowercase", f"{name}_stop", f"{name}_stem", f"{name}_length"],
+        },
+    }
+    return {f"index.analysis.{part}.{key}": value for part, settings in parts.items() for key, value in settings.items()}

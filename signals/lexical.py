@@ -1,4 +1,4 @@
-"""The lexical signal: the words of title and text, scored by the server's BM25.
+"""The lexical signal: the words of title and text, scored by the server's BM25, and the server's explanations of such scores.
 
 Title and text are stored as separate fields for applications. The signal searches `content`, one field with both of them
 (`copy_to`), so that term frequencies and the length are those of the whole document, as BM25 expects.
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.contracts.signal import Clause, Fitting, Signal, TermShare, clause_budget, filtered
 from termweave.dialect import OPENSEARCH
-from termweave.signals.engine_explanation import term_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
@@ -25,10 +24,32 @@ if TYPE_CHECKING:
 PIECE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S"
 )
+#: Beginning of the description of a filter, which scores nothing, and of a node that counts the best of its children.
+_FILTER, _BEST = "match on required clause", "max of:"
+#: Description of an explanation's node for one term.
+_TERM_NODE = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
+
+
+class MatchSignal(Signal):
+    """A signal whose words are in a text field, where a `match` query finds them."""
+
+    text_field: ClassVar[tuple[str, str]]
+
+    def clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
+        """The `match` query that any client can send."""
+        return match_clause(self.text_field[0], query.text, where, capabilities)
+
+    def explain(
+        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
+    ) -> list[TermShare]:
+        """The share of each term, read from the server's explanation: only the server knows the shard's statistics."""
+        return term_shares(engine_explanation, self.text_field[0])
 
 
 @dataclass(frozen=True)
-class Lexical(Signal):
+class Lexical(MatchSignal):
     """Text analysed by OpenSearch, scored by BM25 (k1 1.2, b .75, Lucene).
 
     Attributes:
@@ -36,7 +57,7 @@ class Lexical(Signal):
     """
 
     name: ClassVar[str] = "lexical"
-    text_field: ClassVar[tuple[str, str] | None] = ("content", "")
+    text_field: ClassVar[tuple[str, str]] = ("content", "")
     analyzer: str = "english"
 
     @classmethod
@@ -46,28 +67,12 @@ class Lexical(Signal):
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """`title` and `text`, and `content`, which holds both."""
-        del dialect
         text = {"type": "text", "analyzer": self.analyzer}
         return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """Title and text. The server fills `content` from them."""
-        del encoding, statistics
         return {"title": document.title, "text": document.text}
-
-    def clause(
-        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
-    ) -> Clause | None:
-        """A `match` on `content`."""
-        del size
-        return match_clause("content", query.text, where, capabilities)
-
-    def explain(
-        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
-    ) -> list[TermShare]:
-        """The share of each term, read from the server's explanation."""
-        del query, clause, stored
-        return term_shares(engine_explanation, "content")
 
 
 def match_clause(field: str, text: str, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
@@ -108,3 +113,35 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
         else:
             dropped.append(word)
     return " ".join(kept), tuple(dropped)
+
+
+def term_shares(explanation: Mapping[str, Any] | None, field: str) -> list[TermShare]:
+    """The share of each indexed term in the score, heaviest first.
+
+    Args:
+        explanation: `_explanation` of a hit.
+        field: The text field that was searched.
+    """
+    shares: dict[str, float] = {}
+    for term, value in _scores(explanation or {}, f"{field}:"):
+        shares[term] = shares.get(term, 0.0) + value
+    return [TermShare(term, value) for term, value in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]
+
+
+def _scores(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    """Term and score of each node that stands for one term."""
+    description = str(node.get("description", ""))
+    if description.startswith(_FILTER):
+        return
+    match = _TERM_NODE.match(description)
+    if match:
+        terms = match["terms"]
+        if terms.startswith(prefix):
+            terms = terms.removeprefix(prefix)
+        else:  # a query term with synonyms; each is prefixed with the field
+            terms = terms.removeprefix("Synonym(").removesuffix(")").removeprefix(prefix).replace(f" {prefix}", " ")
+        yield terms, float(node["value"])
+        return
+    children = node.get("details", ())
+    for child in sorted(children, key=lambda each: -each["value"])[:1] if description == _BEST else children:
+        yield from _scores(child, prefix)

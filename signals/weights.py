@@ -1,20 +1,27 @@
 """The weights signal: learned term weights, stored as `rank_features` (Elasticsearch: `sparse_vector`) and scored as an exact dot product.
 
+`WeightedTerms` is the base class of signals with weighted terms: how impacts become integers, and which terms are stored and sent.
 Impacts are rounded to integers from 1 to `levels`, which the server stores exactly (9 significant bits: every integer up to 512,
 measured on OpenSearch 3.6.0 and Elasticsearch 9.2.0). Every term gets at least 1, so that rounding loses no word of a document.
 """
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.contracts.signal import Clause, TermShare, clause_budget, filtered
+from termweave.contracts.signal import Clause, Fitting, Output, Pruning, Signal, TermShare, clause_budget, filtered
 from termweave.dialect import OPENSEARCH, dialect_of
-from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
+from termweave.errors import ModelError
+from termweave.records import TermWeights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
@@ -23,6 +30,145 @@ if TYPE_CHECKING:
 #: `rank_feature` splits its field at the last dot. A term with a dot would match nothing, without an error (3.6.0), so dots are
 #: escaped. Replacing them by "_" would merge 3.5 and 3_5.
 SEPARATOR = "."
+#: Longer terms are dropped: they are not words, and the server refuses a document with a term of more than 32,766 bytes.
+MAX_TERM_LENGTH = 200
+#: The share of the sample's impacts that the scale covers; larger impacts are clipped.
+_QUANTILE = 0.999
+
+
+@dataclass(frozen=True)
+class WeightedTerms(Signal):
+    """A signal that stores term weights as integers.
+
+    Attributes:
+        w_max: The impact at the top of the scale, chosen before the first document is sent.
+        levels: The integer stored for `w_max`; heavier impacts are clipped to it.
+        prune_share: `Pruning.share`.
+        prune_below: `Pruning.below`.
+        unit: The spread that counts as the whole score: of a sparse model of others its own, else 1; 0 in an index of an earlier
+            version.
+    """
+
+    needs: ClassVar[Output | None] = "weights"
+
+    w_max: float = 1.0
+    levels: int = 255
+    prune_share: float = 0.0
+    prune_below: float = 0.0
+    unit: float = 0.0
+
+    @classmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """Take a high quantile of the sample's impacts as `w_max`."""
+        w_max, pruning = scale([each.weights.weights for each in fitting.sample if each.weights is not None]), fitting.pruning
+        return cls(w_max=w_max, prune_share=pruning.share, prune_below=pruning.below, unit=fitting.weights_spread or 1.0)
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters; an index of an earlier version has no unit."""
+        return {name: value for name, value in super().parameters().items() if name != "unit" or value}
+
+    def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
+        """The difference as a share of the best score, times the share of the query's words that the best document holds.
+
+        That share is the best score over `full_match_score`, at most 1. In an index of an earlier version the square of the spread is reduced
+        in proportion if even the best document has less than half of the words.
+        """
+        apart = super().spread(low, high, full_match_score)
+        if not self.unit:
+            return apart * (math.sqrt(min(1.0, 2 * high / full_match_score)) if full_match_score else 1.0)
+        return apart * (min(1.0, high / full_match_score) if full_match_score else 1.0) / self.unit
+
+    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Round impacts ``(n,)`` to integers from 1 to `levels`, so that rounding loses no word."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        rounded = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
+        return np.minimum(np.maximum(rounded, 1), self.levels).astype(np.int64)  # np.clip is four times as slow on one text
+
+    def impacts_of(self, stored: Mapping[str, Any]) -> TermWeights:
+        """The impacts of a document from its `_source`, up to rounding and clipping."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        by_term = self.levels_of(stored)
+        levels = np.fromiter(by_term.values(), np.float64, len(by_term))
+        return TermWeights(tuple(by_term), (levels * (self.w_max / self.levels)).astype(np.float32))
+
+    def full_match_score(self, query: TermWeights) -> float | None:
+        """`TermWeights.full_match_score` on the scale of the stored integers."""
+        if query.full_match_score is None or float(query.weights.sum()) <= 0:
+            return None
+        return query.full_match_score * (self.levels / self.w_max)
+
+    def rounded(self, weights: TermWeights) -> TermWeights:
+        """The weights of a text as the integers that would be stored."""
+        return TermWeights(weights.terms, self.quantise(weights.weights).astype("float32"))
+
+    @abstractmethod
+    def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
+        """Term -> its integer in a document's `_source`."""
+
+    def stored_weights(self, document: Document, encoding: Encoding) -> TermWeights | None:
+        """The weights of a document that are stored; None if it has none.
+
+        Raises:
+            ModelError: A weight is NaN or infinite.
+        """
+        if encoding.weights is None or not len(encoding.weights):
+            return None
+        if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):
+            raise _not_finite(f"document {document.id!r}")
+        weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
+        if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
+            return weights
+        return weights.part([place for place, term in enumerate(weights.terms) if storable(term)])
+
+
+def scale(sample: Sequence[NDArray[np.float32]]) -> float:
+    """`WeightedTerms.w_max` for the impacts of a sample of texts; 1 if there are none.
+
+    Raises:
+        ModelError: An impact is NaN or infinite.
+    """
+    import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+    impacts = np.concatenate(sample) if sample else np.zeros(0)
+    if not np.isfinite(impacts).all():
+        raise _not_finite("a sample of the documents")
+    return (float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0) or 1.0
+
+
+def _not_finite(texts: str) -> ModelError:
+    return ModelError(
+        f"The model gave a term weight that is not a number (NaN or infinity) for {texts}.",
+        "The model folder is damaged or was exported from a diverged training.",
+    )
+
+
+def escape(term: str, sign: str) -> str:
+    """Escape a character of a term that has a special meaning in the field. `unescape` reverses it.
+
+    Example:
+        >>> escape("3.5", "."), escape("100%", ".")
+        ('3%2E5', '100%25')
+    """
+    return term.replace("%", "%25").replace(sign, f"%{ord(sign):02X}")
+
+
+def unescape(name: str, sign: str) -> str:
+    """Reverse `escape`."""
+    return name.replace(f"%{ord(sign):02X}", sign).replace("%25", "%")
+
+
+def storable(term: str) -> bool:
+    """Whether a term can be a feature name or a token."""
+    return 0 < len(term) <= MAX_TERM_LENGTH
+
+
+def to_send(query: TermWeights, budget: int) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The terms of a query that are sent, with their weights, and the terms beyond the budget; both heaviest first."""
+    pairs = zip(query.terms, query.weights.tolist(), strict=True)
+    weighted = sorted(((term, factor) for term, factor in pairs if factor > 0 and storable(term)), key=lambda p: (-p[1], p[0]))
+    return dict(weighted[:budget]), tuple(term for term, _ in weighted[budget:])
 
 
 @dataclass(frozen=True)
@@ -36,7 +182,6 @@ class Weights(WeightedTerms):
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
         """Ask the dialect of the server."""
-        del analysis
         return dialect_of(capabilities).weights_obstacle(capabilities)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
@@ -45,16 +190,13 @@ class Weights(WeightedTerms):
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The features of one document, their number and their sum. Empty features are left out."""
-        del statistics
         weights = self.stored_weights(document, encoding)
         if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()
         joined = "\n".join(weights.terms)  # few texts need escapes: two searches in all terms are faster than two in each
         special = SEPARATOR in joined or "%" in joined
-        names = (
-            [escape(term, SEPARATOR) for term in weights.terms] if special else map(str, weights.terms)
-        )  # from numpy's strings
+        names = [escape(term, SEPARATOR) if special else str(term) for term in weights.terms]  # numpy's strings become Python's
         features = dict(zip(names, impacts, strict=True))
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
@@ -64,7 +206,9 @@ class Weights(WeightedTerms):
 
         features = stored.get("weights") or {}
         if isinstance(features, dict) and float in set(map(type, features.values())):
-            features = {name: _whole(level) for name, level in features.items()}
+            features = {
+                name: int(level) if isinstance(level, float) and level.is_integer() else level for name, level in features.items()
+            }
         return orjson.dumps(features, option=orjson.OPT_SORT_KEYS)
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
@@ -79,7 +223,6 @@ class Weights(WeightedTerms):
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
         """The dot product with the query's weights. The lightest terms are dropped if the server allows fewer clauses."""
-        del size
         if query.weights is None:
             return None
         kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
@@ -98,7 +241,6 @@ class Weights(WeightedTerms):
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
         """The share of each term: its factor times its stored impact. The shares sum to the server's score exactly."""
-        del query, engine_explanation
         levels = self.levels_of(stored)
         shares: dict[str, float] = {}
         for alternatives in clause.parts or [[clause.terms or {}]]:
@@ -114,8 +256,3 @@ class Weights(WeightedTerms):
 def _features(weights: Mapping[str, float]) -> dict[str, float]:
     """Weights of terms under the names that the field has for them."""
     return {escape(term, SEPARATOR): weight for term, weight in weights.items()}
-
-
-def _whole(level: Any) -> Any:
-    """A whole number as an integer; other values as they are."""
-    return int(level) if isinstance(level, float) and level.is_integer() else level

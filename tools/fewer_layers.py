@@ -27,16 +27,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import STATISTICS, TOKENIZER, WEIGHTS
 from termweave.encoders.model_lookup import DEFAULT, resolve
-from termweave.encoders.models import store
+from termweave.encoders.models import joint_model
 from termweave.encoders.models.joint_model import JointModel, masked_mean, pooled
 from termweave.encoders.onnx.export import export
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import BM25, Form
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import duration
 from termweave.training.backbone import loading
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.encoders.manifest import Manifest
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.training.term_weights.batch import Prepared
 
 #: Share of the vectors in the loss.
@@ -99,7 +98,7 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
             f"{name} does not give term weights and vectors from one pass.", "Name a model that `train fectek` made."
         )
     # A shipped folder has the heads alone.
-    model = store.load(path)[0] if (path / WEIGHTS).is_file() else on_backbone(path, manifest)
+    model = joint_model.load(path)[0] if (path / WEIGHTS).is_file() else on_backbone(path, manifest)
     if not model.shape.lower:
         raise UsageError(f"The heads of {name} read the last layer alone.", "Name a model with hidden > 0.")
     return model.eval().float(), manifest, path
@@ -115,7 +114,7 @@ def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:
         )
     torch.manual_seed(0)
     config = type(teacher.backbone.config).from_dict({**teacher.backbone.config.to_dict(), "num_hidden_layers": len(kept)})
-    config._attn_implementation = "eager"  # noqa: SLF001 - as `store.load_backbone` asks for
+    config._attn_implementation = "eager"  # noqa: SLF001 - as `transformer.load_backbone` asks for
     backbone = type(teacher.backbone)(config, add_pooling_layer=False)
     shape = replace(teacher.shape, layer=sum(layer <= teacher.shape.layer for layer in kept))
     student = JointModel(backbone, shape, teacher.pooling)
@@ -218,7 +217,7 @@ def write(student: JointModel, manifest: Manifest, path: Path, out: Path, descri
     for name in (TOKENIZER, STATISTICS):
         shutil.copyfile(path / name, out / name)
     made = {**described, "backbone_hash": loading.fingerprint(student.backbone)}
-    store.save(student, out, replace(manifest, name=out.name, hash="", files={}, quantisation={}, training=made))
+    joint_model.save(student, out, replace(manifest, name=out.name, hash="", files={}, quantisation={}, training=made))
     say(f"exported: {export(out)}")
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from termweave.encoders import load
-from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import TOKENIZER, write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run

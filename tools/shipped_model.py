@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import calibration, load
 from termweave.encoders.backbones import BACKBONES
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
-from termweave.encoders.models.store import HEADS
+from termweave.encoders.models.joint_model import HEADS
 from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.support import paths
@@ -159,14 +159,14 @@ def quantise_again(shipped: Path, keep: Path, data: Path) -> None:
         keep: Gets the whole folder.
         data: Folder of BEIR data sets.
     """
-    from termweave.encoders.models import store  # noqa: PLC0415 - torch
+    from termweave.encoders.models import joint_model  # noqa: PLC0415 - torch
 
     manifest = read_folder(shipped).manifest
     model = on_backbone(shipped, manifest)
     keep.mkdir(parents=True, exist_ok=True)
     for name in (TOKENIZER, STATISTICS):
         shutil.copy(shipped / name, keep / name)
-    store.save(model, keep, replace(manifest, files={}, quantisation={}, metrics={}))
+    joint_model.save(model, keep, replace(manifest, files={}, quantisation={}, metrics={}))
     say(f"exported: {export(keep)}")
     write_manifest(keep, replace(read_folder(keep, check=False).manifest, hash=manifest.hash))
     calibration.write(load(weights="none", dense=keep))
@@ -179,12 +179,12 @@ def on_backbone(folder: Path, manifest: Manifest) -> JointModel:
     """Put the heads of a folder on the backbone that they were trained on."""
     from safetensors.torch import load_file  # noqa: PLC0415 - torch
 
-    from termweave.encoders.models import store  # noqa: PLC0415 - torch
+    from termweave.encoders.models import transformer  # noqa: PLC0415 - torch
     from termweave.encoders.models.joint_model import HeadShape, JointModel  # noqa: PLC0415 - torch
 
     options = manifest.training.get("options", {})
     settings = base.get(METHOD).settings({name: options[name] for name in ("backbone", "layers", "outputs") if name in options})
-    backbone = store.load_backbone(lookup.find(settings, [], folder), settings.layers)
+    backbone = transformer.load_backbone(lookup.find(settings, [], folder), settings.layers)
     model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
     model.heads.load_state_dict({name: tensor.float() for name, tensor in load_file(folder / HEADS).items()})
     return model

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run, TermWeights
-from termweave.signals.impacts import scale
-from termweave.signals.weights import Weights
+from termweave.signals.weights import Weights, scale
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import orjson
 
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import TOKENIZER, digest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError, UsageError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.corpora import exists, path_and_split
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test

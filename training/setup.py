@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.declared_settings import LARGEST
-from termweave.encoders.analysis import language_guess
-from termweave.encoders.analysis.chinese_words import ChineseWords
-from termweave.encoders.analysis.model_familiarity import familiarity
-from termweave.encoders.analysis.piece_terms import PieceTerms
-from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
+from termweave.encoders.analysis.analyses import OF_LANGUAGE, ChineseWords, PieceTerms
+from termweave.encoders.analysis.model_familiarity import familiarity, guess_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError
 from termweave.support.messages import counted, normalised
 from termweave.training.backbone import lookup
@@ -169,7 +166,7 @@ def analysis_of(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) ->
     ideographs = sum("\u3400" <= character <= "\u9fff" for character in sample)
     if ideographs > len(sample) / 10:
         return ChineseWords(tokenizer.tokenizer)
-    language = language_guess.guess_of(sample)
+    language = guess_of(sample)
     chosen = OF_LANGUAGE[language] if language else Analysis
     return chosen(tokenizer.tokenizer)
 

@@ -34,7 +34,7 @@ from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.kinds.anchored import AnchoredModel
 from termweave.encoders.onnx import runtime
-from termweave.encoders.term_weighting.anchored_terms import Anchored
+from termweave.encoders.term_weighting import Anchored
 from termweave.errors import ModelError, TermweaveError
 from termweave.statistics import StatisticsCounter
 

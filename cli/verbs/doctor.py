@@ -141,7 +141,7 @@ def _training() -> Finding:
 
 
 def _runs_on_gpu() -> bool:
-    from termweave.encoders.layouts import read_folder
+    from termweave.encoders.kinds import read_folder
     from termweave.encoders.model_lookup import DEFAULT, resolve
     from termweave.encoders.onnx.runtime import OnnxModel
 
@@ -165,10 +165,10 @@ def _gpu() -> str | None:
 
 
 def _models() -> list[Finding]:
-    from termweave.encoders.inventory import dependence, known_models
+    from termweave.encoders.model_lookup import dependence, known_models
 
     try:
-        inside = files("termweave.encoders.shipped").iterdir()
+        inside = files("termweave.encoders").joinpath("shipped").iterdir()
         shipped = sorted(each.name for each in inside if each.joinpath("termweave.json").is_file())
     except (ImportError, OSError):
         shipped = []

@@ -44,7 +44,7 @@ def command(*, out: Output) -> None:
       termweave models
       termweave models --json
     """
-    from termweave.encoders.inventory import dependence, known_models
+    from termweave.encoders.model_lookup import dependence, known_models
 
     known = known_models()
     columns = {
@@ -169,7 +169,7 @@ def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Out
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
-    from termweave.encoders.layouts import read_folder
+    from termweave.encoders.kinds import read_folder
     from termweave.encoders.manifest import GRAPHS
     from termweave.encoders.model_lookup import resolve
     from termweave.encoders.onnx.bert_graph import write_weights

@@ -1,4 +1,4 @@
-"""Whether a model knows the language of a corpus: a cheap check on a sample, by the vocabulary of the model's tokeniser.
+"""Whether a model knows the language of a corpus, and which language that is: a cheap check on a sample.
 
 A tokeniser *covers* a script if its vocabulary holds many pieces of several letters in it (the shipped model's: 26,482 Latin, 8
 Cyrillic, 2 Arabic), or very many ideographs (244 of thousands). Text that becomes single letters or [UNK] is text that the model
@@ -11,21 +11,48 @@ hardly saw in training. Text in a covered script may still be another language. 
     pieces a word       1.05 to 1.39            1.73 to 3.21
     ==================  ======================  =======================
 
-Lists of labels hold few function words but whole words (1.1 pieces), so both figures must speak against English.
+Lists of labels hold few function words but whole words (1.1 pieces), so both figures must speak against English. Which language it is
+is guessed by function words, too: of seven languages that OpenSearch has a Snowball stemmer and stop words for.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
-
-from termweave.encoders.analysis import language_guess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+#: Name of OpenSearch's analyzer -> frequent words of the language. Words that English has, too, are left out.
+# ruff: noqa: RUF001 - Russian letters look like Latin ones
+# fmt: off
+_WORDS = {
+    "german": "der die das und ist nicht mit ein eine einen den dem des auf für von zu sich auch wird sind als bei im zum werden oder",
+    "french": "le la les des est une dans que qui pour pas sur avec sont du ce par plus il elle au aux ou cette ses être",
+    "spanish": "el los las una que del por con para es en se su al como más lo está son pero sus este entre cuando",
+    "portuguese": "os uma que do da dos das em no na com para por não são ao mais como mas pelo pela à também sua seu é",
+    "italian": "il lo gli della del di che per una con non sono nel nella dei delle è al alla si come più anche questo da",
+    "dutch": "de het een en van niet dat op met voor zijn wordt ook aan bij naar uit worden deze als maar dan heeft",
+    "russian": "и в не на что с по это как для от из к за его она они но так при или мы уже только",
+}
+# fmt: on
+#: Every word -> the languages that have it.
+_LANGUAGES: dict[str, tuple[str, ...]] = {
+    word: tuple(name for name, words in _WORDS.items() if word in words.split()) for word in " ".join(_WORDS.values()).split()
+}
+#: Words of a text below which no language is guessed (about four sentences), and the least share of function words.
+_GUESSABLE, _SHARE = 20, 0.15
+
+#: A run of letters.
+_LETTERS = re.compile(r"[^\W\d_]+")
+#: English function words that few other languages share.
+_ENGLISH = frozenset(["the", "of", "and", "is", "to", "for", "with", "that", "are", "by", "this", "it", "not", "be", "was"])
 
 #: Characters of each text that are examined.
 _CHARACTERS = 2000
@@ -33,7 +60,7 @@ _CHARACTERS = 2000
 _PIECES, _IDEOGRAPHS = 200, 1000
 #: Above the first share of unknown words the model is of no use; above the second the user is told.
 _USELESS, _WORTH_SAYING = 0.5, 0.1
-_FEWEST_ENGLISH, _MOST_PIECES = 0.1, 1.5
+_FEWEST__ENGLISH, _MOST_PIECES = 0.1, 1.5
 #: With fewer words there is no evidence for or against a language.
 _ENOUGH_WORDS = 50
 #: First words of Unicode names that all mean the script "CJK".
@@ -95,10 +122,8 @@ class Familiarity:
         if self.unknown > _WORTH_SAYING:
             where = f"in a script ({self.strange}) that it was not made for" if self.strange else "unknown to it"
             return f"{self.unknown:.0%} of the words are {where}"
-        figures = f"{self.english:.0%} function words of English, {self.pieces:.1f} word-pieces a word"
-        if self.guess:
-            return f"it looks like {self.guess.capitalize()}: {figures}"
-        return f"it does not look like English: {figures}"
+        seems = f"it looks like {self.guess.capitalize()}" if self.guess else "it does not look like English"
+        return f"{seems}: {self.english:.0%} function words of English, {self.pieces:.1f} word-pieces a word"
 
     @property
     def doubtful(self) -> bool:
@@ -111,7 +136,7 @@ class Familiarity:
 
     @property
     def _unlike_english(self) -> bool:
-        return self.language == "English" and self.english < _FEWEST_ENGLISH and self.pieces > _MOST_PIECES
+        return self.language == "English" and self.english < _FEWEST__ENGLISH and self.pieces > _MOST_PIECES
 
 
 def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> Familiarity:
@@ -139,16 +164,16 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
                 continue
             words += 1
             pieces += len(ids)
-            english += written in language_guess.ENGLISH
-            others.update(language_guess.languages(written))
+            english += written in _ENGLISH
+            others.update(_LANGUAGES.get(written, ()))
             script = _script(letter)
             scripts[script] += 1
             unknown[script] += script not in covered or ids == [unknown_id]
-    guess = language_guess.guess(others, english, words)
+    language_guess = guess(others, english, words)
     count = max(words, 1)
     main = next((script for script, _ in scripts.most_common()), None)
     strange = next((script for script, many in unknown.most_common(1) if many and script not in covered), None)
-    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language, guess)
+    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language, language_guess)
 
 
 def analyzer_of(texts: Sequence[str]) -> str:
@@ -159,10 +184,10 @@ def analyzer_of(texts: Sequence[str]) -> str:
         ('cjk', 'english')
     """
     clipped = [text[:_CHARACTERS] for text in texts]
-    scripts = Counter(_script(word[0]) for text in clipped for word in language_guess.LETTERS.findall(text))
+    scripts = Counter(_script(word[0]) for text in clipped for word in _LETTERS.findall(text))
     main = next((script for script, _ in scripts.most_common(1)), "Latin")
     usual = "english" if main == "Latin" else _ANALYZERS.get(main, "standard")
-    return language_guess.guess_of("\n".join(clipped)) or usual
+    return guess_of("\n".join(clipped)) or usual
 
 
 def is_chinese(texts: Iterable[str]) -> bool:
@@ -180,27 +205,21 @@ def is_chinese(texts: Iterable[str]) -> bool:
 
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:
     """Offsets and token ids of each word of the tokeniser."""
-    words: list[tuple[tuple[int, int], list[int]]] = []
-    last = None
-    for word, (start, end), number in zip(encoding.word_ids, encoding.offsets, encoding.ids, strict=True):
-        if words and word == last:
-            (first, _), ids = words[-1]
-            words[-1] = ((first, end), [*ids, number])
-        else:
-            words.append(((start, end), [number]))
-        last = word
+    words = []
+    for _, pieces in groupby(zip(encoding.word_ids, encoding.offsets, encoding.ids, strict=True), key=itemgetter(0)):
+        _, offsets, ids = zip(*pieces, strict=True)
+        words.append(((offsets[0][0], offsets[-1][1]), list(ids)))
     return words
 
 
-def _unknown_id(tokenizer: Any) -> int | None:
+def _unknown_id(tokenizer: Any) -> Any:
     """The id that stands for unknown text; None for a tokeniser that falls back to bytes.
 
     A Unigram model does not tell its unknown token, so a character that no vocabulary holds is encoded.
     """
     token = getattr(tokenizer.model, "unk_token", None)
     if token is not None:
-        number: int | None = tokenizer.token_to_id(token)
-        return number
+        return tokenizer.token_to_id(token)
     encoding = tokenizer.encode(_PRIVATE, add_special_tokens=False)
     return encoding.ids[-1] if encoding.ids and tokenizer.token_to_id(encoding.tokens[-1]) is None else None
 
@@ -232,3 +251,24 @@ def _script(letter: str) -> str:
     """The script of a letter, by its Unicode name: "Latin", "CJK" (Chinese, Japanese, Korean), "Arabic" ..."""
     first = unicodedata.name(letter, "OTHER").split()[0]
     return "CJK" if first in _CJK else first.capitalize()
+
+
+def guess_of(text: str) -> str | None:
+    """The language of a text, as the name of OpenSearch's analyzer; None: English, or unknown."""
+    words = _LETTERS.findall(text.lower())
+    counts = Counter(language for word in words for language in _LANGUAGES.get(word, ()))
+    return guess(counts, sum(word in _ENGLISH for word in words), len(words))
+
+
+def guess(counts: Mapping[str, int], english: int, words: int) -> str | None:
+    """The language with the most function words; None if there are too few for a guess, or English has as many.
+
+    Args:
+        counts: Language -> number of its function words in the text.
+        english: Number of English function words.
+        words: Number of all words.
+    """
+    if words < _GUESSABLE or not counts:
+        return None
+    name = max(counts, key=lambda each: counts[each])
+    return name if counts[name] >= _SHARE * words and counts[name] > english else None

@@ -12,7 +12,7 @@ hyphens, underscores  split: ``state-of-the-art`` -> state, art
 apostrophes           split: ``don't`` -> don, t (its idf is near 0); ``world's`` -> world (the stem of s is empty)
 ASCII symbols         punctuation, as in BERT: ``C++`` -> c
 emoji, other symbols  a term of their own, also when glued to a word: ``good👍`` -> good, 👍 (BERT would see one unknown word)
-CJK ideographs        single characters (`chinese_words` makes words of them); Hangul and kana as BERT splits them, recomposed (NFC)
+CJK ideographs        single characters (`ChineseWords` makes words of them); Hangul and kana as BERT splits them, recomposed (NFC)
 ligatures             ``ﬁnd`` -> find (text taken from PDF files is full of them)
 combining accents     stripped with the others: ``é`` = ``e`` + U+0301 -> e; so are Hebrew points and Arabic vowels
 right to left         words in reading order, as stored; marks of direction (U+200E, U+202A-E ...) vanish
@@ -220,8 +220,7 @@ class Analysis:
 
     def normalised(self, piece_of_text: str) -> str:
         """A part of a text as the tokeniser normalises it: lower case, no accents."""
-        normal: str = self._normalizer.normalize_str(cleaned(piece_of_text)[0])
-        return normal.strip()
+        return str(self._normalizer.normalize_str(cleaned(piece_of_text)[0])).strip()
 
     def _cut(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
         """The words of clean texts as (start, end, term), in reading order, without overlaps; the term of a dropped word is ""."""
@@ -241,17 +240,13 @@ class Analysis:
         term = self._term
         return [
             [(start, end, term(clean[start:end]) or "") for start, end in self._spans(clean, split.offsets)]
-            for clean, split in zip(cleans, self._split(cleans), strict=True)
+            for clean, split in zip(cleans, self._splitter.encode_batch(cleans, add_special_tokens=False), strict=True)
         ]
 
     def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Where words begin and end, given the words of the tokeniser; here these are the words."""
         del clean
         return offsets
-
-    def _split(self, cleans: list[str]) -> list[Any]:
-        splits: list[Any] = self._splitter.encode_batch(cleans, add_special_tokens=False)
-        return splits
 
     def _term(self, written: str) -> str | None:
         """The term of a word as written in the clean text; None for a dropped word."""

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from termweave.support import atomic_files, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from termweave.encoders.text_encoder import TextEncoder
 
 LANGUAGES = ("english", "chinese")
@@ -36,32 +36,20 @@ def questions_and_texts(language: str) -> tuple[list[str], list[str]]:
     return [row["question"] for row in rows], [row["text"] for row in rows]
 
 
-def dense_spread(encoder: TextEncoder) -> float:
-    """The mean difference between the best and a middling similarity of a question, for the dense model of an encoder.
+def spread(encoder: TextEncoder, output: str) -> float:
+    """How far the scores of an encoder's model for an output lie apart.
 
     An exported model brings the figure along (`write`). For other models the first call encodes the texts, which takes seconds, and
     notes the figure in the cache.
 
     Args:
         encoder: An encoder.
+        output: "dense": the mean difference between the best and a middling similarity of a question. "weights", for a sparse model of
+            others: the mean difference between the best and a middling score of a question as a share of the best.
 
     Returns:
-        A similarity, above 0; 0 for an encoder without a dense model.
+        A figure above 0; 0 for an encoder without this output.
     """
-    return _spread(encoder, "dense", _measured)
-
-
-def weights_spread(encoder: TextEncoder) -> float:
-    """The mean difference between the best and a middling score of a question as a share of the best, for a sparse model of others.
-
-    Returns:
-        A share, above 0; 0 without a weights model.
-    """
-    return _spread(encoder, "weights", _measured_weights)
-
-
-def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], float]) -> float:
-    """The noted figure of an output's model; a model without one is measured."""
     models = encoder.models
     if output not in models:
         return 0.0
@@ -71,9 +59,9 @@ def _spread(encoder: TextEncoder, output: str, measure: Callable[[TextEncoder], 
         return known
     note = _cached(output, hashes)
     note.parent.mkdir(parents=True, exist_ok=True)
-    spread = measure(encoder)
-    _note(note, output, spread, hashes)
-    return spread
+    measured = _measured(encoder) if output == "dense" else _measured_weights(encoder)
+    _note(note, output, measured, hashes)
+    return measured
 
 
 def noted(folder: Path | None, hashes: list[str], output: str = "dense") -> float | None:
@@ -104,14 +92,12 @@ def _hashes(encoder: TextEncoder, output: str) -> list[str]:
     return [models[name].hash for name in (output, f"{output}_query") if name in models]
 
 
-def _note(file: Path, output: str, spread: float, hashes: list[str]) -> None:
-    atomic_files.write(file, json.dumps({f"{output}_spread": spread, "models": hashes, "version": _VERSION}).encode())
+def _note(file: Path, output: str, measured: float, hashes: list[str]) -> None:
+    atomic_files.write(file, json.dumps({f"{output}_spread": measured, "models": hashes, "version": _VERSION}).encode())
 
 
 def _measured(encoder: TextEncoder) -> float:
-    """`dense_spread`, measured in the language in which the model finds more of the answers; English if both are the same."""
-    import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
+    """`spread` of vectors, measured in the language in which the model finds more of the answers; English if both are the same."""
     encoder = encoder.only({"dense"})
     results = []
     for language in LANGUAGES:
@@ -126,9 +112,7 @@ def _measured(encoder: TextEncoder) -> float:
 
 
 def _measured_weights(encoder: TextEncoder) -> float:
-    """`weights_spread`, measured in English."""
-    import numpy as np  # noqa: PLC0415
-
+    """`spread` of weights, measured in English."""
     encoder = encoder.only({"weights"})
     questions, texts = questions_and_texts("english")
     asked = [each.weights for each in encoder.encode(questions, kind="query") if each.weights is not None]

@@ -17,22 +17,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.encoders import hub
+from termweave.encoders.kinds import sentence_layout
 from termweave.encoders.kinds.anchored import AnchoredModel
 from termweave.encoders.kinds.bm25 import Bm25Model
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.kinds.sparse import SparseModel
+from termweave.encoders.manifest import MANIFEST, Manifest, ModelFolder
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from termweave.encoders.kinds.base import OpenModel
-    from termweave.encoders.manifest import Manifest
 
-KINDS: Mapping[str, type[OpenModel]] = {
-    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
-}
+_MODELS: tuple[type[OpenModel], ...] = (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
+KINDS: Mapping[str, type[OpenModel]] = {model.kind: model for model in _MODELS}
 
 
 def kind_of(manifest: Manifest) -> type[OpenModel]:
@@ -48,3 +50,19 @@ def kind_of(manifest: Manifest) -> type[OpenModel]:
             "Update termweave, or name another model.",
         )
     return kind
+
+
+def read_folder(path: Path, *, check: bool = True, name: str = "") -> ModelFolder:
+    """Read a folder that termweave wrote, or one in the layout of sentence-transformers.
+
+    Args:
+        path: The folder.
+        check: Compare every file with its digest (15 ms for the shipped model).
+        name: The name that the user gave; a model of the hub is called by it.
+
+    Raises:
+        ModelError: A file is missing or altered, or the model is of a sort that termweave does not run; the message says which.
+    """
+    if (path / MANIFEST).is_file():
+        return ModelFolder.read(path, check=check)
+    return sentence_layout.read(path, name if hub.named(name) else path.name)

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import unit
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.onnx.parity import cosines, rank_correlation, sample_texts
+from termweave.encoders.onnx.checked_graphs import cosines, rank_correlation, sample_texts
 from termweave.encoders.onnx.runtime import GraphInput
-from termweave.encoders.term_weighting.anchored_terms import anchored, multiplier
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form, place_tags
+from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier, place_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +27,8 @@ if TYPE_CHECKING:
 
     from termweave.encoders.analysis.word_pieces import Pieces
     from termweave.encoders.analysis.words import Words
-    from termweave.encoders.manifest import ModelFolder
-    from termweave.encoders.onnx.runtime import Outputs, Precision
-    from termweave.encoders.term_weighting.anchored_terms import Anchored, Kind
+    from termweave.encoders.onnx.runtime import Outputs
+    from termweave.encoders.term_weighting import Anchored, Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
@@ -43,10 +40,10 @@ class AnchoredModel(OpenModel):
     graph_outputs: ClassVar[tuple[str, ...]] = ("document", "query", "dense")
     exported: ClassVar[bool] = False
 
-    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
-        super().__init__(folder, threads, precision)
+    def open(self) -> None:
+        """Read the settings, the tokeniser, the analysis and the form of the weights."""
         self.settings = PromptSettings.from_manifest(self.manifest)
-        self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
+        self.tokenizer = PieceTokenizer(self.folder.path / TOKENIZER)
         if "weights" in self.manifest.outputs:
             self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
         self.bm25, self.form = BM25.from_anchor(self.manifest.anchor), Form.from_anchor(self.manifest.anchor)
@@ -55,65 +52,57 @@ class AnchoredModel(OpenModel):
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Word-pieces of each document, with [CLS], [SEP] and the prompt of documents, however many of them the model reads."""
         cleans = [cleaned(text)[0] for text in texts]
-        lengths: list[int] = self.tokenizer.lengths(cleans, self.settings.prompt("document"))
-        return lengths
+        return list(self.tokenizer.lengths(cleans, self.settings.prompt("document")))
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
         outputs: list[str] = [kind, "dense"] if vectors else [kind]
-        weights: list[TermWeights] = []
-        rows: list[NDArray[np.float32]] = []
-        for _, anchor, owners, result in self._passes(texts, kind, statistics, outputs):
-            weights.append(anchor.weights(result[0], owners, kind))
-            if vectors:
-                rows.append(unit(result[1]))
-        return weights, rows
+        passes = list(self._passes(texts, kind, statistics, outputs))
+        weights = [anchor.weights(result[0], owners, kind) for (_, anchor, owners), result in passes]
+        return weights, [unit(result[1]) for _, result in passes if vectors]
 
     def weigh_occurrences(
         self, texts: Sequence[str], statistics: CorpusStatistics
     ) -> list[tuple[list[str], NDArray[np.float64]]]:
         """The terms of each query in reading order, and the weight of each occurrence; `weigh` gives their sums."""
-        passes = self._passes(texts, "query", statistics, ["query"])
-        occurrences = (
-            (words, anchor.of_occurrences(result[0].astype(np.float64), owners)) for words, anchor, owners, result in passes
-        )
-        return [([term for term in words.terms if term], weights) for words, weights in occurrences]
+        return [
+            ([term for term in words.terms if term], anchor.of_occurrences(result[0].astype(np.float64), owners))
+            for (words, anchor, owners), result in self._passes(texts, "query", statistics, ["query"])
+        ]
 
     def _passes(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, outputs: list[str]
-    ) -> Iterator[tuple[Words, Anchored, NDArray[np.int64], Sequence[NDArray[np.float32]]]]:
-        """Run the graph on all texts; yield the words of each, its anchors, the word of each piece, and the outputs."""
+    ) -> Iterator[tuple[tuple[Words, Anchored, NDArray[np.int64]], list[NDArray[np.float32]]]]:
+        """Run the graph on all texts; yield the words of each, its anchors and the word of each piece, and the outputs."""
         assert self.analysis is not None
-        started = []
-        for block in self.blocks(texts):
-            words = self.analysis.words(block)
-            anchors = [anchored(text_words, statistics, self.bm25, kind, self.form) for text_words in words]
-            pieces = self.tokenizer.encode(
-                [text_words.clean for text_words in words],
-                self.manifest.max_length,
-                ends=[text_words.clean_ends for text_words in words],
-                prompt=self.settings.prompt(kind),
-            )
-            word_of_piece = [text_words.word_of_piece(text_pieces) for text_words, text_pieces in zip(words, pieces, strict=True)]
-            inputs = [
-                self._input(text_pieces, anchor.features(owners, kind), owners)
-                for text_pieces, anchor, owners in zip(pieces, anchors, word_of_piece, strict=True)
-            ]
-            started.append((words, anchors, word_of_piece, self.graph.start(inputs, outputs)))
-        for words, anchors, word_of_piece, finish in started:
-            yield from zip(words, anchors, word_of_piece, finish(), strict=True)
+        analysis, prepared = self.analysis, []
+
+        def read(block: Sequence[str]) -> list[GraphInput]:
+            words = analysis.words(block)
+            cleans, ends = [each.clean for each in words], [each.clean_ends for each in words]
+            pieces = self.tokenizer.encode(cleans, self.manifest.max_length, ends=ends, prompt=self.settings.prompt(kind))
+            inputs = []
+            for text_words, text_pieces in zip(words, pieces, strict=True):
+                anchor = anchored(text_words, statistics, self.bm25, kind, self.form)
+                owners = text_words.word_of_piece(text_pieces)
+                prepared.append((text_words, anchor, owners))
+                inputs.append(self._input(text_pieces, anchor.features(owners, kind), owners))
+            return inputs
+
+        results = self.run(texts, outputs, read)
+        return zip(prepared, results, strict=True)
 
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
         """The vector of each text."""
-        started, prompt = [], self.settings.prompt(kind)
-        for block in self.blocks(texts):
-            cleans = [cleaned(text)[0] for text in block]
-            pieces = self.tokenizer.encode(cleans, self.manifest.max_length, prompt=prompt)
-            inputs = [GraphInput(text_pieces.ids, np.zeros((len(text_pieces.ids), 2), np.float32)) for text_pieces in pieces]
-            started.append(self.graph.start(inputs, ["dense"]))
-        return [unit(result[0]) for finish in started for result in finish()]
+        max_length, prompt = self.manifest.max_length, self.settings.prompt(kind)
+
+        def read(block: Sequence[str]) -> list[GraphInput]:
+            pieces = self.tokenizer.encode([cleaned(text)[0] for text in block], max_length, prompt=prompt)
+            return [GraphInput(each.ids, np.zeros((len(each.ids), 2), np.float32)) for each in pieces]
+
+        return [unit(result[0]) for result in self.run(texts, ["dense"], read)]
 
     def _input(self, pieces: Pieces, features: NDArray[np.float32], owners: NDArray[np.int64]) -> GraphInput:
         """What the graph reads of a text, given the word of each piece: tags of the pieces' places are a third feature."""
@@ -121,7 +110,7 @@ class AnchoredModel(OpenModel):
 
     def load_torch(self) -> Any:
         """The `JointModel` that training saved."""
-        from termweave.encoders.models.store import load  # noqa: PLC0415 - torch
+        from termweave.encoders.models.joint_model import load  # noqa: PLC0415 - torch
 
         return load(self.folder.path)[0]
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave import plugins
 from termweave.encoders.analysis.model_familiarity import familiarity
-from termweave.encoders.kinds.graph_cache import with_graph
 from termweave.encoders.manifest import is_inside
+from termweave.encoders.onnx.checked_graphs import with_graph
+from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 from termweave.records import ModelInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.manifest import Manifest, ModelFolder
-    from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.onnx.runtime import OnnxModel, Outputs, Precision
+    from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
-#: How texts become the input of a graph: each text is a sequence of its own, or query and document share one.
-Pairing = Literal["single", "pair"]
 #: Texts that are prepared at a time, from the first block to the later ones: the model waits for the first alone. A GPU needs full batches.
 _FIRST_BLOCK, _BLOCK, _GPU_BLOCK = 4, 64, 128
 #: Output -> its name in messages.
@@ -69,7 +68,6 @@ class KindSettings:
 
     def problem(self, manifest: Manifest) -> str:
         """What is wrong with the kind's own fields, for a message; "" if nothing is."""
-        del manifest
         return ""
 
     def names(self) -> list[str]:
@@ -93,7 +91,6 @@ class PromptSettings(KindSettings):
 
     def problem(self, manifest: Manifest) -> str:
         """What is wrong with the prompts; "" if nothing is."""
-        del manifest
         return "" if all(isinstance(text, str) for text in self.prompts.values()) else "prompts are texts"
 
     def prompt(self, kind: Kind) -> str:
@@ -110,29 +107,38 @@ class OpenModel(ABC):
     label: ClassVar[str] = "an encoder"
     #: The outputs of its graph, in order.
     graph_outputs: ClassVar[tuple[str, ...]]
-    pairing: ClassVar[Pairing] = "single"
     #: The smallest cosine between an int8 and an fp32 vector with which an export is written.
     least_cosine: ClassVar[float] = -1.0
     tokenizer: Any
+    #: The encoder of queries inside this folder, where queries have one of their own.
+    query_model: OpenModel | None = None
     #: The analysis that makes the terms; None for a model without weights.
     analysis: Analysis | None = None
-    #: Whether torch exports the graph of a folder that has none (`graph_cache`).
+    #: Whether torch exports the graph of a folder that has none (`onnx.checked_graphs`).
     exported: ClassVar[bool] = True
     #: Whether term weights depend on the statistics of a corpus.
     needs_statistics: ClassVar[bool] = True
 
     def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
-        self.folder = folder
-        self.manifest = folder.manifest
-        self._threads, self._precision = threads, precision
+        self.folder, self.manifest = folder, folder.manifest
+        self.threads, self.precision = threads, precision
         self._graph: OnnxModel | None = None
+        self.open()
+
+    @abstractmethod
+    def open(self) -> None:
+        """Read the settings and the tokeniser of the folder.
+
+        Raises:
+            ModelError: A file is missing or damaged, or does not belong to the others.
+        """
 
     @property
     def graph(self) -> OnnxModel:
         """The graph, opened at its first use: counting terms needs none."""
         if self._graph is None:
             runtime = plugins.load("encoders", self.manifest.runtime)
-            graph = runtime(with_graph(self) if self.exported else self.folder, threads=self._threads, precision=self._precision)
+            graph = runtime(with_graph(self) if self.exported else self.folder, threads=self.threads, precision=self.precision)
             self.folder.confirm()
             self._graph = graph
         return self._graph
@@ -150,32 +156,38 @@ class OpenModel(ABC):
     def model_info(self, output: str) -> ModelInfo:
         """Describe the model behind an output: "weights", "dense", "dense_query" or "scores"."""
         manifest = self.manifest
-        return ModelInfo(
-            name=manifest.name,
-            hash=manifest.hash,
-            dimension=manifest.dimension if output == "dense" else None,
-            analysis=manifest.analysis if output == "weights" else None,
-            max_length=manifest.max_length,
-            folder=self.folder.path,
-        )
+        dimension = manifest.dimension if output == "dense" else None
+        analysis = manifest.analysis if output == "weights" else None
+        return ModelInfo(manifest.name, manifest.hash, dimension, analysis, manifest.max_length, self.folder.path)
 
-    def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Cut texts into blocks: the next block is prepared while those before it run."""
+    def run(
+        self, texts: Sequence[str], outputs: Sequence[str], read: Callable[[Sequence[str]], Sequence[GraphInput]]
+    ) -> Iterator[list[NDArray[np.float32]]]:
+        """Run the graph on texts. The next texts are prepared while those before them run.
+
+        Args:
+            texts: The texts.
+            outputs: Names of the outputs to compute.
+            read: Makes of some texts what the graph reads.
+
+        Returns:
+            The outputs for each input, in order.
+        """
         size, most, first = (_GPU_BLOCK, _GPU_BLOCK, 0) if self.graph.on_gpu else (_FIRST_BLOCK, _BLOCK, 0)
+        started = []
         while first < len(texts):
-            yield texts[first : first + size]
+            started.append(self.graph.start(read(texts[first : first + size]), outputs))
             first += size
             size = min(2 * size, most)
+        return (result for finish in started for result in finish())
 
-    @property
-    def query_model(self) -> OpenModel | None:
-        """The encoder of queries inside this folder, where queries have one of their own."""
-        return None
+    def token_inputs(self, texts: Sequence[str]) -> list[GraphInput]:
+        """What a graph reads of texts that reads their token ids alone."""
+        return [GraphInput(ids) for ids in self.tokenizer.encode(texts, self.manifest.max_length)]
 
     @classmethod
     def query_folder(cls, folder: ModelFolder) -> ModelFolder | None:
         """The folder of `query_model`, which may lie in this folder."""
-        del folder
         return None
 
     @property
@@ -185,8 +197,7 @@ class OpenModel(ABC):
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens included, however many of them the model reads; 0 if there is no limit."""
-        lengths: list[int] = self.tokenizer.lengths(texts)
-        return lengths
+        return list(self.tokenizer.lengths(texts))
 
     def familiarity(self, texts: Sequence[str]) -> Familiarity:
         """Whether the model knows the language of a sample. No graph runs."""
@@ -196,12 +207,10 @@ class OpenModel(ABC):
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
-        del texts, kind, statistics, vectors
         raise self.lacks(self.manifest, "weights")
 
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
         """The vector of each text, of length 1."""
-        del texts, kind
         raise self.lacks(self.manifest, "dense")
 
     @classmethod
@@ -215,21 +224,22 @@ class OpenModel(ABC):
             f"Name another model for --{flag}{training}.",
         )
 
-    @abstractmethod
     def load_torch(self) -> Any:
         """The torch module that an export traces: its inputs are those of the graph, its outputs are `graph_outputs`.
 
         Raises:
-            ModelError: A file is missing or damaged.
+            ModelError: A file is missing or damaged, or a model of this kind needs no graph.
         """
+        name = self.manifest.name
+        raise ModelError(f"{name!r} is {self.label} and has no graph to export.", f"It works as it is: --weights {name}.")
 
-    @abstractmethod
     def parity_sample(self) -> list[GraphInput]:
         """The inputs on which an export compares the torch module and the graphs."""
+        return []
 
-    @abstractmethod
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """Figures of how close a graph's outputs are to torch's, over the parity sample: name -> value."""
+        return {}
 
     @property
     def graph_settings(self) -> tuple[Any, ...]:

@@ -12,21 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.model_familiarity import Familiarity
-from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.kinds.base import OpenModel
-from termweave.encoders.term_weighting.anchored_terms import anchored
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.errors import ModelError
+from termweave.encoders.term_weighting import BM25, anchored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.manifest import ModelFolder
-    from termweave.encoders.onnx.runtime import GraphInput, Outputs, Precision
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
@@ -40,10 +36,10 @@ class Bm25Model(OpenModel):
     kind: ClassVar[str] = "bm25"
     label: ClassVar[str] = "BM25 with the words of a language"
 
-    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
+    def open(self) -> None:
+        """Make the tokeniser that splits words, and the analysis."""
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: PLC0415 - compiled libraries load when an encoder does
 
-        super().__init__(folder, threads, precision)
         tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
         tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -62,7 +58,6 @@ class Bm25Model(OpenModel):
 
     def familiarity(self, texts: Sequence[str]) -> Familiarity:
         """Every text counts as one in the language of the analysis, because somebody chose it."""
-        del texts
         assert self.analysis is not None
         language = self.analysis.language
         return Familiarity(0, 0.0, None, None, 0.0, 0.0, language, language.lower() if language else None)
@@ -71,25 +66,6 @@ class Bm25Model(OpenModel):
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """BM25's impacts of a document, or the occurrences of a query's terms."""
-        del vectors
         assert self.analysis is not None
         anchors = (anchored(words, statistics, self._bm25, kind) for words in self.analysis.words(texts))
         return [anchor.weights(_UNSEEN, _NO_PIECES, kind) for anchor in anchors], []
-
-    def load_torch(self) -> Any:
-        """Refuse: there is nothing to export.
-
-        Raises:
-            ModelError: Always.
-        """
-        name = self.manifest.name
-        raise ModelError(f"{name!r} is BM25 and has no graph to export.", f"It works as it is: --weights {name}.")
-
-    def parity_sample(self) -> list[GraphInput]:
-        """There is nothing to compare."""
-        return []
-
-    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
-        """There is nothing to compare."""
-        del expected, given
-        return {}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.kinds.safetensors import read_safetensors
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     if length == 0.0:
         wide = np.zeros_like(wide)
         wide[0] = length = 1.0
-    result: NDArray[np.float32] = (wide / length).astype(np.float32)
-    return result
+    return (wide / length).astype(np.float32)
 
 
 def _gelu(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -131,17 +130,43 @@ class DenseLayer:
             bias = tensors.get("linear.bias", np.zeros(len(weight), dtype=np.float32))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{file} is not a dense layer: {error}.", "Copy the model folder again.") from error
-        if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        added = tensors.get("residual.weight", np.eye(len(weight), dtype=np.float32)) if residual else None
+        if weight.ndim != 2 or bias.shape != weight.shape[:1] or (added is not None and added.shape != weight.shape):
             raise ModelError(f"{file} is not a dense layer: its tensors have other shapes.", "Copy the model folder again.")
-        if not residual:
-            return cls(weight, bias, activation)
-        square = np.eye(len(weight), dtype=np.float32) if weight.shape[0] == weight.shape[1] else None
-        added = tensors.get("residual.weight", square)
-        if added is None or added.shape != weight.shape:
-            raise ModelError(f"{file} lacks the residual that its config.json describes.", "Copy the model folder again.")
         return cls(weight, bias, activation, added)
 
     def __call__(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """``(in,) -> (out,)``."""
         result: NDArray[np.float32] = ACTIVATIONS[self.activation](self.weight @ vector + self.bias)
         return result if self.residual is None else result + self.residual @ vector
+
+
+#: Number formats that a tensor may have; bfloat16 is the upper half of a float32.
+_FORMATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def read_safetensors(file: Path) -> dict[str, NDArray[np.float32]]:
+    """Read all tensors of a small safetensors file as float32.
+
+    Raises:
+        ValueError: The file is malformed or has a number format other than floats.
+    """
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + size])
+        body = memoryview(data)[8 + size :]
+        return {name: _tensor(body, entry) for name, entry in header.items() if name != "__metadata__"}
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"its header is malformed ({type(error).__name__})") from error
+
+
+def _tensor(body: memoryview, entry: dict[str, Any]) -> NDArray[np.float32]:
+    """One tensor of a safetensors file, from its entry in the header."""
+    (first, end), shape, kind = entry["data_offsets"], entry["shape"], str(entry["dtype"])
+    if kind not in _FORMATS or not 0 <= first <= end <= len(body):
+        raise ValueError(f"a tensor of {kind} cannot be read" if kind not in _FORMATS else "it is cut short")
+    values = np.frombuffer(body[first:end], dtype=_FORMATS[kind])
+    if kind == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32).reshape([int(length) for length in shape])

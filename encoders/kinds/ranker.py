@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.kinds.base import KindSettings, OpenModel, Pairing
+from termweave.encoders.analysis.word_pieces import ModelTokenizer
+from termweave.encoders.kinds.base import KindSettings, OpenModel
 from termweave.encoders.manifest import TOKENIZER, Manifest
-from termweave.encoders.onnx.parity import rank_correlation, sample_texts
+from termweave.encoders.onnx.checked_graphs import rank_correlation, sample_texts
 from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import ModelFolder
-    from termweave.encoders.onnx.runtime import Outputs, Precision
+    from termweave.encoders.onnx.runtime import Outputs
     from termweave.records import ModelInfo
 
 LOGITS = "logits"
@@ -50,7 +50,6 @@ class RankerSettings(KindSettings):
 
     def problem(self, manifest: Manifest) -> str:
         """What is wrong with the prompt or the number of labels; "" if nothing is."""
-        del manifest
         allowed = {"the prompt is a text": isinstance(self.prompt, str), "labels is 1 or 2": self.labels in {1, 2}}
         return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
 
@@ -61,12 +60,11 @@ class RankerModel(OpenModel):
     kind: ClassVar[str] = "ranker"
     label: ClassVar[str] = "a cross-encoder"
     graph_outputs: ClassVar[tuple[str, ...]] = (LOGITS,)
-    pairing: ClassVar[Pairing] = "pair"
 
-    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
-        super().__init__(folder, threads, precision)
+    def open(self) -> None:
+        """Read the settings, the tokeniser and the anchor."""
         self.settings = RankerSettings.from_manifest(self.manifest)
-        self.reader = PairReader(folder, self.settings)
+        self.reader = PairReader(self.folder, self.settings)
         self.tokenizer = self.reader.tokenizer
         #: Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor.
         self.anchor = anchor_of(self.manifest)
@@ -88,15 +86,15 @@ class RankerModel(OpenModel):
         Raises:
             ModelError: The model gives another number of logits than its description says, or one that is not a number.
         """
-        started = []
-        for block in self.blocks(documents):
-            counts, inputs = self.reader.read(query, block, windows)
-            started.append((counts, self.graph.start(inputs, [LOGITS])))
-        scores = []
-        for counts, finish in started:
-            results = iter(finish())
-            scores += [max(self._score(next(results)[0]) for _ in range(count)) for count in counts]
-        return np.array(scores, dtype=np.float32)
+        counts: list[int] = []
+
+        def read(block: Sequence[str]) -> list[GraphInput]:
+            numbers, inputs = self.reader.read(query, block, windows)
+            counts.extend(numbers)
+            return inputs
+
+        scores = (self._score(result[0]) for result in self.run(documents, [LOGITS], read))
+        return np.array([max(islice(scores, count)) for count in counts], dtype=np.float32)
 
     def best_window(self, query: str, document: str, windows: int) -> str:
         """The part of a document that its score comes from; a document that fits beside the query is its own window."""
@@ -124,9 +122,9 @@ class RankerModel(OpenModel):
 
     def load_torch(self) -> Any:
         """The classifier as a module that gives the logits of pairs."""
-        from termweave.encoders.models.transformer import PairScores  # noqa: PLC0415 - torch
+        from termweave.encoders.models.transformer import PairScores, load_backbone  # noqa: PLC0415 - torch
 
-        return PairScores.load(self.folder.path / self.settings.transformer)
+        return PairScores(load_backbone(self.folder.path / self.settings.transformer, head="ForSequenceClassification")).eval()
 
     def parity_sample(self) -> list[GraphInput]:
         """Each text of the sample with the next one."""

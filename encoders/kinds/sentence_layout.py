@@ -5,7 +5,7 @@
 with ``idf.json`` and no ``modules.json`` is a sparse encoder of OpenSearch with a table of query weights. Without both a transformers
 folder is a transformer with mean pooling, as in sentence-transformers. Only names are read of these files: no code of the model runs.
 
-``onnx/model.onnx`` of a dense model or a ranker is run if the folder has it; else torch exports the graph once (`graph_cache`). The model's hash
+``onnx/model.onnx`` of a dense model or a ranker is run if the folder has it; else torch exports the graph once (`onnx.checked_graphs`). The model's hash
 is over the files that are run or exported, over the tokeniser, and over everything that decides how texts are read.
 """
 
@@ -15,32 +15,20 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.analysis.piece_terms import PieceTerms
-from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
+from termweave.encoders.analysis.analyses import PieceTerms, VocabularyTerms
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
-from termweave.encoders.kinds.sentence_modules import (
-    AGAIN,
-    CONFIG,
-    MODULES,
-    Modules,
-    read_json,
-    read_layers,
-    read_modules,
-    read_settings,
-)
+from termweave.encoders.kinds.sentence_modules import AGAIN, CONFIG, IDF, MODULES, Modules, read_json, read_modules, read_settings
 from termweave.encoders.kinds.sparse import SparseSettings
 from termweave.encoders.manifest import (
     MANIFEST,
     SENTENCE_GRAPH,
     TOKENIZER,
-    WEIGHTS,
     Manifest,
     ModelFolder,
     digest,
     graph_files,
     identity,
-    is_inside,
     weight_files,
 )
 from termweave.errors import ModelError
@@ -49,16 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-#: The query weights of OpenSearch's inference-free models.
-IDF = "idf.json"
 #: Prompt names that stand for a document, as `encode_document` of sentence-transformers tries them.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 #: Architectures whose positions begin behind the padding id, so that two positions of the table are no tokens.
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer"})
 #: Entries of ``config.json`` that change nothing in what is computed.
 _NOT_COMPUTED = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"})
-#: The model length that transformers writes where a tokeniser has none.
-_NO_LENGTH = 1_000_000
 
 
 def read(path: Path, name: str) -> ModelFolder:
@@ -86,11 +70,7 @@ def _read(path: Path, name: str) -> ModelFolder:
     if modules.query is None or folder.manifest.kind != "dense":
         return folder
     query = _read_tower(path, name, about, modules.query).manifest
-    if query.dimension != folder.manifest.dimension:
-        raise ModelError(
-            f"The query encoder of {name!r} gives {query.dimension} numbers, the document encoder {folder.manifest.dimension}.",
-            "Name two encoders that were trained together.",
-        )
+    folder.manifest.refuse_other_dimension(query)
     tower = {key: getattr(query, key) for key in ("hash", "max_length", "pooling", "settings", "files")}
     return replace(folder, manifest=replace(folder.manifest, settings={**folder.manifest.settings, "query": tower}))
 
@@ -101,25 +81,26 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     config = _configuration(path, home, name)
     lower, length = read_settings(home)
     shared: dict[str, Any] = {"transformer": modules.transformer, "lower": lower}
-    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(home, config, length))
+    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(config, length))
     if manifest.kind == "dense":
-        layers, dimension = read_layers(path, modules, _width(home / CONFIG, config))
-        truncated = _truncation(about, dimension)
+        layers, dimension = modules.layers(path, _width(home / CONFIG, config))
+        kept = about.get("truncate_dim")  # for models of the Matryoshka sort
+        truncated = kept if isinstance(kept, int) and 0 < kept < dimension else 0
         _check_similarity(name, about, normalised=modules.normalised and not truncated)
-        dimension = truncated or dimension
-        settings = DenseSettings(
-            **shared, prompts=prompts_of(about), include_prompt=modules.include_prompt, layers=layers, truncated=truncated
-        ).as_dict()
-        manifest = replace(manifest, outputs=("dense",), dimension=dimension, pooling=modules.pooling, settings=settings)
+        shared |= {"prompts": prompts_of(about), "include_prompt": modules.include_prompt}
+        settings = DenseSettings(**shared, layers=layers, truncated=truncated).as_dict()
+        manifest = replace(
+            manifest, outputs=("dense",), dimension=truncated or dimension, pooling=modules.pooling, settings=settings
+        )
     elif manifest.kind == "sparse":
-        table = _query_table(path, modules.query) if modules.query else {}
+        table = modules.query.query_table(path) if modules.query else {}
         settings = SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table).as_dict()
         analysis = (PieceTerms if _has_word_pieces(home / TOKENIZER) else VocabularyTerms).id
         manifest = replace(
             manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
         )
     else:
-        ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
+        ranker = RankerSettings(**shared, types=has_types(home), prompt=_prompts(about)[1], labels=_labels(name, config))
         manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
     graph = path / SENTENCE_GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
@@ -129,14 +110,22 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
             f"Name a model of an architecture that transformers has itself, or one with {SENTENCE_GRAPH}.",
         )
     cores = graph_files(graph) if own_graph else weight_files(home)
+    if not cores and [*home.glob("pytorch_model.bin"), *home.glob("pytorch_model-*.bin")]:
+        raise ModelError(
+            f"The weights of the model {name!r} are a pickle (pytorch_model.bin), which may hold code and is not read.",
+            "Save them as safetensors on a host that trusts them: AutoModel.from_pretrained(DIR).save_pretrained(DIR).",
+        )
     if not cores:
-        raise _no_weights(name, home)
+        raise ModelError(
+            f"The model {name!r} has no weights: {home} holds no safetensors, and {SENTENCE_GRAPH} is missing, too.",
+            "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
+        )
     identities = {str(file.relative_to(path)): identity(file) for file in (*cores, home / TOKENIZER, home / CONFIG)}
     named = _named(manifest, path, cores, {} if own_graph else config)
     return ModelFolder(path, named, {"fp32": graph} if own_graph else {}, identities)
 
 
-def _configuration(path: Path, home: Path, name: str) -> dict[str, Any]:
+def _configuration(path: Path, home: Path, name: str) -> Any:
     """The configuration of a transformer that has a tokeniser and an architecture."""
     if not (home / CONFIG).is_file():
         raise ModelError(
@@ -144,7 +133,7 @@ def _configuration(path: Path, home: Path, name: str) -> dict[str, Any]:
             "Give a folder that training, export or sentence-transformers wrote.",
         )
     config = read_json(home / CONFIG)
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+    if not isinstance(config.get("model_type"), str):
         raise ModelError(
             f"{path} is of an unknown architecture: its {CONFIG} has no model_type.", "Give a folder that save_pretrained wrote."
         )
@@ -156,36 +145,6 @@ def _configuration(path: Path, home: Path, name: str) -> dict[str, Any]:
     return config
 
 
-def _no_weights(name: str, home: Path) -> ModelError:
-    """The error for a folder without a graph and without one file of weights."""
-    if (home / "pytorch_model.bin").is_file() or list(home.glob("pytorch_model-*.bin")):
-        return ModelError(
-            f"The weights of the model {name!r} are a pickle (pytorch_model.bin), which may hold code and is not read.",
-            "Save them as safetensors on a host that trusts them: AutoModel.from_pretrained(DIR).save_pretrained(DIR).",
-        )
-    return ModelError(
-        f"The model {name!r} has no weights: {home / WEIGHTS} is missing, and so is {SENTENCE_GRAPH}.",
-        "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
-    )
-
-
-def _query_table(path: Path, modules: Modules) -> dict[str, Any]:
-    """The settings of a table of query weights: in the module's folder, or ``idf.json`` in the folder of the model."""
-    home = modules.transformer
-    config = read_json(path / home / CONFIG, missing={})
-    given = config.get("path")
-    names = [f"{home}/{WEIGHTS}".lstrip("/"), f"{home}/{IDF}".lstrip("/"), IDF] if home else [IDF]
-    if isinstance(given, str) and given.endswith(".json") and is_inside(given):
-        names = [given, f"{home}/{given}", *names]
-    table = next((name for name in names if (path / name).is_file()), "")
-    if not table:
-        raise ModelError(f"The model in {path} has no table of query weights: {names[0]} is missing.", AGAIN)
-    tokenizer = home if (path / home / TOKENIZER).is_file() else ""
-    length = read_json(path / tokenizer / "tokenizer_config.json", missing={}).get("model_max_length")
-    limited = isinstance(length, int | float) and 0 < length < _NO_LENGTH
-    return {"query_table": table, "query_tokenizer": tokenizer, "query_length": int(length) if limited else 0}
-
-
 def _has_word_pieces(file: Path) -> bool:
     """Whether a tokeniser is of BERT's sort; older files do not name their sort."""
     model = read_json(file).get("model") or {}
@@ -195,54 +154,31 @@ def _has_word_pieces(file: Path) -> bool:
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:
     """The kind of a model: what sentence-transformers wrote, what its modules say, or what its architecture is."""
     family = about.get("model_type")
-    families = {"SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
-    if family is not None and (not isinstance(family, str) or family not in families):
+    families = {"None": "dense", "SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
+    if str(family) not in families:
         raise ModelError(f"The model {name!r} is a {family}, which termweave does not run.", "Name a SentenceTransformer model.")
-    if family is not None and families[family] != "dense":
-        return families[family]
-    architectures = config.get("architectures")
-    classifier = isinstance(architectures, list) and any(
-        str(each).endswith("ForSequenceClassification") for each in architectures
-    )
+    if families[str(family)] != "dense":
+        return families[str(family)]
+    classifier = any(str(each).endswith("ForSequenceClassification") for each in config.get("architectures") or ())
     return "ranker" if classifier and not (path / MODULES).is_file() else kind
 
 
 def _labels(name: str, config: Mapping[str, Any]) -> int:
-    """Labels of a classifier: 1 or 2; transformers means 2 if the configuration does not say it.
-
-    Raises:
-        ModelError: There are more.
-    """
+    """Labels of a classifier: 1 or 2; transformers means 2 if the configuration does not say it."""
     listed = config.get("id2label")
     labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
-    if not isinstance(labels, int):
-        raise ModelError(f"The {CONFIG} of the model {name!r} has num_labels={labels!r}, which is not a number.", AGAIN)
-    if labels not in {1, 2}:
+    if not isinstance(labels, int) or labels not in {1, 2}:
         raise ModelError(
             f"The model {name!r} has {labels} labels; a ranker has one score, or two labels (not relevant, relevant).",
             "Name a cross-encoder that was trained for ranking.",
         )
-    return int(labels)
-
-
-def _truncation(about: Mapping[str, Any], dimension: int) -> int:
-    """How many numbers of a vector are kept (``truncate_dim``, for models of the Matryoshka sort); 0: all."""
-    kept = about.get("truncate_dim")
-    return kept if isinstance(kept, int) and 0 < kept < dimension else 0
-
-
-def _default_prompt(about: Mapping[str, Any]) -> str:
-    """The text before every query of a cross-encoder: the default prompt, which CrossEncoder puts before the first text of a pair."""
-    prompts = about.get("prompts")
-    prompt = prompts.get(str(about.get("default_prompt_name")), "") if isinstance(prompts, dict) else ""
-    return prompt if isinstance(prompt, str) else ""
+    return labels
 
 
 def has_types(home: Path) -> bool:
     """Whether the tokeniser, as transformers loads it, tells which tokens are of the second text of a pair."""
     config = read_json(home / "tokenizer_config.json", missing={})
-    names = config.get("model_input_names")
-    if isinstance(names, list):
+    if isinstance(names := config.get("model_input_names"), list):
         return "token_type_ids" in names
     return config.get("tokenizer_class") not in ["PreTrainedTokenizerFast", "TokenizersBackend"]
 
@@ -269,9 +205,8 @@ def _named(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mappin
     settings = manifest.settings
     names = [*(str(core.relative_to(path)) for core in cores), f"{settings['transformer']}/{TOKENIZER}".lstrip("/")]
     names += [layer["file"] for layer in settings.get("layers", ())]
-    names += (
-        [settings["query_table"], f"{settings['query_tokenizer']}/{TOKENIZER}".lstrip("/")] if settings.get("query_table") else []
-    )
+    if settings.get("query_table"):
+        names += [settings["query_table"], f"{settings['query_tokenizer']}/{TOKENIZER}".lstrip("/")]
     files = {name: digest(path / name) for name in names}
     reading = (manifest.max_length, manifest.dimension, manifest.pooling, sorted(settings.items()))
     architecture = sorted((key, value) for key, value in config.items() if key not in _NOT_COMPUTED and value is not None)
@@ -294,14 +229,19 @@ def _width(file: Path, config: Mapping[str, Any]) -> int:
 
 def prompts_of(about: Mapping[str, Any]) -> dict[str, str]:
     """The prompts for queries and documents, chosen as `encode_query` and `encode_document` choose them."""
-    prompts = {key: text for key, text in (about.get("prompts") or {}).items() if isinstance(text, str)}
-    default = prompts.get(str(about.get("default_prompt_name")), "")
+    prompts, default = _prompts(about)
     query = prompts.get("query", default)
     document = next((prompts[key] for key in _DOCUMENT_PROMPTS if key in prompts), default)
     return {key: text for key, text in (("query", query), ("document", document)) if text}
 
 
-def _max_length(home: Path, config: Mapping[str, Any], length: int | None) -> int:
+def _prompts(about: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """The prompts by name, and the default one, which `CrossEncoder` puts before the first text of a pair."""
+    prompts = {key: text for key, text in (about.get("prompts") or {}).items() if isinstance(text, str)}
+    return prompts, prompts.get(str(about.get("default_prompt_name")), "")
+
+
+def _max_length(config: Mapping[str, Any], length: int) -> int:
     """The most tokens of a text: what the folder says, at most the positions that the transformer has."""
     positions = config.get("max_position_embeddings")
     limits: list[int] = []
@@ -309,7 +249,4 @@ def _max_length(home: Path, config: Mapping[str, Any], length: int | None) -> in
         padding = config.get("pad_token_id")
         offset = (padding if isinstance(padding, int) else 1) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
         limits.append(positions - offset)
-    given = length or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
-    if isinstance(given, int | float) and 0 < given < _NO_LENGTH:
-        limits.append(int(given))
-    return min(limits, default=512)
+    return min([*limits, *([length] if length else [])], default=512)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer
-from termweave.encoders.manifest import WEIGHTS, is_inside
+from termweave.encoders.manifest import TOKENIZER, WEIGHTS, is_inside
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -15,19 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = "modules.json"
+#: The query weights of OpenSearch's inference-free models.
+IDF = "idf.json"
 CONFIG = "config.json"
 #: The description of a router, and the module types that have one.
 ROUTER = "router_config.json"
 _ROUTERS = frozenset({"Router", "Asym"})
-#: Keys of older ``Pooling`` modules -> mode.
-_OLD_POOLING = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+#: What older ``Pooling`` modules call the modes, in the order of `MODES`.
+_OLD_MODES = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 #: The settings of a transformer, in the order in which sentence-transformers looks for them: old files have the architecture's name.
 _SETTINGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -35,6 +31,8 @@ _SETTINGS = tuple(
 #: Arguments of the tokeniser that change no vector, and values that are its defaults.
 _HARMLESS, _DEFAULTS = frozenset({"padding", "pad_to_multiple_of", "return_tensors"}), (None, True, "longest_first")
 _ADVICE = "Name a model made of Transformer, Pooling, Dense and Normalize."
+#: The model length that transformers writes where a tokeniser has none.
+_NO_LENGTH = 1_000_000
 AGAIN = "Copy the folder again, or save it anew with sentence-transformers."
 
 
@@ -46,7 +44,6 @@ class Modules:
         transformer: Subfolder of the transformer; "" for the folder itself.
         pooling: Modes, joined by "+".
         include_prompt: Whether the prompt takes part in the pooling.
-        width: The width of the states that the pooling expects; None where it does not say.
         dense: The subfolders of the dense layers, in order.
         normalised: Whether the vectors get length 1.
         kind: "dense", "sparse", "ranker" or "table".
@@ -57,12 +54,53 @@ class Modules:
     transformer: str = ""
     pooling: str = "mean"
     include_prompt: bool = True
-    width: int | None = None
     dense: tuple[str, ...] = ()
     normalised: bool = False
     kind: str = "dense"
     twice: bool = False
     query: Modules | None = None
+
+    def layers(self, path: Path, width: int) -> tuple[list[dict[str, Any]], int]:
+        """The dense layers for `DenseSettings`, and the dimension of the vectors. Each layer must take what comes before it."""
+        dimension = width * len(self.pooling.split("+"))
+        layers = []
+        for folder in self.dense:
+            config = read_json(path / folder / CONFIG)
+            activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
+            if activation not in ACTIVATIONS:
+                raise ModelError(
+                    f"The dense layer {path / folder} has the activation {activation!r}.", f"Known: {', '.join(ACTIVATIONS)}."
+                )
+            if any(config.get(f"module_{side}_name") not in {None, "sentence_embedding"} for side in ("input", "output")):
+                raise ModelError(
+                    f"The dense layer {path / folder} reads or writes something else than the sentence's vector.", _ADVICE
+                )
+            file, residual = f"{folder}/{WEIGHTS}", bool(config.get("use_residual"))
+            layer = DenseLayer.read(path / file, activation, residual=residual)
+            if layer.weight.shape[1] != dimension:
+                raise ModelError(
+                    f"The dense layer {path / folder} takes vectors of {layer.weight.shape[1]} numbers, "
+                    f"and what comes before it gives {dimension}.",
+                    AGAIN,
+                )
+            dimension = layer.weight.shape[0]
+            layers.append({"file": file, "activation": activation, "residual": residual})
+        return layers, dimension
+
+    def query_table(self, path: Path) -> dict[str, Any]:
+        """The settings of a table of query weights, which lies in the module's folder, or ``idf.json`` in the folder of the model."""
+        home = self.transformer
+        config = read_json(path / home / CONFIG, missing={})
+        given = config.get("path")
+        names = [f"{home}/{WEIGHTS}".lstrip("/"), f"{home}/{IDF}".lstrip("/"), IDF] if home else [IDF]
+        if isinstance(given, str) and given.endswith(".json") and is_inside(given):
+            names = [given, f"{home}/{given}", *names]
+        table = next((name for name in names if (path / name).is_file()), "")
+        if not table:
+            raise ModelError(f"The model in {path} has no table of query weights: {names[0]} is missing.", AGAIN)
+        tokenizer = home if (path / home / TOKENIZER).is_file() else ""
+        length = _token_limit(read_json(path / tokenizer / "tokenizer_config.json", missing={}).get("model_max_length"))
+        return {"query_table": table, "query_tokenizer": tokenizer, "query_length": length}
 
 
 def read_modules(path: Path) -> Modules:
@@ -117,12 +155,12 @@ def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
             "Save the model with Router.for_query_document.",
         )
     document, query = (_chain(path, chain) for chain in chains)
-    if {document.kind, query.kind} not in ({"dense"}, {"sparse"}, {"sparse", "table"}) or document.kind == "table":
-        raise ModelError(f"{file} mixes sorts of models that termweave does not run together.", _ADVICE)
-    if document.kind == query.kind == "sparse" and document != query:
+    if (document.kind, query.kind) not in {("dense", "dense"), ("sparse", "sparse"), ("sparse", "table")} or (
+        query.kind == "sparse" and query != document
+    ):
         raise ModelError(
-            f"{file} has a sparse encoder for documents and another one for queries.",
-            "Name a sparse model with one encoder, or one with a table of query weights (SparseStaticEmbedding).",
+            f"{file} has models of documents and of queries that termweave does not run together.",
+            "Name dense encoders, one sparse encoder, or a sparse encoder with a table of query weights (SparseStaticEmbedding).",
         )
     return document if document == query else replace(document, query=query)
 
@@ -136,25 +174,17 @@ def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
         return Modules(modules[0][1], kind="ranker")
     if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
         return _splade(path, modules[0][1], modules[1][1])
-    for kind in kinds:
-        if kind not in {"Transformer", "Pooling", "Dense", "Normalize"}:
-            raise ModelError(f"{path / MODULES} names a module {kind!r}, which termweave does not run.", _ADVICE)
-    if kinds[:1] != ["Transformer"] or kinds[1:2] != ["Pooling"] or kinds.count("Normalize") > (kinds[-1:] == ["Normalize"]):
+    if not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
         raise ModelError(
             f"{path / MODULES} lists the modules {', '.join(kinds)}; termweave runs Transformer, Pooling, Dense and Normalize, "
             "in this order.",
             "Name a model that gives one vector for a text.",
         )
     pooling = read_json(path / modules[1][1] / CONFIG)
-    width = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
-    return Modules(
-        transformer=modules[0][1],
-        pooling=_pooling_mode(path / modules[1][1] / CONFIG, pooling),
-        include_prompt=bool(pooling.get("include_prompt", True)),
-        width=width if isinstance(width, int) else None,
-        dense=tuple(folder for kind, folder in modules if kind == "Dense"),
-        normalised=kinds[-1] == "Normalize",
-    )
+    mode = _pooling_mode(path / modules[1][1] / CONFIG, pooling)
+    dense = tuple(folder for kind, folder in modules if kind == "Dense")
+    include_prompt, normalised = bool(pooling.get("include_prompt", True)), kinds[-1] == "Normalize"
+    return Modules(modules[0][1], mode, include_prompt=include_prompt, dense=dense, normalised=normalised)
 
 
 def _splade(path: Path, transformer: str, folder: str) -> Modules:
@@ -173,25 +203,24 @@ def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
     """The pooling modes, joined by "+", of a new or an old configuration."""
     modes = config.get("pooling_mode")
     if modes is None:
-        modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key) is True] or ["mean"]
+        old = zip(MODES, _OLD_MODES, strict=True)
+        modes = [mode for mode, name in old if config.get(f"pooling_mode_{name}") is True] or ["mean"]
     modes = [modes] if isinstance(modes, str) else list(modes)
     if not modes or any(mode not in MODES for mode in modes):
         raise ModelError(f"{file} names the pooling {', '.join(map(str, modes)) or 'none'}.", f"Known: {', '.join(MODES)}.")
     return "+".join(modes)
 
 
-def read_settings(home: Path) -> tuple[bool, int | None]:
-    """Read whether a transformer's texts are lower-cased first, and their most tokens where the settings say it.
+def read_settings(home: Path) -> tuple[bool, int]:
+    """Read whether a transformer's texts are lower-cased first, and their most tokens; 0 where neither settings nor tokeniser say it.
 
     Raises:
         ModelError: Another setting decides what is read of a text.
     """
     file = next((home / name for name in _SETTINGS if read_json(home / name, missing={})), home / _SETTINGS[0])
     settings = read_json(file, missing={})
-    processing, of_tokenizer = (
-        settings.get("processing_kwargs") or {},
-        settings.get("processor_kwargs", settings.get("tokenizer_args")),
-    )
+    processing = settings.get("processing_kwargs") or {}
+    of_tokenizer = settings.get("processor_kwargs", settings.get("tokenizer_args")) or {}
     text = processing.get("text") or {}
     deciding = {name: settings.get(name) for name in ("query_length", "document_length", "query_expansion")}
     deciding |= {"modality_config.message": (settings.get("modality_config") or {}).get("message")}
@@ -201,44 +230,15 @@ def read_settings(home: Path) -> tuple[bool, int | None]:
             f"{file} says {refused[0]}={deciding[refused[0]]!r}, which changes what is read of a text, and termweave does not know it.",
             "Name a model without this setting.",
         )
-    lengths = (text.get("max_length"), (of_tokenizer or {}).get("model_max_length"), settings.get("max_seq_length"))
-    return bool(settings.get("do_lower_case")), next((length for length in lengths if length), None)
+    lengths = (text.get("max_length"), of_tokenizer.get("model_max_length"), settings.get("max_seq_length"))
+    given = next((length for length in lengths if length), None)
+    given = given or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
+    return bool(settings.get("do_lower_case")), _token_limit(given)
 
 
-def read_layers(path: Path, modules: Modules, width: int) -> tuple[list[dict[str, Any]], int]:
-    """The dense layers for `DenseSettings`, and the dimension of the vectors. Each layer must take what comes before it."""
-    if modules.width not in {None, width}:
-        raise ModelError(
-            f"The pooling of {path} expects states of {modules.width} numbers, and the transformer gives {width}.", AGAIN
-        )
-    dimension = width * len(modules.pooling.split("+"))
-    layers = []
-    for folder in modules.dense:
-        config = read_json(path / folder / CONFIG)
-        activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
-        if activation not in ACTIVATIONS:
-            raise ModelError(
-                f"The dense layer {path / folder} has the activation {activation!r}.", f"Known: {', '.join(ACTIVATIONS)}."
-            )
-        plain = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-        if any(config.get(key) not in {None, value} for key, value in plain.items()):
-            raise ModelError(
-                f"The dense layer {path / folder} reads or writes something else than the sentence's vector.",
-                _ADVICE,
-            )
-        file = f"{folder}/{WEIGHTS}"
-        if not (path / file).is_file():
-            raise ModelError(f"The model is incomplete: {path / file} is missing.", "Save it again as safetensors.")
-        layer = DenseLayer.read(path / file, activation, residual=bool(config.get("use_residual")))
-        if layer.weight.shape[1] != dimension:
-            raise ModelError(
-                f"The dense layer {path / folder} takes vectors of {layer.weight.shape[1]} numbers, "
-                f"and what comes before it gives {dimension}.",
-                AGAIN,
-            )
-        dimension = layer.weight.shape[0]
-        layers.append({"file": file, "activation": activation, "residual": bool(config.get("use_residual"))})
-    return layers, dimension
+def _token_limit(length: object) -> int:
+    """The most tokens that a tokeniser's length means; 0: no limit."""
+    return int(length) if isinstance(length, int | float) and 0 < length < _NO_LENGTH else 0
 
 
 def read_json(file: Path, *, missing: Any = None) -> Any:

@@ -2,39 +2,45 @@
 
     w_t = max over the tokens i of log(1 + relu(logit of t at i))        (Formal et al. 2021, eq. 1; or the sum over the tokens)
 
-The terms are entries of the vocabulary, also such that the text does not hold (expansion). Queries are weighted by the same encoder, or
-by a table without any inference (`query_table`). The pooling is part of the graph: the logits of a text are some hundred times the size of its weights.
+The terms are entries of the vocabulary, also such that the text does not hold (expansion). The pooling is part of the graph: the logits of
+a text are some hundred times the size of its weights. Queries are weighted by the same encoder, or by a table without any inference:
+
+    w_t = table[t] if the query holds the token t, else 0
+
+The table lies in the folder as ``model.safetensors`` (`SparseStaticEmbedding` of sentence-transformers: one number for each entry of
+the vocabulary) or as ``idf.json`` (OpenSearch's models: entry -> weight). Entries that weigh 0 or less are no terms of a query:
+OpenSearch takes positive weights only.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.analysis.registry import analysis_of
+import numpy as np
+
+from termweave.encoders.analysis.analyses import analysis_of
+from termweave.encoders.analysis.word_pieces import ModelTokenizer
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
-from termweave.encoders.kinds.query_table import QueryTable, Vocabulary
+from termweave.encoders.kinds.pooling import read_safetensors
 from termweave.encoders.manifest import TOKENIZER, Manifest
-from termweave.encoders.onnx.parity import rank_correlation, sample_texts
-from termweave.encoders.onnx.runtime import GraphInput
+from termweave.encoders.onnx.checked_graphs import rank_correlation, sample_texts
+from termweave.encoders.term_weighting import check_finite
 from termweave.errors import ModelError
+from termweave.records import TermWeights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.manifest import ModelFolder
-    from termweave.encoders.onnx.runtime import Outputs, Precision
-    from termweave.encoders.term_weighting.anchored_terms import Kind
-    from termweave.records import TermWeights
+    from termweave.encoders.onnx.runtime import GraphInput, Outputs
+    from termweave.encoders.term_weighting import Kind
     from termweave.statistics import CorpusStatistics
 
 OUTPUT = "weights"
-#: How the weights of the tokens become those of the text.
-POOLINGS = ("max", "sum")
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class SparseSettings(PromptSettings):
 
     Attributes:
         twice: Whether the logarithm is applied twice (`log1p_relu`).
-        query_table: The file of query weights of an inference-free model (`query_table`); "" where queries are encoded as documents.
+        query_table: The file of query weights of an inference-free model (`QueryTable`); "" where queries are encoded as documents.
         query_tokenizer: Subfolder of the tokeniser of queries; "" for the folder itself.
         query_length: The most tokens of a query that is weighed by the table; 0: no limit.
     """
@@ -59,7 +65,7 @@ class SparseSettings(PromptSettings):
             return problem
         if not isinstance(self.query_length, int):
             return "query_length is a number"  # type: ignore[unreachable] # a file may hold anything
-        return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
+        return "" if manifest.pooling in {"max", "sum"} else "pooling is one of max, sum"
 
     def names(self) -> list[str]:
         """The files and subfolders that the settings name."""
@@ -74,10 +80,10 @@ class SparseModel(OpenModel):
     graph_outputs: ClassVar[tuple[str, ...]] = (OUTPUT,)
     needs_statistics: ClassVar[bool] = False
 
-    def __init__(self, folder: ModelFolder, threads: int | None = None, precision: Precision | None = None) -> None:
-        super().__init__(folder, threads, precision)
+    def open(self) -> None:
+        """Read the settings, the tokeniser, and the table of query weights."""
         self.settings = SparseSettings.from_manifest(self.manifest)
-        settings, home = self.settings, folder.path
+        settings, home = self.settings, self.folder.path
         self.tokenizer = ModelTokenizer(home / settings.transformer / TOKENIZER, lower=settings.lower)
         self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
         self._entries = Vocabulary(self.tokenizer.tokenizer)
@@ -95,22 +101,18 @@ class SparseModel(OpenModel):
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """Term weights of each text. The statistics are not needed: the model knows no corpus."""
-        del statistics, vectors
         prompt = self.settings.prompt(kind)
+        prompted = [prompt + text for text in texts]
         if kind == "query" and self._table is not None:
-            return self._table.weigh([prompt + text for text in texts], self.settings.query_length), []
-        started = []
-        for block in self.blocks(texts):
-            ids = self.tokenizer.encode([prompt + text for text in block], self.manifest.max_length)
-            started.append(self.graph.start([GraphInput(row) for row in ids], [OUTPUT]))
-        return [self._entries.terms_of(result[0]) for finish in started for result in finish()], []
+            return self._table.weigh(prompted, self.settings.query_length), []
+        return [self._entries.terms_of(result[0]) for result in self.run(prompted, [OUTPUT], self.token_inputs)], []
 
     def load_torch(self) -> Any:
         """The masked-language model with the pooling."""
-        from termweave.encoders.models.transformer import VocabularyWeights  # noqa: PLC0415 - torch
+        from termweave.encoders.models.transformer import VocabularyWeights, load_backbone  # noqa: PLC0415 - torch
 
-        settings = self.settings
-        return VocabularyWeights.load(self.folder.path / settings.transformer, self.manifest.pooling, twice=settings.twice)
+        backbone = load_backbone(self.folder.path / self.settings.transformer, head="ForMaskedLM")
+        return VocabularyWeights(backbone, self.manifest.pooling, twice=self.settings.twice).eval()
 
     @property
     def graph_settings(self) -> tuple[Any, ...]:
@@ -119,9 +121,78 @@ class SparseModel(OpenModel):
 
     def parity_sample(self) -> list[GraphInput]:
         """Sample texts for the comparison of the graphs, without a prompt."""
-        return [GraphInput(ids) for ids in self.tokenizer.encode(sample_texts(), self.manifest.max_length) if len(ids)]
+        return [text for text in self.token_inputs(sample_texts()) if len(text.ids)]
 
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The rank correlation of the weights of each text."""
         pairs = [(one[0].astype(float), other[0].astype(float)) for one, other in zip(expected, given, strict=True)]
         return {"rank_correlation": rank_correlation(pairs)}
+
+
+class Vocabulary:
+    """The entries of a tokeniser's vocabulary, by number. Special tokens and numbers without an entry are no terms."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        entries = tokenizer.get_vocab(with_added_tokens=True)
+        self.entries: NDArray[Any] = np.full(max(entries.values()) + 1, "", dtype=object)
+        self.entries[list(entries.values())] = list(entries)
+        self._is_term = self.entries != ""
+        special = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
+        self._is_term[special] = False
+
+    def terms_of(self, weights: NDArray[np.float32]) -> TermWeights:
+        """The entries that weigh more than 0: ``(v,)``, where v may exceed the vocabulary (padding for the hardware)."""
+        check_finite(weights)
+        size = min(len(weights), len(self.entries))
+        places = np.flatnonzero((weights[:size] > 0) & self._is_term[:size])
+        return TermWeights(tuple(self.entries[places].tolist()), weights[places].astype(np.float32))
+
+
+class QueryTable:
+    """A table of query weights and the tokeniser of queries."""
+
+    def __init__(self, file: Path, tokenizer: Path, *, model: str) -> None:
+        """Read the table.
+
+        Args:
+            file: ``model.safetensors`` or a JSON file.
+            tokenizer: Folder of the tokeniser.
+            model: The name of the model, for messages.
+
+        Raises:
+            ModelError: A file is missing or damaged, or the table belongs to another vocabulary.
+        """
+        self._tokenizer = ModelTokenizer(tokenizer / TOKENIZER)
+        self.vocabulary = Vocabulary(self._tokenizer.tokenizer)
+        size = len(self.vocabulary.entries)
+        try:
+            if file.suffix == ".json":
+                weights = np.zeros(size, dtype=np.float32)
+                for token, weight in json.loads(file.read_bytes()).items():
+                    if (number := self._tokenizer.tokenizer.token_to_id(token)) is not None:
+                        weights[number] = weight
+            else:
+                weights = read_safetensors(file)["weight"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ModelError(f"{file} is not a table of query weights: {error}.", "Copy the model folder again.") from error
+        if weights.ndim != 1 or len(weights) < size:
+            raise ModelError(
+                f"{file} has {len(weights)} weights, and the vocabulary of {model!r} has {size} entries.",
+                "The table belongs to another model: copy the model folder again.",
+            )
+        self._weights = weights
+
+    def weigh(self, texts: Sequence[str], max_length: int) -> list[TermWeights]:
+        """The weights of the tokens of each query; a token counts once, however often it stands there.
+
+        Args:
+            texts: The queries.
+            max_length: The most tokens of a query; 0: no limit.
+        """
+        length = max_length or max(self._tokenizer.lengths(texts), default=0)
+        return [self._terms(ids) for ids in self._tokenizer.encode(texts, length, special=False)]
+
+    def _terms(self, ids: NDArray[np.int64]) -> TermWeights:
+        weights = np.zeros(len(self._weights), dtype=np.float32)
+        weights[ids] = self._weights[ids]
+        return self.vocabulary.terms_of(weights)

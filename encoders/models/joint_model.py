@@ -7,7 +7,7 @@ What it computes:
             (hidden = 0, lower = 0, features = 0: z_i = w . h_i + b, FecTek's Eq. 1 and LE-BS's Eq. 3; gate: s_i * g first)
     v     = normalise(mean over the mask of h_i^(L)), or h_1^(L)     the dense vector, pooled as the backbone was trained
 
-The weight of a word is made of its pieces' ``z`` outside the graph (`termweave.encoders.term_weighting.anchored_terms`), because words,
+The weight of a word is made of its pieces' ``z`` outside the graph (`termweave.encoders.term_weighting`), because words,
 occurrences and corpus statistics are not tensors:
 
     document:  bm25(t, d) * softplus(max z_i + ln(e - 1))
@@ -17,16 +17,32 @@ Shapes: B texts, n pieces, d hidden size. A freshly made head ends in zeros, so 
 *is* BM25 until it has been trained.
 
 Example: with W2 = 0 and b2 = 0 every z is 0; softplus(ln(e - 1)) = ln(1 + e - 1) = 1.
+
+On disk the backbone is ``model.safetensors`` and ``config.json``, as transformers saves it, so that transformers and
+sentence-transformers read the folder. ``heads.safetensors`` holds what termweave adds, and `encoders.manifest.Manifest` describes how
+the two belong together.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, write_manifest
+from termweave.encoders.models.transformer import load_backbone
+from termweave.errors import ModelError
+from termweave.support.messages import first_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADS = "heads.safetensors"
 #: How the last states become a vector: their mean, or the state of the first token, [CLS].
 POOLING = ("mean", "cls")
 
@@ -108,8 +124,7 @@ class WeightHead(nn.Module):
         Returns:
             ``(...)``.
         """
-        z: Tensor = self.outer(self.before(states, features, mean)).squeeze(-1)
-        return z
+        return self.outer(self.before(states, features, mean)).squeeze(-1)
 
 
 class Heads(nn.Module):
@@ -127,8 +142,7 @@ class Heads(nn.Module):
 
     def head(self, kind: str) -> WeightHead:
         """The head for documents or queries."""
-        head: WeightHead = self.query if kind == "query" and hasattr(self, "query") else self.document
-        return head
+        return self.query if kind == "query" and hasattr(self, "query") else self.document
 
 
 class JointModel(nn.Module):
@@ -164,7 +178,7 @@ class JointModel(nn.Module):
         Args:
             input_ids: int64 ``(B, n)``.
             attention_mask: int64 ``(B, n)``, 0 on padding.
-            features: float32 ``(B, n, 2)``, see `WeightHead`; ``(B, n, 3)`` with place tags (`weight_function.place_tags`).
+            features: float32 ``(B, n, 2)``, see `WeightHead`; ``(B, n, 3)`` with place tags (`term_weighting.place_tags`).
 
         Returns:
             document logits ``(B, n)``, query logits ``(B, n)``, unit vectors ``(B, d)``. Logits on padding mean nothing.
@@ -198,3 +212,55 @@ def pooled(last: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
     """The last states pooled (one of `POOLING`) and scaled to length 1: ``(B, n, d), (B, n) -> (B, d)``."""
     one = last[:, 0] if pooling == "cls" else masked_mean(last, attention_mask)
     return nn.functional.normalize(one, dim=-1)
+
+
+def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
+    """Write backbone, heads and the manifest with its hash; ``tokenizer.json`` must be in the folder already.
+
+    Returns:
+        The manifest that was written.
+    """
+    model.backbone.save_pretrained(path)
+    save_file({name: tensor.contiguous() for name, tensor in model.heads.state_dict().items()}, path / HEADS)
+    for name in (WEIGHTS, HEADS):
+        (path / name).chmod(0o644)  # safetensors writes for the owner alone
+    dimension = int(model.backbone.config.hidden_size)
+    written = replace(manifest, hash=_hash(model, path, manifest), heads=model.shape.as_dict(), dimension=dimension)
+    write_manifest(path, written)
+    return written
+
+
+def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
+    """The hash that names a model, over all it computes with; the date and the versions of libraries do not enter it."""
+    state = blake2b(digest_size=8)
+    for name, tensor in sorted(model.state_dict().items()):
+        state.update(name.encode())
+        state.update(tensor.detach().cpu().float().numpy().tobytes())
+    state.update(digest(path / TOKENIZER).encode())
+    table = manifest.settings.get("prompts")
+    prompts = [sorted(table.items())] if table else []  # models without prompts keep their hashes
+    state.update(repr((manifest.analysis, manifest.anchor, manifest.max_length, manifest.pooling, *prompts)).encode())
+    return state.hexdigest()
+
+
+def load(path: Path) -> tuple[JointModel, ModelFolder]:
+    """Load what `save` wrote, in eval mode.
+
+    Raises:
+        ModelError: A file is missing or damaged, or is not the one that was saved.
+    """
+    folder = ModelFolder.read(path, check=False)
+    try:
+        model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads), folder.manifest.pooling)
+        model.heads.load_state_dict(load_file(path / HEADS))
+    except (SafetensorError, OSError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
+        raise ModelError(
+            f"The weights in {path} are damaged: {first_line(error)}.", "Copy the folder again, or train it anew."
+        ) from error
+    if _hash(model, path, folder.manifest) != folder.manifest.hash:
+        raise ModelError(
+            f"The model in {path} was altered: its weights, tokeniser or description are not those of {folder.manifest.name!r} "
+            f"({folder.manifest.hash}).",
+            "Copy the folder again, or train it anew.",
+        )
+    return model.eval(), folder

@@ -17,7 +17,6 @@ from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS, weig
 from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError
 from termweave.support import paths
-from termweave.support.extras import install
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
@@ -67,16 +66,13 @@ def write_folder(
         {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for place, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))
     ]
+    about = {"prompts": dict(prompts), "default_prompt_name": None, "similarity_fn_name": "cosine"}
     files: dict[str, Any] = {
         "config.json": config,
         "modules.json": modules,
         "sentence_bert_config.json": lengths,
         "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "model_max_length": config["max_position_embeddings"]},
-        "config_sentence_transformers.json": {
-            "prompts": dict(prompts),
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        },
+        "config_sentence_transformers.json": about,
         "1_Pooling/config.json": {"word_embedding_dimension": shape["hidden_size"], "pooling_mode": pooling},
     }
     staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
@@ -98,14 +94,12 @@ def write_weights(folder: Path) -> None:
     """Write the weights of a folder's graph as ``model.safetensors``, unless they are there.
 
     Raises:
-        ModelError: The graph does not hold the parameters of a BERT encoder, or the extra ``train`` is missing.
+        ModelError: The graph does not hold the parameters of a BERT encoder.
     """
     if weight_files(folder) or not (folder / SENTENCE_GRAPH).is_file():
         return
-    try:
-        from safetensors.numpy import save_file  # noqa: PLC0415 - the extra `train`
-    except ImportError as error:
-        raise ModelError("Reading the weights of a graph needs safetensors.", f"Install it: {install('train')}.") from error
+    from safetensors.numpy import save_file  # noqa: PLC0415 - the extra `train`
+
     staging = folder / f".{WEIGHTS}"
     save_file(parameters(folder / SENTENCE_GRAPH), staging, metadata={"format": "pt"})
     staging.replace(folder / WEIGHTS)
@@ -129,9 +123,9 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
 
     try:
         model = onnx.load(str(graph))
-    except Exception as error:  # protobuf's errors have no common class
-        raise ModelError(f"{graph} is not an ONNX graph, or was cut short.", _AGAIN) from error
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    except Exception as error:  # protobuf's errors have no common class; the bytes of a tensor may be other than its shape says
+        raise ModelError(f"{graph} is not an ONNX graph, or was cut short: {first_line(error)}.", _AGAIN) from error
     consumers: dict[str, list[Any]] = {}
     for node in model.graph.node:
         for name in node.input:
@@ -140,21 +134,12 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
     for node in model.graph.node:
         if node.op_type != "MatMul" or len(node.input) != 2 or not node.output or node.input[1] not in tensors:
             continue
-        biases = [
-            name
-            for after in consumers.get(node.output[0], [])
-            if after.op_type == "Add"
-            for name in after.input
-            if name in tensors
-        ]
+        added = [name for after in consumers.get(node.output[0], []) if after.op_type == "Add" for name in after.input]
+        biases = [name for name in added if name in tensors]
         if len(biases) == 1 and biases[0].endswith(".bias"):
             matrices[biases[0].removesuffix("bias") + "weight"] = node.input[1]
-    arrays = onnx.numpy_helper.to_array
-    try:
-        state = {name: arrays(tensor) for name, tensor in tensors.items() if name.endswith((".weight", ".bias"))}
-        state |= {name: np.ascontiguousarray(arrays(tensors[source]).T) for name, source in matrices.items()}
-    except Exception as error:  # a tensor whose bytes are not as many as its shape says
-        raise ModelError(f"{graph} holds a tensor that cannot be read: {first_line(error)}.", _AGAIN) from error
+    state = {name: array for name, array in tensors.items() if name.endswith((".weight", ".bias"))}
+    state |= {name: np.ascontiguousarray(tensors[source].T) for name, source in matrices.items()}
     prefix = next((name.removesuffix(_WORDS) for name in state if name.endswith(_WORDS)), "")
     state = {name.removeprefix(prefix): array for name, array in state.items() if array.dtype == np.float32}
     if _WORDS not in state or "encoder.layer.0.attention.self.query.weight" not in state:
@@ -228,14 +213,12 @@ def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: i
     from transformers import BertConfig, BertModel  # noqa: PLC0415
 
     model = BertModel(BertConfig(**shape_of(state, heads)), add_pooling_layer=False).eval()
-    try:
-        missing, _ = model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()}, strict=False)
-    except RuntimeError as error:  # a parameter has another shape
-        raise ModelError(f"{graph} holds a parameter that has another shape in a BERT encoder.", _AGAIN) from error
-    if missing:
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if other := [name for name, shape in shapes.items() if name not in state or state[name].shape != shape]:
         raise ModelError(
-            f"{graph} lacks parameters of a BERT encoder: {', '.join(missing[:3])}.", "Export the graph without optimisations."
+            f"{graph} lacks parameters of a BERT encoder, or has them in another shape: {', '.join(other[:3])}.", _AGAIN
         )
+    model.load_state_dict({name: torch.from_numpy(state[name].copy()) for name in shapes})
     ids = np.arange(1000, 1012, dtype=np.int64)[None] % len(state[_WORDS])
     session = open_session(graph)
     feed = {each.name: np.zeros_like(ids) if "type" in each.name else np.ones_like(ids) for each in session.get_inputs()}

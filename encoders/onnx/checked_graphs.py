@@ -1,30 +1,50 @@
-"""The graphs of a model, each with the proof that it computes what torch computes.
+"""The graphs of a model, each with the proof that it computes what torch computes, for an export or for the cache.
 
 The fp32 graph may differ from torch by at most `TOLERANCE`, and a kind may demand a smallest cosine between int8 and fp32 vectors
 (`OpenModel.least_cosine`).
+
+A graph reads ``input_ids`` and ``attention_mask``, int64 ``(batch, length)``, and where the model has features
+``features``, float32 ``(batch, length, 2 or 3)``.
+
+The graph of a model that brings none is exported once and kept in the cache under the digest of weights and configuration. The file is
+written beside its place and moved there, so that two processes that export the same model do not disturb each other.
 """
 
 from __future__ import annotations
 
+import inspect
+import shutil
+import warnings
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.manifest import GRAPHS, ModelFolder
-from termweave.encoders.onnx.graph_writer import adds_only_mask, write_fp32
-from termweave.encoders.onnx.parity import Parity, largest_difference
-from termweave.encoders.onnx.quantisation import write_dequantised, write_int8
-from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
-from termweave.encoders.onnx.saturation import saturating
+from termweave.encoders.manifest import GRAPHS, ModelFolder, digest, weight_files
+from termweave.encoders.onnx.quantisation import saturating, write_dequantised, write_int8
+from termweave.encoders.onnx.runtime import PER_TEXT, GraphInput, OnnxModel, Outputs, Precision
 from termweave.errors import ModelError
+from termweave.support import paths, private_files
+from termweave.support.extras import install
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from termweave.encoders.kinds.base import OpenModel
 
+OPSET = 20  # the latest that the legacy exporter writes
+#: Architectures whose attention adds nothing but the padding mask to its scores.
+_PLAIN_ATTENTION = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"})
+#: The packages of the extra `train` that an export needs.
+_NEEDED = ("torch", "transformers", "onnx")
+#: Number of texts in the sample on which graphs are compared.
+_SAMPLE = 64
 #: Largest difference to torch, over all outputs, with which a graph is still written.
 TOLERANCE = 1e-4
 
@@ -43,7 +63,7 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
     module = model.load_torch()
     sample, name = model.parity_sample(), model.manifest.name
     try:
-        write_fp32(module, scratch / GRAPHS["fp32"], model.graph_outputs, pairs=model.pairing == "pair")
+        write_fp32(module, scratch / GRAPHS["fp32"], model.graph_outputs)
     except Exception as error:  # torch raises a dozen classes for what it cannot trace
         raise ModelError(
             f"torch cannot write {name!r} as an ONNX graph: {first_line(error)}.",
@@ -79,12 +99,8 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
             f"at least {model.least_cosine} is needed); nothing was written.",
             "Use the model's folder as it is: `--dense DIR` runs it in fp32.",
         )
-    return Parity(
-        texts=len(sample),
-        fp32_difference=difference,
-        **{f"int8_{name}": value for name, value in int8.items()},
-        dequantised_cosine_min=dequantised.get("cosine_min"),
-    )
+    figures = {f"int8_{name}": value for name, value in int8.items()}
+    return Parity(len(sample), difference, **figures, dequantised_cosine_min=dequantised.get("cosine_min"))
 
 
 def run_torch(module: Any, sample: Sequence[GraphInput]) -> Outputs:
@@ -106,3 +122,144 @@ def _run(model: OpenModel, scratch: Path, precision: Precision, sample: Sequence
     """Run one of the written graphs on the sample."""
     alone = ModelFolder(scratch, model.manifest, {precision: scratch / GRAPHS[precision]})
     return OnnxModel(alone, precision=precision).start(sample, model.graph_outputs)()
+
+
+def with_graph(model: OpenModel) -> ModelFolder:
+    """The folder of a model with a graph to run: one of its own, the one in the cache, or one that torch exports now.
+
+    Raises:
+        ModelError: The folder has no graph and torch is not installed, or the graph does not compute what torch computes.
+    """
+    folder = model.folder
+    if any(folder.graph(precision) for precision in GRAPHS):
+        return folder
+    home = paths.cache() / "graphs" / _key(model)
+    cached = ModelFolder(folder.path, folder.manifest, {"fp32": home / GRAPHS["fp32"]})
+    if cached.graphs["fp32"].is_file():
+        return cached
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise ModelError(
+            f"The model {folder.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
+            f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder.",
+        )
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with private_files.scratch_in(home.parent, ".export-") as work:
+        write_checked(model, work, fp32_only=True)
+        folder.confirm()  # else the cache would keep a graph of other weights under the digest of these
+        home.mkdir(exist_ok=True)
+        for file in sorted(work.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
+            shutil.move(file, home / file.name)
+    return cached
+
+
+def _key(model: OpenModel) -> str:
+    """A name for what torch would export: models that differ only in pooling or prompts share a graph."""
+    folder = model.folder
+    home = str(folder.manifest.settings.get("transformer", ""))
+    files = [*weight_files(folder.path / home), folder.path / home / "config.json"]
+    digests = [folder.manifest.files.get(str(file.relative_to(folder.path))) or digest(file) for file in files]
+    return blake2b(repr((digests, model.kind, model.graph_settings)).encode(), digest_size=8).hexdigest()
+
+
+def write_fp32(model: Any, file: Path, outputs: Sequence[str]) -> None:
+    """Write the fp32 graph of a module; batch and length are dynamic.
+
+    Args:
+        model: The module; its arguments are among ``input_ids``, ``attention_mask``, ``token_type_ids`` and ``features``.
+        file: The file to write.
+        outputs: Names of the module's outputs, in order.
+    """
+    import torch  # noqa: PLC0415 - only when called
+
+    ids = torch.arange(24).reshape(2, 12) % 5  # every vocabulary has five tokens
+    mask = torch.ones_like(ids)
+    mask[1, 8:] = 0
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    arguments = inspect.signature(model.forward).parameters
+    if "token_type_ids" in arguments:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    if "features" in arguments:
+        inputs["features"] = torch.rand(2, 12, 3 if model.shape.tags else 2)
+    axes = {name: {0: "batch"} if name in PER_TEXT else {0: "batch", 1: "length"} for name in (*inputs, *outputs)}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # about tracing and deprecation; the export compares texts of many lengths with torch
+        names = {"input_names": list(inputs), "output_names": list(outputs), "dynamic_axes": axes}
+        torch.onnx.export(model, tuple(inputs.values()), str(file), **names, opset_version=OPSET, dynamo=False)
+
+
+def adds_only_mask(model: Any) -> bool:
+    """Whether the attention of the backbone adds nothing but the padding mask to its scores."""
+    return model.backbone.config.model_type in _PLAIN_ATTENTION
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How close the graphs of a model are to torch, over the sample texts. A figure that a kind does not have is None.
+
+    Attributes:
+        texts: Number of sample texts.
+        fp32_difference: Largest absolute difference between torch and the fp32 graph, over all outputs.
+        int8_rank_correlation: Spearman's, between fp32 and int8 weights of each text (or scores of all); mean over the texts.
+        int8_multiplier_difference: Mean absolute difference of the multipliers.
+        int8_cosine_min: Smallest cosine between an fp32 and an int8 vector.
+        int8_cosine_mean: Mean cosine between an fp32 and an int8 vector.
+        int8_score_difference: Mean absolute difference of a ranker's scores, in standard deviations of the fp32 scores.
+        dequantised_cosine_min: Smallest cosine between an fp32 vector and one of int8's weights computed in fp32.
+    """
+
+    texts: int
+    fp32_difference: float
+    int8_rank_correlation: float | None = None
+    int8_multiplier_difference: float | None = None
+    int8_cosine_min: float | None = None
+    int8_cosine_mean: float | None = None
+    int8_score_difference: float | None = None
+    dequantised_cosine_min: float | None = None
+
+    def __str__(self) -> str:
+        parts = [f"fp32 within {self.fp32_difference:.1g} of torch"]
+        if self.int8_rank_correlation is not None:
+            parts.append(f"int8 rank correlation {self.int8_rank_correlation:.4f}")
+        elif self.int8_cosine_min is not None:
+            parts.append(f"int8 cosine at least {self.int8_cosine_min:.4f}")
+        return ", ".join(parts)
+
+    def as_dict(self) -> dict[str, float]:
+        """The figures for ``termweave.json`` and --json."""
+        return {name: round(value, 8) for name, value in asdict(self).items() if value is not None}
+
+
+def largest_difference(first: Outputs, second: Outputs) -> float:
+    """The largest absolute difference over all texts and outputs; NaN if one of them is NaN."""
+    differences = [
+        np.abs(a - b).max() for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True) if a.size
+    ]
+    return float(np.max(differences)) if differences else 0.0
+
+
+def cosines(pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) -> dict[str, float]:
+    """Smallest and mean cosine of pairs of unit vectors."""
+    values = [float(one @ other) for one, other in pairs]
+    return {"cosine_min": min(values), "cosine_mean": float(np.mean(values))}
+
+
+def rank_correlation(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float:
+    """Mean over the texts of Spearman's correlation; texts with four values or fewer, or with equal values, do not count."""
+    values = [_spearman(one, other) for one, other in pairs if len(one) > 4 and np.ptp(one) > 0]
+    return float(np.mean(values)) if values else 1.0
+
+
+def _spearman(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    ranks = [values.argsort().argsort().astype(np.float64) for values in (one, other)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def sample_texts() -> list[str]:
+    """English prose of many lengths that every Python brings along: its own language reference."""
+    from pydoc_data.topics import topics  # noqa: PLC0415
+
+    paragraphs = [" ".join(part.split()) for _, topic in sorted(topics.items()) for part in topic.split("\n\n")]
+    prose = [text for text in paragraphs if len(text) > 40 and text.count(" ") > 6]
+    special = ["", "word", "What is the capital of France?", " ".join(prose[:12])]
+    count = _SAMPLE - len(special)
+    return [*prose[:: max(1, len(prose) // count)][:count], *special]

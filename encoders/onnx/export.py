@@ -10,11 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import calibration
-from termweave.encoders.kinds import kind_of
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.manifest import GRAPHS, MANIFEST, SENTENCE_GRAPH, digest, digests, write_manifest
-from termweave.encoders.onnx.checked_graphs import write_checked
-from termweave.encoders.onnx.graph_writer import OPSET
+from termweave.encoders.onnx.checked_graphs import OPSET, write_checked
 from termweave.encoders.text_encoder import load
 from termweave.errors import UsageError
 from termweave.support import private_files
@@ -25,23 +23,13 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.base import OpenModel
     from termweave.encoders.manifest import ModelFolder
-    from termweave.encoders.onnx.parity import Parity
+    from termweave.encoders.onnx.checked_graphs import Parity
 
 #: Prefix of a scratch folder.
 _WORK = ".export-"
-#: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too.
-_COPIED = (
-    "*.json",
-    "*.safetensors",
-    "*.txt",
-    "*.model",
-    "README.md",
-    "LICENSE*",
-    "*_*/*.json",
-    "*_*/*.safetensors",
-    "*_*/*.txt",
-    f"{SENTENCE_GRAPH}*",  # with its files of tensors
-)
+#: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too. A graph may have files of tensors.
+_COPIED = [f"{folder}*.{ending}" for folder in ("", "*_*/") for ending in ("json", "safetensors", "txt")]
+_COPIED += ["*.model", "README.md", "LICENSE*", f"{SENTENCE_GRAPH}*"]
 
 
 def export(path: Path, out: Path | None = None) -> Parity:
@@ -52,7 +40,7 @@ def export(path: Path, out: Path | None = None) -> Parity:
         out: A new folder for the export; None: the model's own folder.
 
     Returns:
-        The parity figures, over `parity.sample_texts`.
+        The parity figures, over `checked_graphs.sample_texts`.
 
     Raises:
         UsageError: `out` exists and is not empty, or a folder of sentence-transformers would be altered.
@@ -138,15 +126,12 @@ def _copy(path: Path, staging: Path) -> None:
 
 def int8_cost(figures: Mapping[str, Any]) -> str:
     """What int8 costs in nDCG, as training measured it (`training.model_folder.quantisation_check`), in words."""
-    parts = [
-        f"{name} {figures[output]['fp32']:.4f} in fp32, {figures[output]['int8']:.4f} in int8 ({figures[output]['change']:+.4f})"
-        + _shipped(figures[output])
-        for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker"))
-        if output in figures
-    ]
+    parts = []
+    for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker")):
+        if measured := figures.get(output):
+            part = f"{name} {measured['fp32']:.4f} in fp32, {measured['int8']:.4f} in int8 ({measured['change']:+.4f})"
+            shipped = (
+                f", the shipped model {measured['shipped']:.4f} (p {measured['shipped_p']:.2g})" if "shipped" in measured else ""
+            )
+            parts.append(part + shipped)
     return f"nDCG@10 of {figures['questions']} held-out questions in {figures['documents']} documents: {'; '.join(parts)}"
-
-
-def _shipped(measured: Mapping[str, float]) -> str:
-    """The figure of the shipped model, where it was measured."""
-    return f", the shipped model {measured['shipped']:.4f} (p {measured['shipped_p']:.2g})" if "shipped" in measured else ""

@@ -9,7 +9,7 @@ ONNX Runtime starts no threads of its own.
 
 On a GPU texts of nearly equal length run together (`batches`), one batch at a time in a thread of its own, while the caller prepares
 the next texts. There the last digits depend on the neighbours: kernels are chosen by shape. A graph that gives the states of all tokens
-pools them on the GPU (`pooling_graph`): a text of 256 pieces brings back 1.5 KB instead of 384 KB. ONNX Runtime copies the inputs and the
+pools them on the GPU (`rewritten_graphs`): a text of 256 pieces brings back 1.5 KB instead of 384 KB. ONNX Runtime copies the inputs and the
 wanted outputs alone, so nothing is left that an IOBinding would save.
 """
 
@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from termweave.encoders.onnx.pooling_graph import POOLED, POOLING, states_of, with_pooling
+from termweave.encoders.onnx.rewritten_graphs import POOLED, POOLING, states_of, with_pooling
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
 
@@ -124,7 +124,8 @@ class OnnxModel:
                 f"{self._graph} needs the input {unknown[0]!r}, which termweave does not provide; it provides {', '.join(INPUTS)}.",
                 "Export the model with `termweave export`.",
             )
-        self._run_options = _run_only_wanted_outputs()
+        self._run_options = onnx_runtime().RunOptions()
+        self._run_options.only_execute_path_to_fetches = True  # a document's pass does not compute the query head
         self._renew_pool()
         _MODELS.add(self)
 
@@ -337,10 +338,3 @@ def open_session(graph: Path, providers: Sequence[str] = CPU, threads: int = 1, 
         return onnxruntime.InferenceSession(content or str(graph), options, providers=list(providers), disabled_optimizers=slow)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ModelError(f"{graph} cannot be run: {first_line(error)}.", "Export it again with `termweave export`.") from error
-
-
-def _run_only_wanted_outputs() -> Any:
-    """Options of a run that skip the nodes of other outputs: a document's pass does not compute the query head."""
-    options = onnx_runtime().RunOptions()
-    options.only_execute_path_to_fetches = True
-    return options

@@ -23,7 +23,7 @@ from termweave.records import Encoding, LikedDocuments, TermWeights
 from termweave.search.feature import Feature
 from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
-from termweave.signals.impacts import WeightedTerms
+from termweave.signals.weights import WeightedTerms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from termweave.encoders import TextEncoder
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.engine import Engine
     from termweave.records import Encoding
     from termweave.search.opening import OpenGeneration

@@ -14,7 +14,7 @@ from termweave.serving.model_server.served_models import UnknownModel
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.client_query import ClientQuery
 

@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 
 from termweave import encoders
 from termweave.catalog import lineage
-from termweave.encoders.kinds import kind_of
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
 from termweave.search.opening import open_generation

@@ -86,8 +86,8 @@ class Fitting:
         analyzer: Name of the OpenSearch analyzer for text.
         pruning: Which impacts are not stored.
         byte_vectors: Whether vectors are stored as bytes.
-        dense_spread: How far the similarities of the dense model lie apart (`encoders.calibration.dense_spread`); 0 if unknown.
-        weights_spread: How far the scores of a sparse model of others lie apart (`encoders.calibration.weights_spread`); 0: those of
+        dense_spread: How far the similarities of the dense model lie apart (`encoders.calibration.spread`); 0 if unknown.
+        weights_spread: How far the scores of a sparse model of others lie apart (`encoders.calibration.spread`); 0: those of
             an anchored model, to which fusion was fitted.
         statistics: Counts of the corpus for the analysis of the weights; None without term weights.
     """

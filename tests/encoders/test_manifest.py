@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from termweave.encoders import load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, Manifest, digests, write_manifest
 from termweave.encoders.model_lookup import resolve, resolve_local
 from termweave.errors import ModelError, UsageError

@@ -12,7 +12,7 @@ from termweave import corpora
 from termweave.catalog import lineage
 from termweave.cli import run
 from termweave.encoders import recorded_models as models
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, UsageError

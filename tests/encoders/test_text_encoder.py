@@ -7,10 +7,8 @@ import pytest
 
 import termweave
 from termweave.encoders import DenseEncoder, TermWeighter, load
-from termweave.encoders.layouts import read_folder
-from termweave.encoders.term_weighting.anchored_terms import anchored
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.kinds import read_folder
+from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 

@@ -12,8 +12,7 @@ from termweave.encoders.onnx.runtime import OnnxModel
 from termweave.records import Document
 from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.search.feature import Feature
-from termweave.signals.engine_explanation import term_shares
-from termweave.signals.lexical import match_clause
+from termweave.signals.lexical import match_clause, term_shares
 from termweave.training.methods.fectek import Fectek
 
 

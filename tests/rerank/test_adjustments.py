@@ -16,8 +16,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
-from termweave.encoders.analysis.chinese_words import ChineseWords
-from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
+from termweave.encoders.analysis.analyses import OF_LANGUAGE, ChineseWords
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.model_lookup import resolve

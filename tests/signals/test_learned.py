@@ -16,7 +16,7 @@ import pytest
 from termweave import corpora
 from termweave.catalog.layout import DocumentLayout, signal_class
 from termweave.contracts.signal import Fitting, Pruning
-from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import ANALYSIS
 from termweave.encoders.model_lookup import resolve
@@ -24,8 +24,7 @@ from termweave.indexer import BuildOptions, build, verify
 from termweave.indexer.ledger import storage
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.search.index import Index
-from termweave.signals.learned import LearnedWeights
-from termweave.signals.search_analyzer import english_words
+from termweave.signals.learned import LearnedWeights, english_words
 from termweave.statistics import StatisticsCounter
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -120,7 +119,7 @@ def test_a_match_gives_the_dot_product_and_its_explanation(opensearch_engine, na
 
 
 def _scripts():
-    """Characters of all scripts, but for those of which `search_analyzer` says that a server reads them otherwise.
+    """Characters of all scripts, but for those of which `signals.learned` says that a server reads them otherwise.
 
     Those that Unicode has named since version 3.2, letters of Hangul by themselves, and vowel signs that may be half a sign.
     """

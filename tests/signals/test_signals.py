@@ -15,9 +15,8 @@ from termweave.contracts.signal import Clause, Fitting, Pruning
 from termweave.errors import ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals.dense import Dense, from_half, from_halves, to_half
-from termweave.signals.impacts import escape, unescape
 from termweave.signals.lexical import Lexical
-from termweave.signals.weights import Weights
+from termweave.signals.weights import Weights, escape, unescape
 
 TERM = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 CORE = Capabilities("3.6.0", knn=True)

@@ -11,13 +11,13 @@ from tests.training.conftest import NOISE, SUBJECTS
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
 from termweave.encoders import load  # noqa: E402
-from termweave.encoders.analysis.registry import analysis_of  # noqa: E402
+from termweave.encoders.analysis.analyses import analysis_of  # noqa: E402
 from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
 from termweave.encoders.analysis.words import ANALYSIS  # noqa: E402
-from termweave.encoders.layouts import read_folder  # noqa: E402
+from termweave.encoders.kinds import read_folder  # noqa: E402
 from termweave.encoders.manifest import MANIFEST, STATISTICS, TOKENIZER, WEIGHTS  # noqa: E402
-from termweave.encoders.models import store  # noqa: E402
-from termweave.encoders.term_weighting.weight_function import Form  # noqa: E402
+from termweave.encoders.models import joint_model  # noqa: E402
+from termweave.encoders.term_weighting import Form  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
 from termweave.training.data.pairs import count  # noqa: E402
 from termweave.training.term_weights.hidden_states import states  # noqa: E402
@@ -119,7 +119,7 @@ def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_pat
     assert "step 50 of 50" in capsys.readouterr().err
     manifest = read_folder(out).manifest
     assert manifest.hash != read_folder(home, check=False).manifest.hash
-    student, _ = store.load(out)
+    student, _ = joint_model.load(out)
     assert student.backbone.config.num_hidden_layers == 2
     encoded = load(str(out), str(out)).encode([f"about {SUBJECTS[0]}"], kind="document")[0]
     assert encoded.weights is not None
@@ -127,6 +127,6 @@ def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_pat
     assert fewer_layers.main([*asked, "1,3"]) == 2
     assert "exists" in capsys.readouterr().err
     shutil.rmtree(out)
-    (home / store.HEADS).write_bytes(b"cut")
+    (home / joint_model.HEADS).write_bytes(b"cut")
     assert fewer_layers.main([*asked, "1,3"]) != 0
     assert "Traceback" not in capsys.readouterr().err

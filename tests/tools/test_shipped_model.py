@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from termweave.encoders import load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError, UsageError
 from tests.training.conftest import SMALL

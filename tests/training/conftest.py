@@ -92,12 +92,14 @@ def trained_folder(base, tmp_path):
     """A function: write a model with these heads as a folder that `export` takes."""
     from termweave.encoders.analysis.words import ANALYSIS
     from termweave.encoders.manifest import Manifest
-    from termweave.encoders.models import store
+    from termweave.encoders.models import joint_model
 
     def write(model):
         shutil.copy(base / "tokenizer.json", tmp_path)
         anchor = {"kind": "bm25", "k1": 1.2, "b": 0.75}
-        store.save(model, tmp_path, Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=anchor))
+        joint_model.save(
+            model, tmp_path, Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=anchor)
+        )
         return tmp_path
 
     return write
@@ -105,11 +107,11 @@ def trained_folder(base, tmp_path):
 
 @pytest.fixture
 def model(base):
-    from termweave.encoders.models import store
+    from termweave.encoders.models import transformer
     from termweave.encoders.models.joint_model import HeadShape, JointModel
 
     torch.manual_seed(0)
-    return JointModel(store.load_backbone(base), HeadShape(layer=1, hidden=16))
+    return JointModel(transformer.load_backbone(base), HeadShape(layer=1, hidden=16))
 
 
 @pytest.fixture
@@ -117,7 +119,7 @@ def texts(toy, base):
     """A function: twelve documents and six questions, prepared with a form of weights."""
     from termweave.encoders.analysis.word_pieces import PieceTokenizer
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.term_weighting.bm25_anchor import BM25
+    from termweave.encoders.term_weighting import BM25
     from termweave.training.data.pairs import count
     from termweave.training.term_weights.inputs import prepare
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from termweave.contracts.signal import Fitting
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import Form
 from termweave.records import Capabilities, Encoding, TermWeights
 from termweave.signals.weights import Weights
 from termweave.training.dev_measure import rankings, stored

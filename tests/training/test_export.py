@@ -14,15 +14,15 @@ from click.testing import CliRunner
 
 from termweave.cli.verbs.models import export as command
 from termweave.encoders import load
-from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import WEIGHTS, digests, write_manifest
-from termweave.encoders.models import store
-from termweave.encoders.onnx import checked_graphs, graph_writer
+from termweave.encoders.models import joint_model
+from termweave.encoders.onnx import checked_graphs
 from termweave.encoders.onnx import export as exporting
-from termweave.encoders.onnx.single_text_graph import write_single
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.onnx.rewritten_graphs import write_single
+from termweave.encoders.term_weighting import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 from termweave.training.data.bm25_index import bm25_weights
@@ -93,7 +93,7 @@ def test_an_untrained_model_is_bm25(model, trained_folder):
 
 def test_padding_changes_nothing(folder):
     """In one batch or alone: what a GPU does with fp32."""
-    model, _ = store.load(folder)
+    model, _ = joint_model.load(folder)
     ids = torch.tensor([[2, 6, 7, 8, 3], [2, 9, 3, 0, 0]])
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     features = torch.rand(2, 5, 2)
@@ -106,11 +106,11 @@ def test_padding_changes_nothing(folder):
 
 def test_the_hash_names_what_is_computed(model, folder):
     first = read_folder(folder, check=False).manifest
-    again = store.save(model, folder, replace(first, hash=""))
+    again = joint_model.save(model, folder, replace(first, hash=""))
     assert again.hash == first.hash
     with torch.no_grad():
         model.heads.query.outer.bias += 1
-    assert store.save(model, folder, first).hash != first.hash
+    assert joint_model.save(model, folder, first).hash != first.hash
 
 
 def test_the_command(folder):
@@ -149,7 +149,7 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     manifest, fp32 = read_folder(folder).manifest, (folder / "model.onnx").read_bytes()
     for head in (model.heads.document, model.heads.query):
         torch.nn.init.zeros_(head.outer.weight)
-    store.save(model, folder, manifest)
+    joint_model.save(model, folder, manifest)
     exporting.export(folder)
     (folder / "model.onnx").write_bytes(fp32)
     write_manifest(folder, replace(manifest, files=digests(folder)))
@@ -177,8 +177,8 @@ def test_a_shipped_folder_cannot_be_exported(folder):
 def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
     """No mask, a softmax that is written out: the same numbers, of a text that is alone."""
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
-    graph_writer.write_fp32(model, padded, ["weights", "dense"])
-    assert write_single(padded, single, only_mask=graph_writer.adds_only_mask(model)) == model.backbone.config.num_hidden_layers
+    checked_graphs.write_fp32(model, padded, ["weights", "dense"])
+    assert write_single(padded, single, only_mask=checked_graphs.adds_only_mask(model)) == model.backbone.config.num_hidden_layers
     one, other = (onnxruntime.InferenceSession(str(each)) for each in (padded, single))
     assert [each.name for each in other.get_inputs()] == ["input_ids", "features"]
     for length in (1, 2, 33):
@@ -191,7 +191,7 @@ def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
 
 def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
-    graph_writer.write_fp32(model, padded, ["weights", "dense"])
+    checked_graphs.write_fp32(model, padded, ["weights", "dense"])
     graph = onnx.load(padded)
     softmax = next(node for node in graph.graph.node if node.op_type == "Softmax")
     between = onnx.helper.make_node("Neg", [softmax.output[0]], ["negated"])
@@ -203,12 +203,13 @@ def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     graph.graph.node.insert(place, between)
     onnx.save(graph, padded)
     assert (
-        write_single(padded, single, only_mask=graph_writer.adds_only_mask(model)) == model.backbone.config.num_hidden_layers - 1
+        write_single(padded, single, only_mask=checked_graphs.adds_only_mask(model))
+        == model.backbone.config.num_hidden_layers - 1
     )
     onnxruntime.InferenceSession(str(single))
 
 
-@pytest.mark.parametrize("file", [store.HEADS, WEIGHTS])
+@pytest.mark.parametrize("file", [joint_model.HEADS, WEIGHTS])
 def test_damaged_weights_are_a_sentence(folder, file):
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(whole[: len(whole) // 2])
@@ -219,8 +220,8 @@ def test_damaged_weights_are_a_sentence(folder, file):
 def test_weights_of_another_shape_are_a_sentence(folder):
     from safetensors.torch import load_file, save_file
 
-    heads = load_file(folder / store.HEADS)
-    save_file({name: values.repeat(2, *[1] * (values.dim() - 1)) for name, values in heads.items()}, folder / store.HEADS)
+    heads = load_file(folder / joint_model.HEADS)
+    save_file({name: values.repeat(2, *[1] * (values.dim() - 1)) for name, values in heads.items()}, folder / joint_model.HEADS)
     with pytest.raises(ModelError, match="are damaged"):
         exporting.export(folder)
 
@@ -236,8 +237,8 @@ def test_what_an_index_would_take_for_another_model_is_not_written(folder):
         with pytest.raises(ModelError, match="was altered"):
             exporting.export(folder)
     write_manifest(folder, manifest)
-    heads = load_file(folder / store.HEADS)
-    save_file({name: values + 1 for name, values in heads.items()}, folder / store.HEADS)
+    heads = load_file(folder / joint_model.HEADS)
+    save_file({name: values + 1 for name, values in heads.items()}, folder / joint_model.HEADS)
     with pytest.raises(ModelError, match="was altered"):
         exporting.export(folder)
     assert read_folder(folder).manifest == manifest  # digests hold: nothing was written

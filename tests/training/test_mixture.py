@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.training import mixture
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.dev_measure import DevelopmentSet

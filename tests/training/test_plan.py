@@ -7,7 +7,7 @@ import pytest
 
 from termweave.declared_settings import LARGEST
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError, UsageError
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.negatives import mine

@@ -15,7 +15,7 @@ import pytest
 from termweave.cli import run
 from termweave.cli.verbs.train import without_effect
 from termweave.encoders import load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE

@@ -17,7 +17,7 @@ import pytest
 from termweave import corpora
 from termweave.catalog import audit, generations
 from termweave.catalog.profiles import Profile
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.evaluation import Experiment, Row, evaluate, index_comparison, table

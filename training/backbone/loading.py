@@ -26,7 +26,7 @@ def load(folder: Path, settings: TrainingParameters) -> Any:
         UsageError: More layers are to be trained than there are.
         ModelError: The folder is damaged.
     """
-    from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
+    from termweave.encoders.models.transformer import load_backbone  # noqa: PLC0415 - torch
 
     backbone = load_backbone(folder, settings.layers)
     freeze(backbone, settings.top_layers)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.term_weighting.anchored_terms import anchored
+from termweave.encoders.term_weighting import anchored
 from termweave.records import TermWeights
 from termweave.support.batching import in_parts
 from termweave.training.data.pairs import ANALYSED
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.term_weighting.anchored_terms import Kind
-    from termweave.encoders.term_weighting.bm25_anchor import BM25
+    from termweave.encoders.term_weighting import BM25, Kind
     from termweave.statistics import CorpusStatistics
 
 

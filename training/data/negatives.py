@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.term_weighting.bm25_anchor import BM25
+    from termweave.encoders.term_weighting import BM25
     from termweave.statistics import CorpusStatistics
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.term_weighting.bm25_anchor import BM25
+    from termweave.encoders.term_weighting import BM25
     from termweave.records import TermWeights
     from termweave.training.setup import RunSetup
 

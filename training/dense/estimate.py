@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+from termweave.encoders.analysis.word_pieces import ModelTokenizer
 from termweave.encoders.manifest import TOKENIZER
 from termweave.training.backbone import loading
 from termweave.training.dense.inputs import reading_of, tokenise

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.kinds import kind_of
+from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.kinds.anchored import AnchoredModel
 from termweave.encoders.kinds.dense import DenseModel, DenseSettings
-from termweave.encoders.layouts import read_folder
 from termweave.errors import UsageError
 from termweave.support.batching import in_parts
 from termweave.training.data.sampler import TrainingInputs
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+    from termweave.encoders.analysis.word_pieces import ModelTokenizer
     from termweave.encoders.manifest import Manifest
 
 #: Texts tokenised at a time.

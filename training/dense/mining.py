@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave import settings as machine_settings
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.engine import connect
 from termweave.errors import UsageError
 from termweave.search import Index

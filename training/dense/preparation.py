@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+from termweave.encoders.analysis.word_pieces import ModelTokenizer
 from termweave.encoders.manifest import TOKENIZER
 from termweave.training.backbone import loading
 from termweave.training.dense.evaluation import DenseDevelopment

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.encoders.term_weighting.anchored_terms import Anchored, Kind
-    from termweave.encoders.term_weighting.weight_function import Form
+    from termweave.encoders.term_weighting import Anchored, Form, Kind
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.sampler import Batch
     from termweave.training.term_weights.batch import BatchSide
@@ -115,7 +114,7 @@ class BertScorerParameters(TermWeightParameters):
 
     def form(self) -> Form:
         """A linear logit, which the pieces of a word share out."""
-        from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+        from termweave.encoders.term_weighting import Form  # noqa: PLC0415 - numpy
 
         query: Literal["one", "learned"] = "one" if self.target == "recall" else "learned"
         return Form(self.anchor, "linear", "sum", query, beyond="none" if self.terms == "piece" or self.bmes else "mean")

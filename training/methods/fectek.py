@@ -1,7 +1,7 @@
 """FecTek (paper 001), and the anchored head that grew out of it: impacts learned by telling the right document from others.
 
 A batch has Q questions, a relevant document of each, and hard negatives: D documents. Term weights ``wq`` and ``wd`` are made of the logits
-of a head that reads the states H of a BERT-like backbone (`encoders.term_weighting.weight_function`):
+of a head that reads the states H of a BERT-like backbone (`encoders.term_weighting`):
 
     W_i     = log(1 + ReLU(w_1 f_i + b_1))                                                    Eq. 1 (anchor=none)
     F       = H * sigmoid(W'' relu(W' mean(H)))                                               Eq. 2, FCM (fcm=true)
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from termweave.encoders.models.joint_model import JointModel
-    from termweave.encoders.term_weighting.weight_function import Form
+    from termweave.encoders.term_weighting import Form
     from termweave.training.data.sampler import AnsweredQuestions, Batch
     from termweave.training.data.teacher_scores import Distilled
     from termweave.training.methods.base import Parts
@@ -259,7 +259,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
 
     def form(self) -> Form:
         """The paper's logarithm without an anchor, else a multiplier that begins as 1."""
-        from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+        from termweave.encoders.term_weighting import Form  # noqa: PLC0415 - numpy
 
         if self.anchor != "none":
             return Form(self.anchor, "softplus", "max", self.query, self.tf_power)

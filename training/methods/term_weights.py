@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from termweave.encoders import term_weighting
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.models import joint_model
     from termweave.encoders.models.joint_model import JointModel
-    from termweave.encoders.term_weighting import weight_function
-    from termweave.encoders.term_weighting.anchored_terms import Kind
-    from termweave.encoders.term_weighting.weight_function import Form
+    from termweave.encoders.term_weighting import Form, Kind
     from termweave.training.backbone import loading
     from termweave.training.data import sampler
     from termweave.training.data.sampler import AnsweredQuestions, Batch
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 else:  # `termweave train --help` reads this file and needs neither torch nor numpy
     torch = LazyModule("torch")
     joint_model = LazyModule("termweave.encoders.models.joint_model")
-    weight_function = LazyModule("termweave.encoders.term_weighting.weight_function")
+    term_weighting = LazyModule("termweave.encoders.term_weighting")
     loading = LazyModule("termweave.training.backbone.loading")
     sampler = LazyModule("termweave.training.data.sampler")
     sides = LazyModule("termweave.training.term_weights.batch")
@@ -134,7 +133,7 @@ def _shape_of(name: str) -> dict[str, object]:
     """Return the parameters that the heads of a model were trained with."""
     if name == ANCHOR:
         return {}
-    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - only needed with start=MODEL
+    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - only needed with start=MODEL
     from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
 
     manifest = read_folder(resolve(name), check=False).manifest
@@ -281,7 +280,7 @@ def _head(fit: Fit, side: BatchSide) -> Any:
 
 def formula(anchor: Mapping[str, Any]) -> str:
     """The formula of a document term's weight as text, from the `anchor` of a manifest."""
-    form = weight_function.Form.from_anchor(anchor)
+    form = term_weighting.Form.from_anchor(anchor)
     bm25 = f"(k1 {anchor['k1']:g}, b {anchor['b']:g})"
     impact = f"BM25 impact {bm25}" if form.tf_power == 1 else f"idf · (BM25's frequency part {bm25})^{form.tf_power:g}"
     factor = {"bm25": f"{impact} · ", "idf": "idf · ", "none": ""}[form.kind]

@@ -12,7 +12,7 @@ import numpy as np
 from termweave import settings as machine_settings
 from termweave.contracts.signal import Fitting
 from termweave.encoders import load
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.engine import connect
 from termweave.errors import InputError, UsageError
 from termweave.records import Capabilities

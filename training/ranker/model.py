@@ -161,7 +161,7 @@ def load_classifier(folder: Path, layers: int, seed: int) -> Any:
     """
     import transformers  # noqa: PLC0415 - seconds
 
-    from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
+    from termweave.encoders.models.transformer import load_backbone  # noqa: PLC0415 - torch
 
     load_backbone(folder, layers)  # refuses what cannot be read, in our words
     local = {"local_files_only": True, "trust_remote_code": False}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders import Ranker, hub
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.ranker import anchor_of
-from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.support import atomic_files, paths, private_files
 from termweave.training.data.teacher_scores import RANKER, Written

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from termweave.encoders.term_weighting.weight_function import UNIT, Form, place_tags
+from termweave.encoders.term_weighting import UNIT, Form, place_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.word_pieces import Pieces
-    from termweave.encoders.term_weighting.anchored_terms import Anchored, Kind
+    from termweave.encoders.term_weighting import Anchored, Kind
     from termweave.training.term_weights.hidden_states import States
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
 from termweave.training.methods.base import Cost
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from termweave.encoders.models.joint_model import JointModel
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.setup import RunSetup
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from termweave.encoders.term_weighting.weight_function import place_tags
+from termweave.encoders.term_weighting import place_tags
 from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
 from termweave.training.model_folder import quantisation_check
 from termweave.training.term_weights.batch import padded
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.models.joint_model import JointModel
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.batch import Prepared

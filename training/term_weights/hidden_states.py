@@ -20,7 +20,7 @@ import numpy as np
 
 from termweave.encoders.manifest import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.joint_model import JointModel, StatesOnly
-from termweave.encoders.onnx.graph_writer import adds_only_mask, write_fp32
+from termweave.encoders.onnx.checked_graphs import adds_only_mask, write_fp32
 from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from termweave.encoders.term_weighting.anchored_terms import anchored
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import Form, anchored
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.term_weights.batch import Prepared
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.analysis.word_pieces import PieceTokenizer
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.term_weighting.anchored_terms import Kind
-    from termweave.encoders.term_weighting.bm25_anchor import BM25
+    from termweave.encoders.term_weighting import BM25, Kind
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.teacher_scores import Distilled
     from termweave.training.term_weights.hidden_states import States

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import path_and_split
 from termweave.encoders import load
-from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.data.dataset import documents_of
 from termweave.training.data.pairs import count

@@ -9,14 +9,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import Manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.models import store
-from termweave.encoders.models.joint_model import HeadShape, JointModel
-from termweave.encoders.models.store import HEADS
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.models import joint_model
+from termweave.encoders.models.joint_model import HEADS, HeadShape, JointModel
+from termweave.encoders.term_weighting import BM25, Form
 from termweave.errors import ModelError, UsageError
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
@@ -108,7 +106,7 @@ def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -
     """Write the weights and the manifest of a model."""
     settings = contents.settings
     _, reading = reading_of(contents.setup.backbone, settings)
-    store.save(
+    joint_model.save(
         model,
         folder,
         Manifest(

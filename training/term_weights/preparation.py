@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import digest, weight_files
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.training.backbone import loading
 from termweave.training.backbone.reading import reading_of
 from termweave.training.data import negatives, teacher_scores
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.models.joint_model import JointModel
-    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting import Kind
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.batch import Prepared

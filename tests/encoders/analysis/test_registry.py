@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from termweave.encoders import load
-from termweave.encoders.analysis.registry import ANALYSES, analysis_of
-from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
+from termweave.encoders.analysis.analyses import ANALYSES, VocabularyTerms, analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.term_weighting.anchored_terms import anchored, multiplier
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 

@@ -5,11 +5,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from termweave import encoders
-from termweave.encoders.analysis.snowball_words import OF_LANGUAGE
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.analysis.analyses import OF_LANGUAGE
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.model_lookup import language_model, resolve, resolve_local
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 from tests.corpora.languages import CORPORA, QUERIES

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from termweave.cli.verbs.models import export as command
 from termweave.encoders import Ranker, load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.errors import ModelError
@@ -158,11 +158,11 @@ def test_the_json_of_an_export_is_as_described(ranked, tmp_path, schemas):
 
 
 def test_without_torch_the_exported_graph_is_run(ranked, texts, monkeypatch):
-    from termweave.encoders.kinds import graph_cache
+    from termweave.encoders.onnx import checked_graphs
 
     path, _ = ranked()
     scores = Ranker.load(path).score("cat", texts)
-    monkeypatch.setattr(graph_cache, "find_spec", lambda _: None)  # the cache has the graph
+    monkeypatch.setattr(checked_graphs, "find_spec", lambda _: None)  # the cache has the graph
     assert Ranker.load(path).score("cat", texts).tolist() == scores.tolist()
 
 
@@ -255,15 +255,15 @@ def test_malformed_descriptions_are_one_sentence(ranked, tmp_path, settings):
 
 
 def test_a_folder_with_a_graph_of_another_exporter_needs_no_weights_and_no_torch(ranked, texts, folder, monkeypatch):
-    from termweave.encoders.kinds import graph_cache
+    from termweave.encoders.onnx import checked_graphs
 
     path, _ = ranked()
     scores = Ranker.load(path).score("cat", texts)
-    graph = graph_cache.with_graph(Ranker(read_folder(path))).graphs["fp32"]
+    graph = checked_graphs.with_graph(Ranker(read_folder(path))).graphs["fp32"]
     (folder / "onnx").mkdir()
     shutil.copyfile(graph, folder / "onnx" / "model.onnx")
     (folder / "model.safetensors").unlink()
-    monkeypatch.setattr(graph_cache, "find_spec", lambda _: None)
+    monkeypatch.setattr(checked_graphs, "find_spec", lambda _: None)
     assert Ranker.load(folder).score("cat", texts).tolist() == scores.tolist()
 
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from termweave.encoders import DenseEncoder, load
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.dense import DenseModel
-from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.export import export
-from termweave.encoders.onnx.pooling_graph import POOLED, STATES
+from termweave.encoders.onnx.rewritten_graphs import POOLED, STATES
 from termweave.encoders.onnx.runtime import OnnxModel
 from termweave.errors import ModelError
 
@@ -70,7 +70,7 @@ def test_a_dense_layer_that_does_not_fit_is_refused(made, tmp_path):
     export(path, tmp_path / "edited")
     manifest = read_folder(tmp_path / "edited").manifest
     write_manifest(tmp_path / "edited", replace(manifest, pooling="mean+max"))
-    with pytest.raises(ModelError, match="takes vectors of 32 numbers, and what comes before it gives 64"):
+    with pytest.raises(ModelError, match="gives vectors of 64 numbers, but its description says 32"):
         DenseEncoder.load(tmp_path / "edited").encode(["a text"], kind="document")
 
 
@@ -171,5 +171,5 @@ def test_towers_of_two_dimensions_are_one_sentence(made, tmp_path):
     write_manifest(path / "query", read_folder(queries).manifest)
     manifest = read_folder(documents).manifest
     write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
-    with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 32"):
+    with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 'model' 32"):
         DenseEncoder.load(path)

@@ -9,7 +9,7 @@ import pytest
 import termweave as tw
 from termweave.catalog import lineage
 from termweave.cli import run
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 
 pytestmark = pytest.mark.engine
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from termweave.cli.verbs.models import export as command
 from termweave.encoders import DenseEncoder, load
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.dense import DenseModel
-from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import GRAPHS, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from termweave.encoders import load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx import export, quantisation
+from termweave.encoders.onnx.quantisation import MOST, pair_sums, quantised, saturating
 from termweave.encoders.onnx.runtime import open_session
-from termweave.encoders.onnx.saturation import MOST, pair_sums, quantised, saturating
 from termweave.errors import ModelError
 from tests.programs import program
 
@@ -33,7 +33,7 @@ SHIPPED = sorted(path.parent for folder in ("encoders/shipped", "models") for pa
 ENCODE = """
 import json, sys
 import numpy as np
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel
 from termweave.encoders.kinds import kind_of

@@ -10,7 +10,7 @@ import pytest
 import termweave as tw
 from termweave.cli import run
 from termweave.encoders import TermWeighter, load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.onnx import export as exporting
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave.encoders import load
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.base import _GPU_BLOCK
-from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, GraphInput, OnnxModel, batches, cuda_usable

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from termweave.encoders import load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import GRAPHS, digests, write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, open_session

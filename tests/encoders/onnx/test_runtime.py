@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from termweave import encoders, plugins
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx.runtime import OnnxModel

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.encoders.analysis.words import Words
-from termweave.encoders.term_weighting.anchored_terms import anchored, multiplier
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 from tests.encoders.exact_scores import dot

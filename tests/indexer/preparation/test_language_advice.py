@@ -13,7 +13,7 @@ import pytest
 from termweave import corpora, plugins
 from termweave.contracts.signal import Pruning
 from termweave.encoders import load
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.indexer import BuildOptions, build, update, verify_against_source

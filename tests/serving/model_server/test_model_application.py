@@ -18,7 +18,7 @@ import pytest
 from termweave import __version__, corpora, encoders
 from termweave.catalog import lineage
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.term_weighting.anchored_terms import Kind
+from termweave.encoders.term_weighting import Kind
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication

@@ -9,8 +9,7 @@ import transformers
 from safetensors.torch import save
 
 from termweave.cli import run
-from termweave.encoders.models.joint_model import HeadShape, JointModel
-from termweave.encoders.models.store import load_backbone
+from termweave.encoders.models.joint_model import HeadShape, JointModel, load_backbone
 from termweave.errors import ModelError
 from termweave.training.backbone import loading
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 transformers = pytest.importorskip("transformers", reason="training needs the extra [train]")
 
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer  # noqa: E402 - after the checks
+from termweave.encoders.analysis.word_pieces import ModelTokenizer  # noqa: E402 - after the checks
 from termweave.errors import UsageError  # noqa: E402
 from termweave.training.dense.inputs import TokenIds, by_length, tokenise  # noqa: E402
 from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402

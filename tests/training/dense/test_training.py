@@ -18,10 +18,10 @@ import pytest
 
 from termweave.cli import run
 from termweave.encoders import load
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.analysis.word_pieces import ModelTokenizer
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
-from termweave.encoders.models.store import load_backbone
+from termweave.encoders.models.joint_model import load_backbone
 from termweave.encoders.onnx.export import export
 from termweave.errors import UsageError
 from termweave.training.dense.inputs import reading_of

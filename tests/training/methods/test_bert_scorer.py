@@ -7,8 +7,7 @@ import pytest
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import BM25, Form
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.pairs import Pairs, count
 from termweave.training.data.sampler import BatchSampler

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from termweave.encoders.models.joint_model import ContextGate, masked_mean
-from termweave.encoders.term_weighting.weight_function import Form
+from termweave.encoders.term_weighting import Form
 from termweave.errors import UsageError
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.pairs import Pairs

@@ -14,13 +14,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
-from termweave.encoders.analysis.model_tokenizer import ModelTokenizer  # noqa: E402 - after the check
-from termweave.encoders.analysis.piece_terms import PieceTerms  # noqa: E402
-from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
+from termweave.encoders.analysis.analyses import PieceTerms  # noqa: E402
+from termweave.encoders.analysis.word_pieces import ModelTokenizer, PieceTokenizer  # noqa: E402
 from termweave.encoders.manifest import Manifest  # noqa: E402
-from termweave.encoders.models import store  # noqa: E402
+from termweave.encoders.models import joint_model  # noqa: E402
 from termweave.encoders.onnx.export import export  # noqa: E402
-from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: E402
+from termweave.encoders.term_weighting import BM25  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
 from termweave.training.data.pairs import Pairs, count  # noqa: E402
 from termweave.training.data.sampler import BatchSampler  # noqa: E402
@@ -232,7 +231,7 @@ def scorer(base, tmp_path):
     shutil.copytree(base, tmp_path / "scorer")
     anchor = {**asdict(settings.form()), "k1": 1.2, "b": 0.75}
     contents = Manifest("scorer", "anchored", ("weights",), "", 64, terms="piece", analysis=PieceTerms.id, anchor=anchor)
-    store.save(model, tmp_path / "scorer", contents)
+    joint_model.save(model, tmp_path / "scorer", contents)
     export(tmp_path / "scorer")
     head, read = arrays(model.heads.document), Reader(base, model)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from termweave.encoders import Ranker
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.kinds import read_folder
 from termweave.errors import InputError
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import RerankRequest

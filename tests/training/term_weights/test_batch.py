@@ -6,10 +6,8 @@ import torch
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
-from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean
-from termweave.encoders.models.store import load_backbone
-from termweave.encoders.term_weighting.bm25_anchor import BM25
-from termweave.encoders.term_weighting.weight_function import Form, place_tags
+from termweave.encoders.models.joint_model import HeadShape, JointModel, load_backbone, masked_mean
+from termweave.encoders.term_weighting import BM25, Form, place_tags
 from termweave.training.data.pairs import count
 from termweave.training.data.teacher_scores import units
 from termweave.training.term_weights.batch import BatchSide, vocabulary_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting import BM25
 from termweave.rerank.neighbours.rules import Rules
 from termweave.support import paths
 from termweave.training.data import teacher_scores

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from termweave.declared_settings import settings_of
-from termweave.encoders.analysis.chinese_words import ChineseWords
-from termweave.encoders.kinds import kind_of
-from termweave.encoders.layouts import read_folder
+from termweave.encoders.analysis.analyses import ChineseWords
+from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.manifest import digest, weight_files
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError

@@ -1,6 +1,7 @@
-"""Rewrites a graph for one text at a time, so that it is fast and gives the same numbers on every processor with AVX2.
+"""Rewrites of a graph: for one text at a time on a CPU (`write_single`), and with the pooling of a dense model on a GPU (`with_pooling`).
 
-Without padding there is no mask to add, and the scale of the scores moves to the queries, which are smaller. The softmax is written out,
+For one text the graph is fast and gives the same numbers on every processor with AVX2. Without padding there is no mask to add, and
+the scale of the scores moves to the queries, which are smaller. The softmax is written out,
 because ONNX Runtime adds up its exponentials in another order with AVX-512 than without; nothing else in an int8 graph differs between
 the two, but a last bit can round an activation to another integer, and later layers make more of it:
 
@@ -10,6 +11,14 @@ the two, but a last bit can round an activation to another integer, and later la
 Measured on 180 texts of 170 pieces (MiniLM-L6, one thread, Intel with VNNI): the same bits with and without AVX-512 for all texts, where
 the one operator ``MultiHeadAttention`` gave other numbers for 92 % of them (a logit by up to .19), at 1.07 times its speed.
 The runtime gives a CPU one text at a time anyway (`encoders.onnx.runtime`). A softmax of any other shape stays as it is.
+
+With the pooling one vector leaves the GPU instead of the states of all tokens:
+
+    pooled[b, m] = sum over the tokens n of pooling[b, n, m] * states[b, n]
+
+What the tokens are multiplied with says which pooling it is (`encoders.kinds.pooling.token_factors`). The sum is one operator, Einsum,
+with an input and an output of its own. They are appended to the graph's file, because two messages of protobuf one after the other are
+one message with the fields of both. So neither the extra `train` nor another export is needed.
 """
 
 from __future__ import annotations
@@ -17,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 MASK = "attention_mask"
@@ -28,7 +38,7 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
     """Write a graph for one text at a time.
 
     Args:
-        graph_file: A graph of `graph_writer`, quantised or not.
+        graph_file: A graph of `checked_graphs`, quantised or not.
         file: The file to write, which may be the same: same outputs, without the input ``attention_mask``.
         only_mask: Whether the attention adds nothing but the mask to its scores, so that the addition goes.
 
@@ -39,7 +49,8 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
 
     model = onnx.load(graph_file)
     graph = _Graph(model.graph)
-    products = {id(product): softmax for softmax in graph.of_kind("Softmax") if (product := graph.product(softmax)) is not None}
+    softmaxes = [node for node in model.graph.node if node.op_type == "Softmax"]
+    products = {id(product): softmax for softmax in softmaxes if (product := graph.product(softmax)) is not None}
     nodes: list[Any] = []
     for node in model.graph.node:
         softmax = products.get(id(node))
@@ -62,15 +73,11 @@ class _Graph:
     """The nodes of a graph, by the tensors that they make and read."""
 
     def __init__(self, graph: Any) -> None:
-        self.nodes = list(graph.node)
-        self.made = {output: node for node in self.nodes for output in node.output}
+        self.made = {output: node for node in graph.node for output in node.output}
         self.read: dict[str, list[Any]] = {}
-        for node in self.nodes:
+        for node in graph.node:
             for name in node.input:
                 self.read.setdefault(name, []).append(node)
-
-    def of_kind(self, kind: str) -> list[Any]:
-        return [node for node in self.nodes if node.op_type == kind]
 
     def product(self, softmax: Any) -> Any | None:
         """The product of the values with a softmax over the last axis, if nothing else reads it."""
@@ -128,3 +135,60 @@ def _keep(held: Any, chosen: list[Any]) -> None:
     copies = [type(message).FromString(message.SerializeToString()) for message in chosen]
     del held[:]
     held.extend(copies)
+
+
+#: The output with the states of all tokens in our own exports, and the names that other exporters give it, best first.
+STATES = "last_hidden_state"
+_STATES_NAMES = (STATES, "token_embeddings", "hidden_states", "output_0")
+#: Input ``(batch, length, m)`` and output ``(batch, m, d)``, float32; names that no graph of others has.
+POOLING, POOLED = "termweave/pooling", "termweave/pooled"
+
+
+def states_of(outputs: Sequence[str]) -> str | None:
+    """The output of a graph that gives the states of all tokens; None: it has none."""
+    return next((name for name in _STATES_NAMES if name in outputs), None)
+
+
+def with_pooling(graph: bytes, states: str) -> bytes:
+    """The graph with the input `POOLING` and the output `POOLED`.
+
+    Args:
+        graph: A model as ONNX stores it.
+        states: Its output float32 ``(batch, length, d)``.
+    """
+    # The numbers of the fields are those of onnx.proto. An attribute: name, s (text), type (3: text).
+    equation = _text(1, "equation") + _text(4, "bnm,bnd->bmd") + _number(20, 3)
+    # A node: input, input, output, op_type, attribute.
+    node = _text(1, POOLING) + _text(1, states) + _text(2, POOLED) + _text(4, "Einsum") + _field(5, equation)
+    # A graph: node, input, output.
+    pooling = _field(11, _value(POOLING, ("batch", "length", "poolings")))
+    pooled = _field(12, _value(POOLED, ("batch", "poolings", "width")))
+    return graph + _field(7, _field(1, node) + pooling + pooled)  # a model: graph
+
+
+def _value(name: str, axes: tuple[str, ...]) -> bytes:
+    """The description of an input or output."""
+    shape = b"".join(_field(1, _text(2, axis)) for axis in axes)
+    tensor = _number(1, 1) + _field(2, shape)  # elem_type (1: float32), shape
+    return _text(1, name) + _field(2, _field(1, tensor))
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode())
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of protobuf with its length."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])

@@ -1,1 +1,0 @@
-"""Model folders that come with termweave; ``make model`` makes them again."""
