@@ -221,7 +221,7 @@ def test_links_out_of_the_folder_are_named_and_not_read(tmp_path):
 
 def test_what_is_deleted_while_the_folder_is_read_is_left_out(tmp_path, monkeypatch):
     make(tmp_path, {f"d{a}/t{b}.txt": "some text" for a in (1, 2, 3) for b in (1, 2)})
-    source, read = open_source(tmp_path), text_folder._read
+    source, read = open_source(tmp_path), text_folder._document
 
     def deleting(path, id_, extractor):
         if id_ == "d1/t1.txt":
@@ -230,7 +230,7 @@ def test_what_is_deleted_while_the_folder_is_read_is_left_out(tmp_path, monkeypa
             path.unlink()  # after it was listed
         return read(path, id_, extractor)
 
-    monkeypatch.setattr(text_folder, "_read", deleting)
+    monkeypatch.setattr(text_folder, "_document", deleting)
     assert [each.id for each in source.documents()] == ["d1/t1.txt", "d1/t2.txt", "d3/t1.txt"]
     shutil.rmtree(tmp_path)
     with pytest.raises(InputError, match="cannot be listed"):
