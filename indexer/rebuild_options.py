@@ -171,7 +171,8 @@ def differences(made: Lineage, planned: BuildPlan, source: Source | None = None)
     now = {name: planned.stored.get(name, value) for name, value in usual.items()}
     old, new = in_flags(before), in_flags(now | _of_models(planned.models, planned.signals, analyzer))
     if source is not None:
-        old["source"], new["source"] = (f"{each['name']} ({each['fingerprint'][:8]})" for each in (made.source, source.origin))
+        first, second = ({"source": f"{each['name']} ({each['fingerprint'][:8]})"} for each in (made.source, source.origin))
+        old, new = first | old, second | new
     return "; ".join(f"{part} was {clipped(old[part])} and is {clipped(new[part])}" for part in new if old[part] != new[part])
 
 
