@@ -152,7 +152,7 @@ class ParameterSearch:
             previous = dict(best)
             for name in (each for each in self._space if each not in fixed):
                 current = best
-                for value in SPACE[name]:
+                for value in self._space[name]:
                     point = {**current, name: value}
                     if beyond_noise(self.values(point) - self.values(best)):
                         best = point
