@@ -32,7 +32,7 @@ from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
-from termweave.evaluation.gates import interval
+from termweave.evaluation.measures import interval
 from termweave.evaluation.tuning import parameter_search
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.records import Capabilities, Encoding, TermWeights

@@ -25,9 +25,8 @@ from entry_point import enter
 
 from termweave import corpora, encoders, engine, settings
 from termweave.catalog.layout import DocumentLayout, engine_id
-from termweave.contracts.signal import Fitting
+from termweave.contracts.signal import Fitting, Pruning
 from termweave.evaluation import per_query
-from termweave.pruning import Pruning
 from termweave.records import Document, Encoding, Run, TermWeights
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests

@@ -27,7 +27,7 @@ from termweave import corpora, engine, settings
 from termweave.catalog import generations
 from termweave.errors import InputError
 from termweave.evaluation import evaluate, randomisation_test
-from termweave.evaluation.significance import holm
+from termweave.evaluation.measures import holm
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import deletion
 from termweave.learning.preparation import LearningTask, Reports

@@ -18,7 +18,7 @@ import numpy as np
 from reproduction_runs import RERANKED, SHARES, chosen_on_halves, digest_of, finished, measured
 
 from termweave.evaluation import randomisation_test
-from termweave.evaluation.gates import interval
+from termweave.evaluation.measures import interval
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.signals.modes import Mode

@@ -20,7 +20,7 @@ from entry_point import enter
 from termweave import corpora, engine, settings
 from termweave.catalog import generations
 from termweave.evaluation import Experiment, evaluate, per_query, randomisation_test
-from termweave.evaluation.report import table as report
+from termweave.evaluation import table as report
 from termweave.evaluation.systems import default_systems, grid
 from termweave.indexer import BuildOptions, build, up_to_date
 from termweave.records import Run

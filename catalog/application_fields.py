@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.catalog.layout import ApplicationFields, Column
+from termweave.catalog.layout import ApplicationFields, Column, DocumentLayout
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, Fields
 from termweave.engine.client.connection import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
 

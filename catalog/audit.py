@@ -139,13 +139,9 @@ def read(engine: Engine, name: str | None, count: int) -> list[AuditLine]:
         name: Lines about this alias; None: about all.
         count: The most lines to return.
     """
-    body = {
-        "size": count,
-        "sort": [{"at": {"order": "desc", "unmapped_type": "date"}}],
-        "query": {"match_all": {}} if name is None else {"term": {"name": name}},
-    }
-    params = {"ignore_unavailable": True}
-    answer = engine.request("POST", f"/{INDEX}/_search", params=params, body=body)
+    query = {"match_all": {}} if name is None else {"term": {"name": name}}
+    body = {"size": count, "sort": [{"at": {"order": "desc", "unmapped_type": "date"}}], "query": query}
+    answer = engine.request("POST", f"/{INDEX}/_search", params={"ignore_unavailable": True}, body=body)
     return [_line(hit["_source"]) for hit in answer["hits"]["hits"]]
 
 

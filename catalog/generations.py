@@ -7,17 +7,9 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from termweave.catalog.lineage import (
-    Lineage,
-    exists,
-    read,
-    refuse_enriched,
-    resolved,
-)
-from termweave.engine import EngineResponseError
+from termweave.catalog.lineage import Lineage, exists, read, refuse_enriched, resolved, unless_missing
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError
 
@@ -98,13 +90,8 @@ def live(engine: Engine, name: str) -> str | None:
 
 def behind_alias(engine: Engine, name: str) -> list[str]:
     """The indices that an alias points at; none if there is no such alias."""
-    try:
-        # Not `/_alias/NAME`: that asks about all indices, and a role may be limited to those of one name.
-        return sorted(engine.of_indices(f"/{quote(name)}/_alias/{quote(name)}", "aliases"))
-    except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return []
-        raise
+    # Not `/_alias/NAME`: that asks about all indices, and a role may be limited to those of one name.
+    return sorted(unless_missing(lambda: engine.of_indices(f"/{quote(name)}/_alias/{quote(name)}", "aliases")) or ())
 
 
 def new_index(name: str) -> str:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.catalog import typed_fields
 from termweave.catalog.source_fields import text_at
-from termweave.dialect import OPENSEARCH
-from termweave.errors import EngineError
-from termweave.records import Document, Passage
+from termweave.dialect import OPENSEARCH, ServerDialect
+from termweave.errors import EngineError, UsageError
+from termweave.records import Document, Encoding, Passage
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.contracts.signal import Signal
-    from termweave.dialect import ServerDialect
-    from termweave.records import Encoding
     from termweave.statistics import CorpusStatistics
 
 #: Verification compares the document counts and digest sums of this many buckets in one aggregation.
@@ -69,9 +68,8 @@ def bucket_of(source_id: str) -> int:
 
 def digest(*parts: bytes) -> int:
     """A 32-bit hash of the parts. The sum of a bucket's digests stays far below 2^53, so that doubles hold it exactly."""
-    framed = b"".join(
-        [each for part in parts for each in (len(part).to_bytes(8, "big"), part)]
-    )  # one update is faster than two per part
+    # One update is faster than two per part.
+    framed = b"".join([each for part in parts for each in (len(part).to_bytes(8, "big"), part)])
     return int.from_bytes(sha256(framed, usedforsecurity=False).digest()[:4], "big")  # processors have instructions for sha256
 
 
@@ -317,3 +315,36 @@ def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in metadata.items():
         fields.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value
     return fields
+
+
+def sortable(name: str, layout: DocumentLayout) -> Column:
+    """The field of the server that counts and sorts an entry.
+
+    Raises:
+        UsageError: The index has no such typed field.
+    """
+    column = layout.column(name)
+    if column is not None and column.kind in typed_fields.TYPES and column.doc_values:
+        return column
+    if layout.application is not None:
+        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword, and every field its doc_values."
+    elif layout.types:
+        hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."
+    else:
+        hint = (
+            "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
+        )
+    raise UsageError(f"The index has no field {name!r} that can be counted or sorted.", hint)
+
+
+def first_passages(layout: DocumentLayout) -> dict[str, Any]:
+    """The clause for whole documents, and for the first passage of those that are cut into passages."""
+    if layout.application is not None:  # its documents are whole, and a field `passage` is its own
+        return {"match_all": {}}
+    whole = {"bool": {"must_not": [{"exists": {"field": "passage"}}]}}
+    return {"bool": {"should": [{"term": {"passage": 1}}, whole], "minimum_should_match": 1}}
+
+
+def among(documents: Sequence[str], layout: DocumentLayout) -> dict[str, Any]:
+    """The query for documents; a document in passages counts once, with its first passage."""
+    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, first_passages(layout)]}}

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.catalog.layout import DocumentLayout
 from termweave.catalog.typed_fields import TYPES
@@ -18,10 +18,11 @@ from termweave.support import arguments
 from termweave.support.messages import few, is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from termweave.engine import Engine
 
+T = TypeVar("T")
 #: Bytes of the name of an index or alias, as the server takes it.
 _MOST_BYTES = 255
 #: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents.
@@ -172,13 +173,18 @@ def _sound(made: Lineage) -> bool:
 
 def exists(engine: Engine, name: str) -> bool:
     """Whether an index or alias with this name exists."""
-    try:  # not HEAD: its answer to a role that lacks a permission does not say which
-        engine.of_indices(f"/{quote(name)}/_alias", "aliases")
+    # Not HEAD: its answer to a role that lacks a permission does not say which.
+    return unless_missing(lambda: engine.of_indices(f"/{quote(name)}/_alias", "aliases")) is not None
+
+
+def unless_missing(ask: Callable[[], T]) -> T | None:
+    """What a request gives; None where the server says that what it asks for does not exist."""
+    try:
+        return ask()
     except EngineResponseError as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            return False
+            return None
         raise
-    return True
 
 
 def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) -> None:

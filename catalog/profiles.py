@@ -49,9 +49,8 @@ class Profile:
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
         # What a profile does not have is left out, so that older versions read it.
-        stored = {
-            name: value for name, value in asdict(self).items() if name != "name" and (value is not None or name not in _NEW)
-        }
+        stored = {name: value for name, value in asdict(self).items() if value is not None or name not in _NEW}
+        del stored["name"]
         meta: dict[str, Any] = orjson.loads(orjson.dumps(stored))  # as it is read back, with lists in place of tuples
         return meta
 
@@ -62,12 +61,8 @@ def check_name(name: str, signals: Collection[str]) -> None:
     Raises:
         UsageError: The name cannot be used.
     """
-    if (
-        name.lower() in {"", "hybrid", "run", "bm25", *signals}
-        or name.startswith(".")
-        or set(name) & set("@:,+ /\\")
-        or not name.isprintable()
-    ):
+    reserved = name.lower() in {"", "hybrid", "run", "bm25", *signals}
+    if reserved or name.startswith(".") or set(name) & set("@:,+ /\\") or not name.isprintable():
         raise UsageError(
             f"A profile cannot be called {name!r}.",
             "Choose a name that is not a mode, a signal or BM25, has no blanks and none of @ : , + / \\, and begins with no dot.",

@@ -10,7 +10,7 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.lineage import exists
+from termweave.catalog.lineage import Lineage, exists
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.errors import EngineError
 from termweave.statistics import CorpusStatistics
@@ -19,7 +19,6 @@ from termweave.support import atomic_files, paths, private_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
 
 #: Size of a chunk in bytes; base64 adds a third.
@@ -50,9 +49,8 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     if not exists(engine, name):
         mapping = {**WHOLE_DOCUMENTS, "dynamic": "strict", "properties": _PROPERTIES}
         engine.request("PUT", f"/{name}", body={"settings": {**settings, **NO_PIPELINES}, "mappings": mapping})
-    for number, chunk in reversed(
-        [*enumerate(chunks)]
-    ):  # the last chunk comes first, because its number tells how many chunks there should be
+    # The last chunk comes first, because its number tells how many chunks there should be.
+    for number, chunk in reversed([*enumerate(chunks)]):
         body = {"part": number, "data": base64.b64encode(chunk).decode("ascii")}
         engine.request("PUT", f"/{name}/_doc/{number}", body=body)
     engine.request("POST", f"/{name}/_refresh")

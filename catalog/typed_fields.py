@@ -85,9 +85,8 @@ def typed_values(metadata: Mapping[str, Any], types: Mapping[str, str]) -> dict[
 
 def properties(types: Mapping[str, str]) -> dict[str, Any]:
     """The mapping of the typed fields."""
-    return {
-        name: {"type": kind, **({"ignore_above": LONGEST_KEYWORD} if kind == "keyword" else {})} for name, kind in types.items()
-    }
+    limit = {"ignore_above": LONGEST_KEYWORD}
+    return {name: {"type": kind, **(limit if kind == "keyword" else {})} for name, kind in types.items()}
 
 
 def date_interval(text: str) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""The command line: each verb is a file that is imported when it runs; errors become messages and exit statuses here."""
+"""The command line: the file of a verb is imported when it runs; errors become messages and exit statuses here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any, NoReturn
 import click
 
 from termweave import __version__
-from termweave.cli.options.option_groups import CONTEXT
+from termweave.cli.declared_options import CONTEXT
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import printable, readable
 
 #: The verbs, in the order in which a new user needs them, each with its line in `termweave --help`, which imports none of them.
-#: The command is `termweave.cli.verbs.VERB.command`.
 VERBS = {
     "demo": "Index, evaluate and search a real corpus.",
     "doctor": "Check this machine: what is missing, how to get it.",
@@ -48,6 +47,17 @@ VERBS = {
     "export": "A model to ONNX, with parity figures.",
     "config": "The current settings and where each one comes from.",
 }
+#: Verb -> further ones that stand in its file, `termweave.cli.verbs.VERB`.
+_BESIDE = {
+    "generations": ("list", "promote", "rollback", "prune", "delete", "audit"),
+    "search": ("explain", "weights"),
+    "models": ("backbone", "export"),
+    "index": ("encode",),
+    "enrich": ("connect",),
+    "tune": ("profiles",),
+    "doctor": ("config",),
+    "node": ("demo",),
+}
 
 _INTERRUPTED, _TERMINATED = 130, 143
 
@@ -67,7 +77,9 @@ class _Verbs(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"termweave.cli.verbs.{cmd_name}").command
+        home = next((verb for verb, beside in _BESIDE.items() if cmd_name in beside), cmd_name)
+        members = vars(import_module(f"termweave.cli.verbs.{home}")).values()
+        command = next(each for each in members if isinstance(each, click.Command) and each.name == cmd_name)
         command.short_help = VERBS[cmd_name]
         return command
 
@@ -155,10 +167,9 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         _show(error)
         return error.exit_code
     except TermweaveError as error:
-        _complain(error.message, error.hint)
-        return error.exit_status
+        return _refused(error)
     except _ReaderGone:  # `termweave search ... | head`
-        from termweave.cli.common.output import nobody_reads
+        from termweave.cli.output import nobody_reads
 
         nobody_reads()
         return 0
@@ -191,6 +202,11 @@ def _complain(message: str, hint: str = "") -> None:
     click.secho(printable(f"Error: {message}"), err=True, fg="red")
     if hint:
         click.echo(printable(hint), err=True)
+
+
+def _refused(error: TermweaveError) -> int:
+    _complain(error.message, error.hint)
+    return error.exit_status
 
 
 def _show(error: click.ClickException) -> None:
@@ -246,17 +262,10 @@ def _fault(error: Exception, arguments: list[str]) -> int:
         where = f"The details are in {report}; please report them."
     except OSError:
         where = "Run it again with --verbose for the details."
-    if (blamed := _blamed_server(error)) is not None:
-        _complain(blamed.message, blamed.hint)
-        return blamed.exit_status
+    connection = sys.modules.get(
+        "termweave.engine.client.connection"
+    )  # where an answer that no server sends is told from a fault
+    if connection and (blamed := connection.blamed_server(error)) is not None:
+        return _refused(blamed)
     _complain(f"A fault in termweave itself: {type(error).__name__}: {error}.", where)
     return 1
-
-
-def _blamed_server(error: Exception) -> TermweaveError | None:
-    """The error about a server, if the exception comes of an answer that no server sends; None for a fault in termweave itself."""
-    if "termweave.engine.client.connection" not in sys.modules:
-        return None
-    from termweave.engine.client.connection import blamed_server
-
-    return blamed_server(error)

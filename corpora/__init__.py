@@ -9,28 +9,18 @@ from __future__ import annotations
 import os
 import weakref
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.catalog.source_fields import Fields
-from termweave.corpora.formats import compression, download, index_address, markup
-from termweave.corpora.formats.csv_dialect import DELIMITERS
+from termweave.corpora.formats import addresses, compression, markup
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
 from termweave.corpora.in_memory import open_documents
 from termweave.corpora.readers.beir import folders_in
-from termweave.corpora.sources import (
-    DEFAULT_SPLIT,
-    Dataset,
-    IndexReading,
-    NotAnIndex,
-    OpenedSource,
-    Progress,
-    Reading,
-    Skipped,
-    Skips,
-    Source,
-)
+from termweave.corpora.readers.table import DELIMITERS
+from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, IndexReading, NotAnIndex, OpenedSource, Reading, Source
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.arguments import field_names
 from termweave.support.messages import few, without_password
@@ -40,23 +30,10 @@ if TYPE_CHECKING:
 
     from termweave.corpora.sources import DatasetReader, Reader
 
-__all__ = [
-    "Dataset",
-    "IndexReading",
-    "OpenedSource",
-    "Progress",
-    "Skipped",
-    "Skips",
-    "Source",
-    "exists",
-    "open_dataset",
-    "open_documents",
-    "open_source",
-    "path_and_split",
-]
+__all__ = ["Dataset", "IndexReading", "OpenedSource", "Source", "open_dataset", "open_documents", "open_source"]
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
-_INDICES = (*index_address.PREFIXES, "http://", "https://")
+_INDICES = (*addresses.PREFIXES, "http://", "https://")
 _DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `book:NAME`, `ubi:FOLDER`, `ubi:opensearch` or `demo`."
 
 
@@ -93,66 +70,44 @@ def open_source(
     spec, fields = _spec(spec, "source"), Fields(id_field, title_field, field_names(text_fields))
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
-    _check_folder(spec, "--include names files", given=bool(include))
-    _check_folder(spec, "--follow-links is for links", given=follow_links)
+    for flag, use, given in (("--include", "names files", include), ("--follow-links", "is for links", follow_links)):
+        if given and not Path(spec).is_dir():
+            place = without_password(spec)
+            raise UsageError(f"{flag} {use} in a folder, and {place} is none.", f"Name a folder, or remove {flag}.")
+    reading = Reading(None, skip_bad, fields, tuple(include), index or IndexReading(), follow_links, list_separator)
     copies: list[Path] = []
-    copy: Path | None
     try:
-        if index_address.is_address(spec):
-            try:
-                reading = Reading(None, skip_bad, fields, (), index or IndexReading())
-                reader = plugins.load("readers", "index")
-                opened: OpenedSource = reader.open(spec, reading)
-            except NotAnIndex:
-                copy = download.downloaded(spec)
-            else:
-                _check_separator(reader, spec, list_separator)
-                return opened
-        else:
-            copy = download.downloaded(spec) if download.is_address(spec) else spooled(spec)
-        if copy:
-            copies.append(copy)
-        shown = spec if copy is None else "stdin" if spec == "-" else Path(compression.called(copy)).name
-        path = spec if copy is None else str(copy)
-        reader = _folder(path, include) if include else _reader(path, shown, mapped=bool(fields))
-        if reader.SEEKS and compression.is_packed(Path(path)):
-            copies.append(unpacked(Path(path)))
-            path = str(copies[-1])
-        name = Path(shown).name if copies else None
-        _check_separator(reader, shown, list_separator)
-        reading = Reading(name, skip_bad, fields, tuple(include), index or IndexReading(), follow_links, list_separator)
-        source: OpenedSource = reader.open(path, reading)
+        reader, source = _opened(spec, reading, copies)
     except BaseException:
         _remove(copies)
         raise
     if copies:
         weakref.finalize(source, _remove, copies)
+    if list_separator and not reader.SEPARATES:
+        raise UsageError(f"--list-separator is for cells of a table, and {source.name} is not a table.", "Remove it.")
     return source
 
 
-def _check_folder(spec: str, use: str, *, given: bool) -> None:
-    """Refuse an option that only a folder needs; `use` is its flag with a verb.
-
-    Raises:
-        UsageError: It is given, and the source is not a folder.
-    """
-    if given and not Path(spec).is_dir():
-        raise UsageError(
-            f"{use} in a folder, and {without_password(spec)} is none.", f"Name a folder, or remove {use.partition(' ')[0]}."
-        )
-
-
-def _check_separator(reader: type[Reader], shown: str, list_separator: str) -> None:
-    """Refuse a separator of lists, which only cells of a table need.
-
-    Raises:
-        UsageError: There is one, and the reader does not read tables.
-    """
-    if list_separator and not reader.SEPARATES:
-        raise UsageError(f"--list-separator is for cells of a table, and {shown} is not a table.", "Remove it.")
+def _opened(spec: str, reading: Reading, copies: list[Path]) -> tuple[type[Reader], OpenedSource]:
+    """Open a source; temporary files that it needs are added to `copies`."""
+    is_index = addresses.is_index(spec)
+    if is_index:
+        with suppress(NotAnIndex):
+            reader = plugins.load("readers", "index")
+            return reader, reader.open(spec, reading)
+    copy = addresses.downloaded(spec) if is_index or addresses.is_file(spec) else spooled(spec)
+    if copy:
+        copies.append(copy)
+    shown = spec if copy is None else "stdin" if spec == "-" else Path(compression.called(copy)).name
+    path = str(copy or spec)
+    reader = _folder(path, reading) if reading.include else _reader(path, shown, mapped=bool(reading.fields))
+    if reader.SEEKS and compression.is_packed(Path(path)):
+        copies.append(unpacked(Path(path)))
+        path = str(copies[-1])
+    return reader, reader.open(path, replace(reading, name=Path(shown).name if copies else None))
 
 
-def _folder(spec: str, include: Sequence[str]) -> Any:
+def _folder(spec: str, reading: Reading) -> Any:
     """The reader of folders of texts, for a folder with files that the patterns name.
 
     Raises:
@@ -160,10 +115,9 @@ def _folder(spec: str, include: Sequence[str]) -> Any:
     """
     from termweave.corpora.readers import text_folder  # noqa: PLC0415 - as the other readers
 
-    if next(text_folder.texts(Path(spec), Reading(include=tuple(include), follow_links=True)), None) is None:
-        raise UsageError(
-            f"No file in {spec} matches {few(list(include))}.", "Write a pattern such as '*.py' or 'src/*.c', in quotes."
-        )
+    if next(text_folder.texts(Path(spec), replace(reading, follow_links=True)), None) is None:
+        hint = "Write a pattern such as '*.py' or 'src/*.c', in quotes."
+        raise UsageError(f"No file in {spec} matches {few(list(reading.include))}.", hint)
     return text_folder.TextFolder
 
 
@@ -182,7 +136,7 @@ def open_dataset(spec: str | Path) -> Dataset:
         UsageError: The data set does not exist, is a corpus only, or has no such split.
     """
     spec, split = path_and_split(_spec(spec, "data set"))
-    if download.is_address(spec):
+    if addresses.is_file(spec):
         raise UsageError("An address cannot be a data set.", f"Download it. {_DATASETS}")
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
@@ -253,9 +207,8 @@ def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> 
             if spec and reader.recognises(spec):  # Path("") is the working folder
                 if mapped and not reader.MAPPED:
                     options = "--id-field, --title-field and --text-field"
-                    raise UsageError(
-                        f"{options} cannot be used with {reader.LABEL}: it has no named fields.", "Remove these options."
-                    )
+                    hint = "Remove these options."
+                    raise UsageError(f"{options} cannot be used with {reader.LABEL}: it has no named fields.", hint)
                 return reader
         readers.append(reader)
     if not kinds:
@@ -269,39 +222,32 @@ def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
     if hidden(spec):
         return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name another source.")
     if not exists(spec):
-        path, _, split = spec.rpartition(":")
-        if path and exists(path):
-            return UsageError(f"There is no {spec}.", f"A corpus has no splits: write {path} without {split!r}.")
+        whole, _, split = spec.rpartition(":")
+        if whole and exists(whole):
+            return UsageError(f"There is no {spec}.", f"A corpus has no splits: write {whole} without {split!r}.")
         return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
-    if Path(spec).is_dir():
-        return _no_source(Path(spec), kinds)
-    start = head(Path(spec))
+    if (path := Path(spec)).is_dir():
+        return _no_source(path, kinds)
+    start = head(path)
     if foreign := compression.foreign(start):
         kind, hint = foreign
         return UsageError(f"{shown} is {kind}, which termweave does not read.", hint)
-    return _no_format(spec, shown, kinds, binary=b"\0" in start)
-
-
-def _no_format(spec: str, shown: str, kinds: str, *, binary: bool) -> UsageError:
-    """The error for a file that is neither JSON lines nor a table."""
-    path = Path(spec)
+    binary = b"\0" in start
+    wrong, alone = f"The format of {shown} is not known.", f"{path.parent} --include {path.name!r}."
+    hint = f"The columns of a table are separated by {', '.join(DELIMITERS.values())}, or by the character that a first line like `sep=^` names."
     if path.suffix.lower() in markup.KINDS and not binary:
-        hint = f"Name its folder; to read this file alone: {path.parent} --include {path.name!r}. {kinds}"
-        return UsageError(f"{shown} is a text, not a table or JSON lines.", hint)
-    known = ", ".join(DELIMITERS.values())
-    alone = "" if kinds == _DATASETS else f"If it is a text, read it alone with: {path.parent} --include {path.name!r}. "
-    table = f"{alone}The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
-    return UsageError(f"The format of {shown} is not known.", ("" if binary else table) + kinds)
+        wrong, hint = f"{shown} is a text, not a table or JSON lines.", f"Name its folder; to read this file alone: {alone}"
+    elif kinds != _DATASETS:
+        hint = f"If it is a text, read it alone with: {alone} {hint}"
+    return UsageError(wrong, kinds if binary else f"{hint} {kinds}")
 
 
 def _no_source(folder: Path, kinds: str) -> UsageError:
     """The error for a folder that is not a source; it names data sets in the folder."""
     if not (inside := folders_in(folder)):
         suffixes = ", ".join(markup.KINDS)
-        return UsageError(
-            f"{folder} is a folder without corpus.jsonl and without text files ({suffixes}).",
-            f"--include '*.py' names files of another type. {kinds}",
-        )
+        hint = f"--include '*.py' names files of another type. {kinds}"
+        return UsageError(f"{folder} is a folder without corpus.jsonl and without text files ({suffixes}).", hint)
     named = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
     return UsageError(f"{folder} is not a source itself, but {named} in it {are}.", f"Name one: {folder / inside[0]}")

@@ -39,11 +39,6 @@ class EntrySource(OpenedSource):
         raise NotImplementedError
 
     @property
-    def name(self) -> str:
-        """Short name of the source."""
-        raise NotImplementedError
-
-    @property
     def shown(self) -> str:
         """Name of the source in messages."""
         return self.name

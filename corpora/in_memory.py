@@ -6,7 +6,6 @@ and an iterator can be read only once; with the file on disk, memory stays flat 
 
 from __future__ import annotations
 
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,12 +15,11 @@ import orjson
 
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats.fields import BadLine, json_value
-from termweave.corpora.formats.lines import discard
+from termweave.corpora.formats.lines import discard, new_copy
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.sources import ITEM, OpenedSource, Reading
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.support import private_files
 from termweave.support.arguments import field_names
 
 if TYPE_CHECKING:
@@ -69,20 +67,10 @@ def open_documents(
         [('a', {}), ('b', {'year': 1999})]
     """
     rows = _rows(documents)
-    with tempfile.NamedTemporaryFile(dir=private_files.scratch(), suffix=".jsonl", delete=False) as file:
-        path = Path(file.name)
-        try:
-            for number, row in enumerate(rows, start=1):
-                file.write(_line(row, number, name))
-        except OSError as error:
-            discard(path)
-            raise InputError(
-                f"The documents cannot be written to {path}: {error.strerror or error}.",
-                "Make room, or set TMPDIR to another disk.",
-            ) from error
-        except BaseException:
-            discard(path)
-            raise
+    with new_copy(name) as file:
+        for number, row in enumerate(rows, start=1):
+            file.write(_line(row, number, name))
+    path = Path(file.name)
     source = _Items(path, Reading(name, skip_bad, Fields(id_field, title_field, field_names(text_fields))))
     weakref.finalize(source, discard, path)
     return source
@@ -112,14 +100,10 @@ def _line(row: object, number: int, name: str) -> bytes:
     if isinstance(row, Document):
         row = {"_id": row.id, "title": row.title, "text": row.text, "metadata": dict(row.metadata)}
     if not isinstance(row, Mapping):
-        raise UsageError(
-            f"Item {number:,} of {name} is {type(row).__name__}, and a document is a dict or a termweave.Document.",
-            'Write {"id": ..., "text": ...} for each document.',
-        )
+        message = f"Item {number:,} of {name} is {type(row).__name__}, and a document is a dict or a termweave.Document."
+        raise UsageError(message, 'Write {"id": ..., "text": ...} for each document.')
     try:
         return orjson.dumps(json_value(row), option=orjson.OPT_APPEND_NEWLINE)
     except (BadLine, TypeError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"Item {number:,} of {name} cannot be written as JSON: {error}.",
-            "Turn its values into texts, numbers, lists or dicts.",
-        ) from error
+        hint = "Turn its values into texts, numbers, lists or dicts."
+        raise InputError(f"Item {number:,} of {name} cannot be written as JSON: {error}.", hint) from error

@@ -1,17 +1,37 @@
-"""Data sets whose queries and judgements are read once, and joined."""
+"""Files of queries and judgements, and what data sets with such files share.
+
+A file of queries holds JSON lines as BEIR's ``queries.jsonl``, or lines of id, tab, text with an optional header line; its content tells which.
+A table of judgements has BEIR's three columns or TREC's four (query, iteration, document, grade), perhaps below a header line.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.fields import BadLine, checked_id, identity, text_line, text_of
+from termweave.corpora.readers.jsonl import parse
+from termweave.errors import InputError, UsageError
+from termweave.records import Qrels, Query
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from termweave.records import Qrels, Query
+#: Name of the file of queries in a BEIR folder.
+QUERIES = "queries.jsonl"
+_ID_KEYS = ("_id", "id", "qid", "query_id")
+_TEXT_KEYS = ("text", "query", "question", "title")
+_HEADER = re.compile(r"[A-Za-z].*")
+_TABBED = "A line is: query id, tab, text; or one JSON object with _id and text."
+_COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
+#: The largest grade: trec_eval allocates a counter for every grade, so that a timestamp in the wrong column would take all memory.
+_LARGEST = 1_000_000
+_TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -76,3 +96,146 @@ class Judged:
     def qrels(self) -> Qrels:
         """The judgements of the queries in `queries`."""
         return self._judged.qrels
+
+
+def relevant_from(*names: str) -> int:
+    """The lowest relevant grade: 2 for data sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
+    return 2 if any(map(_TREC_DL.search, names)) else 1
+
+
+def read_queries(spec: str) -> list[Query]:
+    """Read all queries of a file, in its order.
+
+    Args:
+        spec: Path of a file, compressed or not, or of a BEIR folder; ``-`` for standard input.
+
+    Raises:
+        UsageError: The file does not exist.
+        InputError: A line is not a query, or repeats an id. The message names the line.
+    """
+    if (copy := files.spooled(spec)) is not None:
+        try:
+            return _unique(copy, "standard input" if spec == "-" else spec)
+        finally:
+            files.discard(copy)
+    path = Path(spec)
+    if path.is_dir():
+        path = files.plain_or_packed(path, QUERIES) or path / QUERIES
+    if not path.is_file():
+        raise UsageError(f"The file of queries {str(path)!r} does not exist.", _TABBED)
+    return _unique(path, str(path))
+
+
+def _unique(path: Path, name: str) -> list[Query]:
+    """The queries of a file, whose ids must be unique."""
+    queries: list[Query] = []
+    seen: dict[str, int] = {}
+    for number, query in queries_in(path, name):
+        if (before := seen.setdefault(query.id, number)) != number:
+            raise BadLine(f"the id {query.id!r} is already on line {before}", "Give every query its own id.").at(name, number)
+        queries.append(query)
+    if not queries:
+        raise InputError(f"{name} contains no query.", _TABBED)
+    return queries
+
+
+def read_judgements(table: Path, file: Path) -> Judgements:
+    """Read a table of judgements, and the queries of a file that they are of.
+
+    Raises:
+        InputError: A line is not a query or a judgement, or two lines have the same id and different texts.
+    """
+    qrels = read_qrels(table)
+    queries: dict[str, Query] = {}
+    for number, query in queries_in(file, str(file)):
+        if query.id in qrels and queries.setdefault(query.id, query) != query:
+            reason = f"the query {query.id!r} is in the file twice, with different texts"
+            raise BadLine(reason, "Keep one of the two.").at(str(file), number)
+    return joined(list(queries.values()), qrels, table=str(table), file=str(file))
+
+
+def queries_in(path: Path, name: str) -> Iterator[tuple[int, Query]]:
+    """The queries of a file with their line numbers, without a header line; `name` is that of the file in messages.
+
+    Raises:
+        InputError: A line is not a query.
+    """
+    tabbed: bool | None = None
+    for number, line in files.lines(path):
+        first = tabbed is None
+        if first:
+            tabbed = not (line or b"").startswith((b"{", b"["))
+        try:
+            query = _tabbed_query(line) if tabbed else _json_query(line)
+        except BadLine as bad:
+            raise bad.at(name, number, skips=False) from None
+        if not (first and tabbed and query.id.lower() in {*_ID_KEYS, "query-id"} and query.text.lower() in _TEXT_KEYS):
+            yield number, query
+
+
+def _tabbed_query(line: bytes | None) -> Query:
+    """The query on a line of id, tab, text."""
+    identity, tab, query = text_line(line, _TABBED).partition("\t")
+    if not tab or not identity.strip():
+        raise BadLine("an id, a tab and a text are expected", _TABBED)
+    return Query(checked_id(identity.strip()), query.strip())
+
+
+def _json_query(line: bytes | None) -> Query:
+    """Read the query on a line of JSON.
+
+    Raises:
+        BadLine: The line is not a query.
+    """
+    entry = parse(line)
+    id_, text = identity(entry, _ID_KEYS), text_of(entry, _TEXT_KEYS)
+    if id_ is None or text is None:
+        missing, keys = ("id", _ID_KEYS) if id_ is None else ("text", _TEXT_KEYS)
+        raise BadLine(f"a query without {missing}; its usual names are {', '.join(map(repr, keys))}", "Correct the line.")
+    return Query(id_, text)
+
+
+def read_qrels(path: Path) -> Qrels:
+    """Read the judgements of a table with BEIR's three columns or TREC's four.
+
+    Raises:
+        InputError: A line has other columns, a grade is not a whole number, or a pair has two different grades.
+    """
+    qrels: Qrels = {}
+    counts: tuple[int, ...] = (3, 4)
+    for position, (number, line) in enumerate(files.lines(path)):
+        try:
+            query, *_, document, grade = columns = _columns(line, counts)
+            if position == 0 and _HEADER.fullmatch(grade):
+                continue
+            counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
+            value = _grade(grade)
+        except BadLine as bad:
+            raise bad.at(str(path), number) from None
+        if qrels.setdefault(query, {}).setdefault(document, value) != value:
+            reason = f"the document {document!r} is judged twice for the query {query!r}, with different grades"
+            raise BadLine(reason, "Keep one of the two.").at(str(path), number)
+    return qrels
+
+
+def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
+    """The columns of a line: the query first, document and grade last."""
+    text = text_line(line, _COLUMNS)
+    columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may contain blanks
+    if len(columns) not in counts:
+        expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
+        raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
+    return [checked_id(column.strip()) for column in columns]
+
+
+def _grade(grade: str) -> int:
+    """The grade as a whole number; 1.0 is read as 1."""
+    try:
+        number = float(grade)
+    except ValueError:
+        number = 0.5
+    if not number.is_integer():
+        raise BadLine(f"the grade {grade!r} is not a whole number", _COLUMNS)
+    if abs(number) > _LARGEST:
+        raise BadLine(f"the grade {grade!r} is larger than {_LARGEST:,}", f"{_COLUMNS} Check the order of the columns.")
+    return int(number)

@@ -51,9 +51,9 @@ class IndexReading:
         """The settings for a server: its address and the credentials that were given for it."""
         if self.settings is not None:
             return self.settings(url)
-        from termweave import settings, source_settings  # noqa: PLC0415 - pydantic takes 300 ms, and only an index needs it
+        from termweave import settings  # noqa: PLC0415 - pydantic takes 300 ms, and only an index needs it
 
-        return source_settings.load(url, settings.load())
+        return settings.of_source(url, settings.load())
 
 
 @dataclass(frozen=True, slots=True)

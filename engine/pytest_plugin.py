@@ -130,11 +130,6 @@ def docker_missing() -> str:
     return ""
 
 
-def _compose_file() -> Path:
-    """The compose file of one node: `docker/` lies beside `engine/`, in the repository and in an installed package."""
-    return Path(__file__).parents[1] / "docker" / "one-node.yml"
-
-
 @contextlib.contextmanager
 def _container() -> Iterator[str]:
     """Start a container and wait until its server responds. Nothing of it is left when the session ends, in whatever way."""
@@ -142,7 +137,8 @@ def _container() -> Iterator[str]:
 
     # Port 0: Docker takes a free one. pytest-docker's own fixtures are not used: they are for the containers of the tested project.
     os.environ.setdefault("OPENSEARCH_PORT", "0")
-    file, project = str(_compose_file()), f"termweave-tests-{os.getpid()}"
+    # `docker/` lies beside `engine/`, in the repository and in an installed package.
+    file, project = str(Path(__file__).parents[1] / "docker" / "one-node.yml"), f"termweave-tests-{os.getpid()}"
     start = ["pull --policy missing", "up --wait --pull never"]
     remover = subprocess.Popen(  # noqa: S603 - the script above
         ["sh", "-c", _REMOVE],  # noqa: S607 - every system's own

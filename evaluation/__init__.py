@@ -7,21 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.support.lazy_module import lazy_names
-
-_HOME = {
-    "MEASURES": "measures",
-    "Experiment": "experiment",
-    "Row": "experiment",
-    "System": "systems",
-    "TuningReport": "tuning.tune",
-    "evaluate": "experiment",
-    "gates": "gates",
-    "holm": "significance",
-    "per_query": "measures",
-    "randomisation_test": "significance",
-    "tune": "tuning.tune",
-}
+from termweave.support import lazy_names
 
 __all__ = [
     "MEASURES",
@@ -30,18 +16,19 @@ __all__ = [
     "System",
     "TuningReport",
     "evaluate",
-    "gates",
     "holm",
     "per_query",
     "randomisation_test",
     "tune",
 ]
 
+_HOME = dict.fromkeys(("MEASURES", "holm", "per_query", "randomisation_test"), "measures")
+_HOME |= dict.fromkeys(("Experiment", "Row", "evaluate"), "experiment") | {"System": "systems"}
+_HOME |= dict.fromkeys(("TuningReport", "tune"), "tuning.tune")
+
 if TYPE_CHECKING:
-    from termweave.evaluation import gates
     from termweave.evaluation.experiment import Experiment, Row, evaluate
-    from termweave.evaluation.measures import MEASURES, per_query
-    from termweave.evaluation.significance import holm, randomisation_test
+    from termweave.evaluation.measures import MEASURES, holm, per_query, randomisation_test
     from termweave.evaluation.systems import System
     from termweave.evaluation.tuning.tune import TuningReport, tune
 

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from termweave.evaluation import gates, judgements
-from termweave.evaluation.candidate_fetcher import CandidateFetcher
-from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
-from termweave.evaluation.significance import ALPHA, holm, randomisation_test
+from termweave.evaluation import gates, judgements, measures
+from termweave.evaluation.measures import ALPHA, JUDGED, LEADING, MEASURES, holm, judged_share, per_query, randomisation_test
 from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
 from termweave.records import Run, strictly_decreasing
 from termweave.rerank.rerankers import budgets_remark
 from termweave.search import profiles
+from termweave.search.batch import QUERIES
 from termweave.search.ranking.order import order
 from termweave.support import arguments
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
+    from termweave.errors import UsageError
     from termweave.evaluation.gates import Gate
-    from termweave.evaluation.latency import Latency
-    from termweave.evaluation.systems import System
-    from termweave.records import Qrels, Query
-    from termweave.rerank.rerankers import CutShort
+    from termweave.evaluation.systems import Latency, System
+    from termweave.records import Query
+    from termweave.rerank.rerankers import CutShort, Need
     from termweave.search import Index
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.rewriting.configuration import Rewriting
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,53 @@ class Experiment:
         return len(self.rows) > 1
 
 
+@dataclass
+class CandidateFetcher:
+    """Fetches the candidates of every query from an index, once.
+
+    Attributes:
+        index: The index that is searched.
+        signals: Names of the signals to search with.
+        depth: Number of candidates from each signal.
+        needs: What rerankers need of the candidates: vectors, texts.
+        rewrite: How queries are rewritten; None: not at all.
+        shortened: Signal -> number of queries so far that lost terms to the server's clause limit.
+        refused: Text of a query -> why it was not searched.
+    """
+
+    index: Index
+    signals: Sequence[str]
+    depth: int
+    needs: Collection[Need] = ()
+    rewrite: Rewriting | None = None
+    shortened: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, UsageError] = field(default_factory=dict)
+
+    def candidates(self, texts: Sequence[str], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
+        """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
+        done = 0
+        for part in in_parts(texts, QUERIES):
+            options: dict[str, Any] = {"depth": self.depth, "needs": self.needs, "rewrite": self.rewrite}
+            for candidates in self.index.candidates(part, self.signals, **options):
+                self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)
+                if (rewritten := candidates.query.rewritten) and rewritten.refusal:
+                    self.refused[rewritten.typed] = rewritten.refusal
+                yield candidates
+            done += len(part)
+            progress(done, len(texts))
+
+    def notes(self) -> list[str]:
+        """Return a remark for each signal in which queries lost terms, and one on queries that were not searched."""
+        refusals = list(self.refused.values())
+        also = f" So do {measures.queries(len(refusals) - 1)} like it." if len(refusals) > 1 else ""
+        refused = [f"{refusals[0].message} It finds nothing.{also}"] if refusals else []
+        return refused + [
+            f"{measures.queries(count)} lost terms in {measures.label(name)}: the server allows no more clauses "
+            "in a query (indices.query.bool.max_clause_count)."
+            for name, count in sorted(self.shortened.items())
+        ]
+
+
 def evaluate(
     index: Index,
     dataset: Dataset,
@@ -134,9 +184,7 @@ def evaluate(
     queries, qrels = judgements.judged_queries(dataset), dataset.qrels()
     ids = [query.id for query in queries]
     default = default_of(asked, index)
-    for gate in required:
-        gates.system_of(gate, list(described), default)
-    gates.check_saved_runs(required, ids, qrels)
+    gates.check_before(required, list(described), default, ids, qrels)
     notes = [
         *dataset.notes,
         *judgements.without_judgement(dataset),
@@ -149,13 +197,15 @@ def evaluate(
     ]
     new_runs, shortened = runs_of(index, queries, chosen, progress, depth)
     all_runs = {**saved, **new_runs}
-    values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in all_runs.items()}
-    rows = [_row(name, *described[name], values, against) for name in all_runs]
+    values = {  # a query that a run lacks counts as 0
+        name: {**per_query(run, qrels, ids, relevant_from=dataset.relevant_from), JUDGED: judged_share(run, qrels, ids)}
+        for name, run in all_runs.items()
+    }
     return Experiment(
         dataset=f"{dataset.name}:{dataset.split}",
         queries=tuple(ids),
         baseline=against,
-        rows=tuple(_corrected(rows)),
+        rows=tuple(_rows(described, values, against)),
         runs=all_runs,
         texts={query.id: query.text for query in queries},
         values=values,
@@ -224,30 +274,23 @@ def _of_round(progress: Callable[[int, int], None], number: int, rounds: int, do
     progress(number * total + done, rounds * total)
 
 
-def _values(run: Run, qrels: Qrels, ids: Sequence[str], relevant_from: int) -> dict[str, NDArray[np.float64]]:
-    """Compute all measures of every query; a query that the run lacks counts as 0."""
-    return {**per_query(run, qrels, ids, relevant_from=relevant_from), JUDGED: judged_share(run, qrels, ids)}
-
-
-def _row(name: str, mode: str, reranker: str, values: Mapping[str, Mapping[str, NDArray[np.float64]]], baseline: str) -> Row:
-    mine, base = values[name], values[baseline]
-    difference = mine[LEADING] - base[LEADING]
-    return Row(
-        system=name,
-        mode=mode,
-        reranker=reranker,
-        values={measure: float(mine[measure].mean()) for measure in MEASURES},
-        p={measure: randomisation_test(mine[measure], base[measure]) for measure in MEASURES} if name != baseline else {},
-        wins=int((difference > 0).sum()),
-        ties=int((difference == 0).sum()),
-        losses=int((difference < 0).sum()),
-        judged=float(mine[JUDGED].mean()),
-    )
-
-
-def _corrected(rows: Sequence[Row]) -> list[Row]:
-    """Apply Holm's correction over the systems of the table, separately for each measure."""
-    compared = [row for row in rows if row.p]
-    corrected = {name: holm([row.p[name] for row in compared]) for name in MEASURES}
-    values = {row.system: {name: corrected[name][position] for name in MEASURES} for position, row in enumerate(compared)}
-    return [replace(row, p=values[row.system]) if row.p else row for row in rows]
+def _rows(
+    described: Mapping[str, tuple[str, str]], values: Mapping[str, Mapping[str, NDArray[np.float64]]], baseline: str
+) -> Iterator[Row]:
+    """The rows of the table. p-values are corrected over its systems (Holm), separately for each measure."""
+    base, others = values[baseline], [name for name in values if name != baseline]
+    tests = {each: holm([randomisation_test(values[name][each], base[each]) for name in others]) for each in MEASURES}
+    for name, mine in values.items():
+        difference = mine[LEADING] - base[LEADING]
+        mode, reranker = described[name]
+        yield Row(
+            system=name,
+            mode=mode,
+            reranker=reranker,
+            values={measure: float(mine[measure].mean()) for measure in MEASURES},
+            p={measure: tests[measure][others.index(name)] for measure in MEASURES} if name != baseline else {},
+            wins=int((difference > 0).sum()),
+            ties=int((difference == 0).sum()),
+            losses=int((difference < 0).sum()),
+            judged=float(mine[JUDGED].mean()),
+        )

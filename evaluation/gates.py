@@ -19,8 +19,7 @@ import numpy as np
 
 from termweave.errors import UsageError
 from termweave.evaluation import judgements, measures, runs
-from termweave.evaluation.measures import LEADING, per_query
-from termweave.evaluation.report.wording import queries
+from termweave.evaluation.measures import LEADING, interval, per_query, queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,18 +100,23 @@ def parse(text: str) -> Gate:
     )
 
 
-def check_saved_runs(required: Sequence[Gate], query_ids: Sequence[str], qrels: Qrels) -> None:
-    """Check the saved runs of gates before the evaluation starts.
+def check_before(
+    required: Sequence[Gate], names: Sequence[str], default: str | None, query_ids: Sequence[str], qrels: Qrels
+) -> None:
+    """Check the systems and the saved runs of gates before the evaluation starts.
 
     Args:
         required: The gates.
+        names: Names of the systems in the table.
+        default: The system of gates that do not name one.
         query_ids: Ids of the queries.
         qrels: Judgements of the queries.
 
     Raises:
-        UsageError: A run cannot be read, or belongs to another data set.
+        UsageError: A system is not in the table, or a run cannot be read, or belongs to another data set.
     """
     for gate in required:
+        system_of(gate, names, default)
         if gate.run is not None:
             _saved(gate.run, query_ids, qrels)
 
@@ -213,26 +217,10 @@ def _default_run(experiment: Experiment) -> Run:
 
 def _within(system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
     if len(difference) < _FEWEST:
-        return Verdict(
-            met=False,
-            reason=f"{system}: {measure}: {queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison",
-        )
+        few = f"{queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison"
+        return Verdict(met=False, reason=f"{system}: {measure}: {few}")
     low, high = interval(difference)
     met = low >= -margin
     mean = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
     within = "within" if met else "not surely within"
     return Verdict(met, f"{system}: {measure} against {against}: {mean}: {within} {margin:g} ({queries(len(difference))})")
-
-
-def interval(difference: NDArray[np.float64]) -> tuple[float, float]:
-    """Compute the 95 % interval of the mean of paired differences ``(n,)``, n > 1, by Student's t.
-
-    The quantile of t is a Cornish-Fisher expansion of the normal quantile; its error is below .5 % from four degrees of freedom on.
-    """
-    z = 1.959964
-    freedom = len(difference) - 1
-    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    mean = float(difference.mean())
-    half = t * float(difference.std(ddof=1)) / len(difference) ** 0.5
-    return mean - half, mean + half

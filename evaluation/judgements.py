@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.report.wording import queries
+from termweave.evaluation.measures import queries
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
-from termweave.search.results import enrichment_lag
+from termweave.search.results import notices
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
@@ -58,7 +58,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
         InputError: The index holds none of the judged documents.
     """
     judged = sorted({document for grades in qrels.values() for document in grades})
-    behind = [str(lag)] if (lag := enrichment_lag.of_hits(index.opened)) else []
+    behind = [str(lag)] if (lag := notices.enrichment_lag(index.opened)) else []
     present = 0
     for part in in_parts(judged, _IDS):
         body = {

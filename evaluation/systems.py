@@ -1,8 +1,12 @@
-"""The systems of a table: modes with and without reranking, and the baseline that the others are compared with."""
+"""The systems of a table: modes with and without reranking, the baseline that the others are compared with, and the latency of each.
+
+Latency is that of complete searches, one at a time, as a user makes them; the systems take turns.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +17,7 @@ from termweave.encoders.manifest import MANIFEST, ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import runs
-from termweave.evaluation.report.wording import BM25, label
+from termweave.evaluation.measures import BM25, label
 from termweave.records import Run
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import FeatureReranker
@@ -23,7 +27,7 @@ from termweave.search import profiles
 from termweave.signals import modes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from termweave.corpora import Dataset
     from termweave.rerank.rerankers import Reranker, Reranking
@@ -193,3 +197,58 @@ def _short(reranker: str) -> str:
     name, at, option = reranker.partition("@")
     last = re.split(r"[/\\]", option.rstrip("/\\"))[-1]
     return f"{'rNN' if name == 'rnn' else name}{at}{last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds of a search, from the encoding of the query to the fetched hits.
+
+    Attributes:
+        median: Half of the searches were faster than this.
+        p95: 95 % of the searches were faster than this.
+        queries: Number of timed searches.
+    """
+
+    median: float
+    p95: float
+    queries: int
+
+
+def latency(
+    index: Index, systems: Sequence[System], queries: Sequence[str], progress: Callable[[int, int], None] = lambda *_: None
+) -> Mapping[str, Latency]:
+    """Time every system on every query.
+
+    Every query is searched by all systems before the next query, so that other load on the machine affects all systems alike.
+    Each system is the first one equally often, because the first search of a query warms the server's caches for the others.
+
+    Args:
+        index: The index that is searched.
+        systems: The systems to time.
+        queries: Texts; the first one is also searched once before the timing starts. Those that a search refuses, such as one that
+            only excludes, are left out.
+        progress: Called with (queries done, total).
+
+    Returns:
+        System -> latency; empty if there are no queries.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    took: list[dict[str, float]] = []
+    for number, query in enumerate(queries):
+        first = len(took) % len(systems)
+        with suppress(UsageError):
+            if not took:
+                for system in systems:
+                    _milliseconds(index, system, query)
+            took.append({system.name: _milliseconds(index, system, query) for system in (*systems[first:], *systems[:first])})
+        progress(number + 1, len(queries))
+    times = {system.name: [each[system.name] for each in took] for system in systems if took}
+    return {name: Latency(float(np.median(own)), float(np.quantile(own, 0.95)), len(own)) for name, own in times.items()}
+
+
+def _milliseconds(index: Index, system: System, query: str) -> float:
+    """Time of one search."""
+    began = time.perf_counter()
+    index.answer(query, mode=system.mode, rerank=system.reranking or "none")
+    return (time.perf_counter() - began) * 1000

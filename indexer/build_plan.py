@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave import encoders, plugins
+from termweave import __version__, encoders, plugins
+from termweave.catalog import generations
 from termweave.catalog.layout import DocumentLayout, signal_class
+from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.contracts.signal import Fitting
 from termweave.dialect import dialect_of
 from termweave.encoders.backbones import expected_prompts
@@ -17,8 +19,8 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
-from termweave.indexer.options import BuildOptions, build_settings, in_words
-from termweave.indexer.preparation import kept_mapping, language_advice
+from termweave.indexer.options import BuildOptions, build_settings
+from termweave.indexer.preparation import language_advice, user_mapping
 from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.indexer.preparation.passages import Window
 from termweave.support import arguments
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.corpora.sources import Encodings
     from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
     from termweave.records import Capabilities, Encoding, ModelInfo
     from termweave.statistics import CorpusStatistics
 
@@ -57,7 +60,6 @@ class BuildPlan:
         fingerprint: Hash over source, models, signals and settings. Builds with equal fingerprints make equal indices.
         notes: The signals that were left out, each with the reason.
         warnings: What a user should not miss.
-        made_of: What the fingerprint covers: flag -> value, in words.
         stored: The options as a lineage stores them.
     """
 
@@ -69,7 +71,6 @@ class BuildPlan:
     fingerprint: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    made_of: Mapping[str, str]
     stored: Mapping[str, Any]
 
     def layout(
@@ -103,6 +104,24 @@ class BuildPlan:
         )
         return DocumentLayout([signal_class(name).fit(fitting) for name in self.signals])
 
+    def lineage(
+        self, engine: Engine, name: str, layout: DocumentLayout, statistics: CorpusStatistics | None, origin: Mapping[str, str]
+    ) -> Lineage:
+        """The lineage of a new index, with its signals, models and statistics. `origin` becomes `Lineage.source`."""
+        counts = ("hash", "analysis", "documents", "average_length")
+        return Lineage(
+            name=name,
+            created=generations.creation_time(engine, name),
+            termweave=__version__,
+            source=origin,
+            fingerprint="",
+            signals={signal.name: signal.parameters() for signal in layout.signals},
+            models={output: ModelLineage(model.name, model.hash) for output, model in self.models.items()},
+            statistics={each: getattr(statistics, each) for each in counts} if statistics else {},
+            fields=layout.extra,
+            types=layout.types,
+        )
+
 
 def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> BuildPlan:
     """Decide what a build will make. Nothing is written; the fingerprint and the first documents of the source are read.
@@ -119,21 +138,18 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     arguments.check(source=source, options=options)
     asked = options
     if options.keep_mapping:
-        options = kept_mapping.taken_over(source, options)
+        options = user_mapping.taken_over(source, options)
     brought = source.encodings
     if brought is None:
         encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
-        models: Mapping[str, ModelInfo] = encoder.models
-    else:
-        encoder, models = encoders.load(weights="none", dense="none"), _models_of_corpus(source, brought, options)
-        options = _adopted(source, brought, options)
-    signals, notes = _choose_signals(options, models, capabilities)
-    if brought is None:
+        signals, notes = _choose_signals(options, encoder.models, capabilities)
         advice = language_advice.advise(source, encoder, options, signals)
-        models = advice.encoder.models
+        models: Mapping[str, ModelInfo] = advice.encoder.models
     else:
-        analyzer = options.analyzer or brought.analyzer
-        advice = LanguageAdvice(analyzer, signals, encoder, tuple(brought.warnings), notes=tuple(brought.notes))
+        models, options = _models_of_corpus(source, brought, options), _adopted(source, brought, options)
+        signals, notes = _choose_signals(options, models, capabilities)
+        analyzer, none = options.analyzer or brought.analyzer, encoders.load(weights="none", dense="none")
+        advice = LanguageAdvice(analyzer, signals, none, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
         raise UsageError(
@@ -141,13 +157,10 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         )
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
-    resolved = {"signals": signals, "analyzer": advice.analyzer}
-    fingerprint = _fingerprint(source, models, options, resolved)
-    made_of = _in_words(source, models, options, resolved)
-    notes = (*notes, *advice.notes)
-    warnings = (*advice.warnings, *prompt_warnings(models))
+    fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})
+    notes, warnings = (*notes, *advice.notes), (*advice.warnings, *prompt_warnings(models))
     stored = rebuild_options.stored(replace(asked, passages=options.passages), models)  # an encoded corpus has its own passages
-    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, made_of, stored)
+    return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, stored)
 
 
 def prompt_warnings(models: Mapping[str, ModelInfo]) -> list[str]:
@@ -234,28 +247,11 @@ def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: Build
 
     Keys and values are those of every earlier version: an unfinished build is resumed, and a finished one recognised, by this hash.
     """
-    parts: dict[str, Any] = {
-        "source": source.fingerprint,
-        "models": {output: model.hash for output, model in models.items()},
-        "schema": _LAYOUT,
-    }
+    hashes = {output: model.hash for output, model in models.items()}
+    parts: dict[str, Any] = {"source": source.fingerprint, "models": hashes, "schema": _LAYOUT}
     unset = BuildOptions()
     for name, setting in build_settings().items():
         value = resolved.get(name, getattr(options, name))
         if setting.fingerprint == "always" or (setting.fingerprint == "if set" and value != getattr(unset, name)):
             parts[name] = _PLAIN[name](value) if name in _PLAIN else value
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
-
-
-def _in_words(
-    source: Source, models: Mapping[str, ModelInfo], options: BuildOptions, resolved: Mapping[str, Any]
-) -> dict[str, str]:
-    """Describe everything that the fingerprint covers, as a user knows it. If two fingerprints differ, these texts differ."""
-    parts = {"source": f"{source.name} ({source.fingerprint[:8]})"}
-    for name, setting in build_settings().items():
-        if setting.fingerprint == "model":
-            model = models.get(name)
-            parts[setting.flag] = f"{model.name} ({model.hash[:8]})" if model else "none"
-        elif setting.fingerprint != "never":
-            parts[setting.flag] = in_words(resolved.get(name, getattr(options, name)))
-    return {**parts, "layout": str(_LAYOUT)}

@@ -4,35 +4,46 @@
 
 The source is read twice. The first pass counts the statistics that term weights are based on, and enters every document in the ledger.
 The second pass encodes and sends the documents that the ledger does not list as acknowledged, so a build that was killed continues
-where it stopped.
+where it stopped: the same command goes on with the generation that an earlier one left unfinished.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from termweave.catalog import generations, lineage
-from termweave.corpora.index import spool
+import orjson
+
+from termweave.catalog import generations, lineage, statistics_store
+from termweave.corpora.index.pages import discard_all
+from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
-from termweave.indexer import build_target, rebuild_options
-from termweave.indexer.build_plan import plan
-from termweave.indexer.generations import index_setup
-from termweave.indexer.job import Changes, Job
-from termweave.indexer.preparation import kept_mapping
+from termweave.errors import EngineError
+from termweave.indexer import rebuild_options
+from termweave.indexer.build_plan import BuildPlan, plan
+from termweave.indexer.generations import deletion, index_setup
+from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
+from termweave.indexer.ledger import storage, unfinished_builds
+from termweave.indexer.preparation import user_mapping
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
+from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.verification import SAMPLE
+from termweave.indexer.verification import SAMPLE, Difference
 from termweave.support import arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.catalog.generations import LiveGeneration
+    from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.job import IndexingResult, PublicationCheck
+    from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
-    from termweave.indexer.verification import Difference
+    from termweave.records import Encoding
 
 
 def build(
@@ -81,20 +92,87 @@ class Build(Job):
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into the ledger of a new generation, unless an unfinished one has it."""
-        engine = self.engine
-        if (
-            self.live is None or generations.live(engine, self.name) != self.live.index
-        ):  # another build may have published one since
-            self.live = generations.find_live(engine, self.name)
+        engine, name = self.engine, self.name
+        if self.live is None or generations.live(engine, name) != self.live.index:  # another build may have published one since
+            self.live = generations.find_live(engine, name)
         planned = plan(self.source, engine.capabilities, self.options)
         remember(planned.models.values())
         self.encoder, self.options = planned.encoder, planned.options
         self.source = in_passages(self.source, self.options.passages)
-        target = self.target = build_target.open_target(engine, self.source, self.lease, planned, self.live, progress)
+        before = self.live.index if self.live else None
+        unfinished = unfinished_builds.resume(engine, name, self.source, planned, before)
+        target = self.target = self._begin(planned, progress) if unfinished is None else self._resume(*unfinished)
         self._held.callback(target.ledger.close)
         target.notes[:0], target.warnings[:0] = planned.notes, planned.warnings
         if self.live is not None and (other := rebuild_options.differences(self.live.lineage, planned)):
             target.notes.append(f"Unlike the live generation before it: {other}.")
+
+    def _begin(self, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
+        """Read the source once, and create the empty index of a new generation."""
+        engine, source, options, name = self.engine, self.source, self.options, self.name
+        index = generations.new_index(name)
+        ledger = storage.open_(engine, index)
+        try:
+            ledger.put("name", name)
+            ledger.put("entry", source.ENTRY)
+            ledger.put("trial", value=source.trial)  # it must not block other builds
+            ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
+            corpus, sample = self._surveyed(planned, ledger, progress)
+            layout = planned.layout(engine.capabilities, sample, corpus.statistics)
+            own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
+            layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
+            spelling = dialect_of(engine.capabilities)
+            mapping = user_mapping.merged_mapping(layout, options, spelling)
+            corpus.notes.extend(corpus.metadata.notes())
+            cut = options.passages.parameters() if options.passages else {}
+            passages = cut and {**cut, "count": ledger.total, "most": ledger.most_passages}
+            origin = {**source.origin, "options": orjson.dumps(planned.stored).decode()}
+            made = planned.lineage(engine, name, layout, corpus.statistics, origin)
+            made = replace(made, fingerprint=planned.fingerprint, documents=ledger.documents, passages=passages)
+            shards = {"index.number_of_shards": options.shards, **options.settings}
+            settings = user_mapping.merged(layout.settings(spelling), shards)
+            copies = 0 if options.loading else self.replicas()
+            settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": copies}
+            self.lease.check()
+            index_setup.create(engine, index, mapping, made, settings, self.lease)
+            if copies:  # a node may fail while documents are sent: that is what --no-loading is for
+                index_setup.wait_for_copies(engine, index, "is filled")
+            self.keep_statistics(index, corpus.statistics)
+            ledger.put("lineage", made.as_meta())
+            ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
+            ledger.put("state", "building")
+        except (EngineError, KeyboardInterrupt):
+            ledger.close()  # a snapshot of the source belongs to it; the next build takes that over and deletes this
+            raise
+        except BaseException:
+            ledger.close()
+            with suppress(EngineError):  # no build could resume this; if deleting fails, the next build does it
+                deletion.remove_generation(engine, index)
+            raise
+        return BuildTarget(index, made, corpus.statistics, ledger, self.lease, corpus.notes, corpus.warnings)
+
+    def _surveyed(self, planned: BuildPlan, ledger: Ledger, progress: BuildProgress) -> tuple[CorpusPass, Sequence[Encoding]]:
+        """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
+        options, brought = self.options, self.source.encodings
+        corpus = read_corpus(self.source, self.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+        if brought is not None:  # its notes and warnings are in the plan
+            statistics = brought.statistics if "weights" in planned.models else None
+            return replace(corpus, statistics=statistics, notes=[], warnings=[]), brought.sample
+        texts = [document.content for document in corpus.sample]
+        cut, passages = not options.keep_mapping, options.passages is not None
+        corpus.warnings.extend(length_warnings(self.encoder, texts, passages=passages, cut=cut))
+        return corpus, self.encoder.encode(texts, kind="document", statistics=corpus.statistics)
+
+    def _resume(self, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
+        """Continue a generation that an earlier command left unfinished."""
+        with ledger.closed_on_error():
+            index_setup.open_writer(self.engine, index, self.lease)
+            statistics = statistics_store.load(self.engine, index, made)
+            self.keep_statistics(index, statistics)
+            noun = "passages" if made.passages else "documents"
+            resumed = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {noun} were sent before."
+            notes, warnings = ledger.get("said") or ([], [])
+            return BuildTarget(index, made, statistics, ledger, self.lease, [resumed, *notes], warnings)
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Send the documents that the ledger does not list as acknowledged."""
@@ -103,7 +181,7 @@ class Build(Job):
     def finish_loading(self) -> None:
         """Restore what `BuildOptions.loading` has switched off."""
         refresh = self.options.settings.get("index.refresh_interval")
-        index_setup.finish_loading(self.engine, self.target.index, refresh, build_target.replicas(self.engine, self.options))
+        index_setup.finish_loading(self.engine, self.target.index, refresh, self.replicas())
 
     def advise(self, difference: Difference) -> str:
         """Mark what is missing or altered as unsent, so that the same command sends it again, and say so."""
@@ -119,11 +197,20 @@ class Build(Job):
     def remarks(self, changes: Changes) -> list[str]:
         """Sentences about what is stored."""
         del changes
-        index, layout = self.target.index, self.target.layout
-        stored = build_target.stored_on_average(self.engine, index, layout)
-        return [*stored, *kept_mapping.sizes_of_hits(self.engine, index, layout, self.options)]
+        engine, index, layout = self.engine, self.target.index, self.target.layout
+        return [*_stored_on_average(engine, index, layout), *user_mapping.sizes_of_hits(engine, index, layout, self.options)]
 
     def publish(self, after: Lineage, changes: Changes) -> None:
         """Publish the generation, and discard the snapshots of builds from other indices, which were stopped."""
         super().publish(after, changes)
-        spool.discard_all(self.name)
+        discard_all(self.name)
+
+
+def _stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:
+    """Say how much each signal that can be counted stores for a document, on average."""
+    counted = {signal.name: signal.counted for signal in layout.signals if signal.counted}
+    if not counted:
+        return []
+    aggregations = {name: {"avg": {"field": field}} for name, (field, _) in counted.items()}
+    answer = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
+    return [f"{name}: {answer[name]['value'] or 0:.1f} {noun} a document on average." for name, (_, noun) in counted.items()]

@@ -11,39 +11,38 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
-from termweave.catalog import generations
-from termweave.catalog.lineage import CHANGING
+from termweave.catalog import generations, statistics_store
+from termweave.catalog.lineage import CHANGING, Lineage
+from termweave.engine import Engine, EngineResponseError
 from termweave.errors import RefusedDocuments, VerificationFailed
-from termweave.indexer.generations import profile_transfer, publication
+from termweave.indexer.generations import publication
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
-from termweave.indexer.verification import changed_by_server, verify_written
+from termweave.indexer.verification import Difference, changed_by_server, verify_written
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from termweave.catalog.generations import LiveGeneration
-    from termweave.catalog.lineage import Lineage
+    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.engine import Engine
-    from termweave.indexer.build_target import BuildTarget
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.diff import ChangeCounts
+    from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.update_plan import LargeDeletion
-    from termweave.indexer.verification import Difference
+    from termweave.statistics import CorpusStatistics
 
-    #: Measures a verified generation, and returns why it must not be published; "": it may be.
-    PublicationCheck = Callable[[str], str]
-
+#: Measures a verified generation, and returns why it must not be published; "": it may be.
+PublicationCheck = Callable[[str], str]
 #: Seconds of waiting that are worth a note.
 _NOTICEABLE = 5.0
 
@@ -100,6 +99,34 @@ class Changes:
     counts: ChangeCounts | None = None
     deleted: int = 0
     outdated: int = 0
+
+
+@dataclass
+class BuildTarget:
+    """The generation that a build or an update writes into.
+
+    Attributes:
+        index: The concrete index.
+        lineage: Its lineage when the command began to write.
+        statistics: The statistics of its weights; None without a weights model.
+        ledger: Its ledger.
+        lease: The lease under which it is written.
+        notes: Sentences that a user should know.
+        warnings: Sentences that a user should not miss.
+    """
+
+    index: str
+    lineage: Lineage
+    statistics: CorpusStatistics | None
+    ledger: Ledger
+    lease: Lease
+    notes: list[str]
+    warnings: list[str]
+
+    @property
+    def layout(self) -> DocumentLayout:
+        """How its documents are stored."""
+        return self.lineage.layout
 
 
 class Job(ABC):
@@ -236,7 +263,7 @@ class Job(ABC):
         missed = self._measure(after)
         if not missed:
             self.lease.check()
-            target.warnings += profile_transfer.write(self.engine, target.index, after, self.live)
+            target.warnings += publication.write_lineage(self.engine, target.index, after, self.live)
             self.publish(after, changes)
         return IndexingResult(
             name=self.name,
@@ -264,6 +291,22 @@ class Job(ABC):
             cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
             raise VerificationFailed(f"{target.index} {difference}.", f"{self.advise(difference)}{cause}")
 
+    def keep_statistics(self, index: str, statistics: CorpusStatistics | None) -> None:
+        """Store the statistics of a generation if the cluster lacks them, because they are new or somebody deleted them."""
+        if statistics is not None and not statistics_store.is_complete(self.engine, index):
+            statistics_store.save(self.engine, index, statistics, {"index.number_of_replicas": self.replicas()})
+
+    def replicas(self) -> int:
+        """The number of replicas: the option if it is set, else 1 if there are several data nodes, else 0."""
+        if self.options.replicas is not None:
+            return self.options.replicas
+        try:
+            return 1 if self.engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
+        except EngineResponseError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return 1  # this user may not ask; a replica without a second node does no harm
+
     def _measure(self, after: Lineage) -> str:
         """Why the gate keeps the generation from being published; "": it does not.
 
@@ -275,9 +318,9 @@ class Job(ABC):
         engine, target = self.engine, self.target
         # A generation that an update has changed has no fingerprint; until it is published, it is marked as being changed.
         unpublished = replace(after, complete=False, fingerprint=after.fingerprint or CHANGING)
-        profile_transfer.write(engine, target.index, unpublished, self.live)
+        publication.write_lineage(engine, target.index, unpublished, self.live)
         if missed := self.gate(target.index):
-            profile_transfer.write(engine, target.index, replace(after, missed=missed), self.live)
+            publication.write_lineage(engine, target.index, replace(after, missed=missed), self.live)
             target.ledger.put("lineage", replace(after, complete=False).as_meta())  # for a build that calls the gate again
             target.ledger.put("state", "missed")
         return missed
@@ -285,8 +328,5 @@ class Job(ABC):
 
 def noticeable_wait(engine: Engine) -> list[str]:
     """Say how long the server was waited for, if that was noticeable."""
-    if (seconds := engine.seconds_waited) < _NOTICEABLE:
-        return []
-    return [
-        f"Waited {seconds:.0f} s for the server, which was overloaded or away; a slower pace (--workers 1) or more memory may help."
-    ]
+    seconds, advice = engine.seconds_waited, "a slower pace (--workers 1) or more memory may help."
+    return [f"Waited {seconds:.0f} s for the server, which was overloaded or away; {advice}"] if seconds >= _NOTICEABLE else []

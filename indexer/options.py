@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
+from pathlib import Path  # noqa: TC003 - a command reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from annotated_types import Ge, Le, MinLen
@@ -15,8 +15,8 @@ from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
+    from termweave.contracts.signal import Pruning
     from termweave.indexer.preparation.passages import Window
-    from termweave.pruning import Pruning
     from termweave.settings import Settings
 else:  # a command reads the annotations to print its help, and must not wait for these modules
     Window = Pruning = Any
@@ -41,6 +41,11 @@ class BuildSetting(Setting):
     kept: bool = False
     stored: Callable[[Lineage], Any] | None = None
     noted: bool = False
+
+
+#: An option that makes another generation, and one that does so only if it is set; an update keeps both.
+_fixed = partial(BuildSetting, fingerprint="always", kept=True)
+_fixed_if_set = partial(BuildSetting, fingerprint="if set", kept=True)
 
 
 def _model(text: str, default: str = "the shipped one") -> BuildSetting:
@@ -68,13 +73,13 @@ def _stored_window(made: Lineage) -> Window | None:
 
 
 def _pruning(value: Any = "0") -> Pruning:
-    from termweave.pruning import Pruning  # noqa: PLC0415
+    from termweave.contracts.signal import Pruning  # noqa: PLC0415
 
     return value if isinstance(value, Pruning) else Pruning.parse(str(value))
 
 
 def _stored_pruning(made: Lineage) -> Pruning:
-    from termweave.pruning import Pruning  # noqa: PLC0415
+    from termweave.contracts.signal import Pruning  # noqa: PLC0415
 
     pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
     return Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))
@@ -83,21 +88,13 @@ def _stored_pruning(made: Lineage) -> Pruning:
 def _settings(value: Any) -> Any:
     from termweave.indexer.preparation import user_mapping  # noqa: PLC0415
 
-    if isinstance(value, str | Path):
-        return user_mapping.read_settings(Path(value))
-    if isinstance(value, Mapping):
-        user_mapping.check_settings(value, "settings")
-    return value
+    return user_mapping.settings_of(value)
 
 
 def _mapping(value: Any) -> Any:
     from termweave.indexer.preparation import user_mapping  # noqa: PLC0415
 
-    if isinstance(value, str | Path):
-        return user_mapping.read_mapping(Path(value))
-    if isinstance(value, Mapping):
-        user_mapping.check_mapping(value, "mapping")
-    return value
+    return user_mapping.mapping_of(value)
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ class BuildOptions:
         shards: Primary shards.
         settings: Further index settings: flat keys that begin with "index."; or a file.
         mapping: Further mapping. Its properties are filled from the metadata of the same name. Or a file.
-        keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.kept_mapping`).
+        keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.user_mapping`).
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
         passages: How long texts are cut into passages: a `Window`, or the number of words; None: not at all.
         prune: Which impacts are not stored: a `Pruning`, or a rule such as "30%".
@@ -138,8 +135,7 @@ class BuildOptions:
         ),
     ] = None
     weights: Annotated[
-        str | Path | None,
-        _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights."),
+        str | Path | None, _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.")
     ] = None
     dense: Annotated[
         str | Path | None, _model("Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.")
@@ -154,61 +150,43 @@ class BuildOptions:
     ] = None
     signals: Annotated[
         tuple[str, ...] | None,
-        BuildSetting(
+        _fixed(
             "Signals to build, of lexical, weights, dense, learned.",
             "LIST",
             "the first three, as far as models and server allow",
             _MODELS,
             convert=lambda names: tuple(sorted(names)) if isinstance(names, tuple) else names,
-            fingerprint="always",
-            kept=True,
             stored=lambda made: tuple(sorted(made.signals)),
         ),
         MinLen(1),
     ] = None
     analyzer: Annotated[
         str | None,
-        BuildSetting(
+        _fixed(
             "OpenSearch analyzer of the text.",
             default_text="english; cjk or another if the models do not know the language",
             heading=_MODELS,
-            fingerprint="always",
-            kept=True,
             stored=lambda made: made.signals.get("lexical", {}).get("analyzer"),
         ),
     ] = None
-    shards: Annotated[
-        int, BuildSetting("Primary shards.", heading=_SERVER, fingerprint="always", kept=True), Ge(1), Le(LARGEST)
-    ] = 1
+    shards: Annotated[int, _fixed("Primary shards.", heading=_SERVER), Ge(1), Le(LARGEST)] = 1
     settings: Annotated[
-        Mapping[str, Any],
-        BuildSetting(
-            "Further index settings (JSON): analyzers, merges.",
-            "FILE",
-            heading=_SERVER,
-            convert=_settings,
-            fingerprint="always",
-            kept=True,
-        ),
+        Mapping[str, Any], _fixed("Further index settings (JSON): analyzers, merges.", "FILE", heading=_SERVER, convert=_settings)
     ] = field(default_factory=dict)
     mapping: Annotated[
         Mapping[str, Any],
-        BuildSetting(
+        _fixed(
             "Further mapping (JSON): your own properties are filled from the metadata of the same name.",
             "FILE",
             heading=_SERVER,
             convert=_mapping,
-            fingerprint="always",
-            kept=True,
         ),
     ] = field(default_factory=dict)
     keep_mapping: Annotated[
         bool,
-        BuildSetting(
+        _fixed_if_set(
             "Take over mapping, analyzers and fields of the index that is read, so that its queries work on NAME as before.",
             heading=_SERVER,
-            fingerprint="if set",
-            kept=True,
             stored=lambda made: "kept" in made.source,
         ),
     ] = False
@@ -222,39 +200,33 @@ class BuildOptions:
     ] = False
     passages: Annotated[
         Window | None,
-        BuildSetting(
+        _fixed(
             "Cut longer texts into passages of whole sentences, each of at most so many words, which overlap by a quarter; 0: never. 160 "
             "suits the shipped model.",
             "WORDS",
             "0",
             flag="--passage-size",
             convert=_window,
-            fingerprint="always",
-            kept=True,
             stored=_stored_window,
             noted=True,
         ),
     ] = None
     prune: Annotated[
         Pruning,
-        BuildSetting(
+        _fixed_if_set(
             "Do not store light impacts: 0.1 (below .1 of the largest) or 30% (the lightest of each document).",
             "RULE",
             heading=_MODELS,
             convert=_pruning,
-            fingerprint="if set",
-            kept=True,
             stored=_stored_pruning,
             noted=True,
         ),
     ] = field(default_factory=_pruning)
     vectors: Annotated[
         Literal["float", "byte"],
-        BuildSetting(
+        _fixed_if_set(
             "How vectors are stored: float, or byte, which takes a quarter of the room.",
             heading=_MODELS,
-            fingerprint="if set",
-            kept=True,
             stored=lambda made: "byte" if made.signals.get("dense", {}).get("byte_scale") else "float",
             noted=True,
         ),
@@ -267,9 +239,7 @@ class BuildOptions:
     ] = None
     workers: Annotated[int, BuildSetting("Connections that send at the same time.", heading=_SENDING), Ge(1), Le(64)] = 4
     patience: Annotated[
-        float,
-        BuildSetting("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120", _SENDING),
-        Ge(0),
+        float, BuildSetting("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120", _SENDING), Ge(0)
     ] = 120.0
     loading: Annotated[
         bool, BuildSetting("Send without refresh and replicas, and restore both at the end.", heading=_SENDING)

@@ -1,4 +1,4 @@
-"""The options of a rebuild: those that the live generation was built with, unless the command says otherwise.
+"""The options that the live generation was built with: a rebuild takes them over, unless the command says otherwise, and an update keeps them.
 
 A lineage stores the options that its build was given and that make another generation. Anyone who can write to the index can change
 them, so a model is one that this host already has, and a text is never read as the name of a file.
@@ -6,25 +6,28 @@ them, so a model is one that this host already has, and a text is never read as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import signal_class
-from termweave.encoders.model_lookup import NONE
+from termweave.encoders.kinds import read_folder
+from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.encoders.recorded_models import local_folder
 from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from pathlib import Path
 
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.lineage import Lineage
+    from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
     from termweave.records import ModelInfo
+
 
 _MODELS = ("weights", "dense", "dense_query")
 
@@ -158,15 +161,18 @@ def shown(made: Lineage) -> dict[str, str]:
     return in_flags(models | of_generation(made))
 
 
-def differences(made: Lineage, planned: BuildPlan) -> str:
-    """Describe in what a build differs from a generation, options and models; "" for nothing."""
+def differences(made: Lineage, planned: BuildPlan, source: Source | None = None) -> str:
+    """Describe in what a build differs from a generation: options, models and, where it is given, the source; "" for nothing."""
     usual = {name: getattr(BuildOptions(), name) for name, setting in build_settings().items() if setting.kept}
     if made.options is None:  # an earlier version stored only what the documents tell
         usual = {name: value for name, value in usual.items() if build_settings()[name].stored}
     before = usual | of_generation(made) | _of_models(made.models, made.signals, made.signals.get("lexical", {}).get("analyzer"))
     analyzer = planned.analyzer if "lexical" in planned.signals else None
     now = {name: planned.stored.get(name, value) for name, value in usual.items()}
-    return differing(in_flags(before), in_flags(now | _of_models(planned.models, planned.signals, analyzer)))
+    old, new = in_flags(before), in_flags(now | _of_models(planned.models, planned.signals, analyzer))
+    if source is not None:
+        old["source"], new["source"] = (f"{each['name']} ({each['fingerprint'][:8]})" for each in (made.source, source.origin))
+    return "; ".join(f"{part} was {clipped(old[part])} and is {clipped(new[part])}" for part in new if old[part] != new[part])
 
 
 def _of_models(models: Mapping[str, Any], signals: Collection[str], analyzer: str | None) -> dict[str, Any]:
@@ -175,7 +181,85 @@ def _of_models(models: Mapping[str, Any], signals: Collection[str], analyzer: st
     return {**named, "signals": sorted(signals), "analyzer": analyzer}
 
 
-def differing(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Describe the values that differ, each with both; an option that this version no longer has is 0."""
-    pairs = [(part, before.get(part, "unknown"), now.get(part, "0")) for part in {**now, **before}]
-    return "; ".join(f"{part} was {clipped(old)} and is {clipped(new)}" for part, old, new in pairs if old != new)
+def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, given: Collection[str]) -> None:
+    """Refuse an update whose options would have made another generation: an option with the same value is accepted.
+
+    Args:
+        engine: The server.
+        live: The generation to update.
+        options: The options of the command.
+        given: Names of the options that were given; all others are as the generation has them.
+
+    Raises:
+        UsageError: An option has another value than the generation; the message names both.
+    """
+    for name, setting in build_settings().items():
+        if not setting.kept or name not in given:
+            continue
+        asked = getattr(options, name)
+        stored = setting.stored(live.lineage) if setting.stored else _stored_value(engine, live, name)
+        if in_words(stored) != in_words(asked):
+            if isinstance(asked, Mapping) and isinstance(stored, Mapping):  # of a file only what differs
+                keys = [key for key in {**stored, **asked} if stored.get(key) != asked.get(key)]
+                stored, asked = ({key: each[key] for key in keys if key in each} for each in (stored, asked))
+            raise UsageError(
+                f"An update cannot change {setting.flag}: the live generation was built with {clipped(in_words(stored))}, "
+                f"not {clipped(in_words(asked))}.",
+                f"To update, remove {setting.flag}; to build anew, remove --update.",
+            )
+    for output in ("weights", "dense"):
+        if flag := next((f"--{name}" for name in (output, "model") if name in given), ""):
+            _check_model(live.lineage, output, getattr(options, output), flag)
+
+
+def _check_model(made: Lineage, output: str, asked: str | Path | None, flag: str) -> None:
+    """Refuse another model than that of the generation, which an update could not use."""
+    stored = made.models.get(output)
+    name = "none" if asked in NONE else str(asked or DEFAULT)
+    opened = None if asked in NONE else read_folder(resolve(name), check=False, name=name).manifest
+    if (stored.hash if stored else None) != (opened.hash if opened else None):
+        built = f"with {stored.name!r} ({stored.hash})" if stored else f"without a model for --{output}"
+        wanted = f"with {name!r} ({opened.hash})" if opened else "without one"
+        raise UsageError(
+            f"An update cannot change {flag}: the live generation was built {built}, not {wanted}.",
+            f"To update, remove {flag}; to build anew with this model, remove --update.",
+        )
+
+
+def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:
+    """The options of a build that makes such a generation again with other models.
+
+    Args:
+        engine: The server.
+        live: The generation.
+        models: "weights", "dense" and "dense_query" -> model, as far as they are not the shipped ones.
+
+    Raises:
+        UsageError: It was built with options whose values it does not store: it keeps the mapping of its source, or an earlier version built
+            it with a mapping, analyzers or similarities of its own.
+    """
+    made = live.lineage
+    settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
+    stored = {"--keep-mapping": "kept" in made.source}
+    own_settings = ("index.analysis.", "index.similarity.")
+    of_signals = made.layout.settings()
+    if made.options is None:
+        stored["--mapping"] = bool(made.fields)
+        stored["--settings"] = any(name.startswith(own_settings) and name not in of_signals for name in settings)
+    if own := [flag for flag, given in stored.items() if given]:
+        raise UsageError(
+            f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
+            "Train with 'termweave train', and build with that command and --weights MODEL.",
+        )
+    values: dict[str, Any] = {name: setting.stored(made) for name, setting in build_settings().items() if setting.stored}
+    values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}
+    values |= {name: value for name, value in of_generation(made).items() if name in {"settings", "mapping"}}
+    return BuildOptions(**values, **models)
+
+
+def _stored_value(engine: Engine, live: LiveGeneration, name: str) -> Any:
+    """The value of an option that a generation has: numbers of shards and copies as the index has them, a mapping or settings as given."""
+    if name in {"shards", "replicas"}:
+        settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
+        return int(settings[f"index.number_of_{name}"])
+    return "unknown" if live.lineage.options is None else live.lineage.options.get(name, {})

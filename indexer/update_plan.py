@@ -1,32 +1,38 @@
-"""The plan of an update: the changes that it would make, and its refusal if it would delete too much."""
+"""The plan of an update: the source read beside the live generation, the changes it would make, and its refusal if it would delete too much.
+
+Of an index only what changed in it may be read: its deleted documents are found by the ids of the others.
+"""
 
 from __future__ import annotations
 
-import tempfile
+import math
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.catalog import generations
+from termweave.catalog import generations, lineage
+from termweave.catalog.typed_fields import FIELD
+from termweave.corpora.index import changes
 from termweave.errors import UsageError
-from termweave.indexer.generations import option_compatibility
+from termweave.indexer import rebuild_options
 from termweave.indexer.ledger import diff, storage
-from termweave.indexer.ledger.ledger import Ledger
-from termweave.indexer.preparation import incremental
-from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, blocks, read_corpus
+from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.support import arguments, private_files
-from termweave.support.messages import counted
+from termweave.support import arguments
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
 
     from termweave.catalog.generations import LiveGeneration
-    from termweave.corpora import Source
+    from termweave.corpora import OpenedSource, Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
 
 #: An update that deletes a larger share of the documents needs the user's consent, and changes a copy, so that it can be undone.
 LARGE_DELETION = 0.1
@@ -72,11 +78,13 @@ class LargeDeletion(UsageError):
         deletions: How many documents it would delete.
         documents: How many the live generation holds.
         share: The smallest value of `UpdateMode.allow_deletions`, in whole hundredths, that allows it.
+        allowed: Whether it is not refused after all.
     """
 
     def __init__(self, name: str, deletions: int, documents: int, allowed: float) -> None:
         self.deletions, self.documents = deletions, documents
-        self.share = hundredths(deletions, documents)
+        self.share = -(-100 * deletions // documents) / 100 if documents else 0.0
+        self.allowed = deletions <= allowed * documents
         super().__init__(
             f"This update would delete {deletions:,} of {counted(documents, 'document')} of {name!r}, and {100 * allowed:g}% may be deleted. "
             "Nothing was changed.",
@@ -139,29 +147,68 @@ def plan_update(
     arguments.check(engine=engine, source=source, options=options)
     live = live_to_update(engine, source, name, options, mode)
     source = in_passages(source, Window.from_lineage(live.lineage.passages))
-    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:
-        path = Path(work) / "source.sqlite"
-        corpus = read_source(engine, live, source, path, None, skip_bad=options.skip_bad, progress=progress)
+    with temporary_file() as path:
+        corpus = read_source(engine, live, source, path, None, options, progress)
         counts = compare(engine, live, path)
-    admitted, large = admit(counts, mode, name, unreadable=bool(source.skipped))
-    deletions = counts.gone if mode.delete_missing and not source.skipped else 0
+    admitted, deletion = admit(counts, mode, name, unreadable=bool(source.skipped))
     return UpdatePlan(
         name=name,
         index=live.index,
         documents=counts.stored,
         counts=counts,
-        deletions=deletions,
-        share=hundredths(deletions, counts.stored),
-        allowed=large is None,
+        deletions=deletion.deletions,
+        share=deletion.share,
+        allowed=deletion.allowed,
         new=admitted.new,
         notes=tuple(corpus.notes),
         warnings=tuple(corpus.warnings),
     )
 
 
-def hundredths(part: int, whole: int) -> float:
-    """A share, rounded up to whole hundredths."""
-    return -(-100 * part // whole) / 100 if whole else 0.0
+def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -> tuple[OpenedSource, list[str]]:
+    """The documents of an index that changed since `name` was built from it or updated.
+
+    Args:
+        engine: The server of `name`.
+        name: The alias that is updated.
+        source: The index.
+        field: A field that grows with every change, or ``_seq_no``.
+
+    Returns:
+        The source to update from, and remarks: the whole source where nothing says what was read before.
+
+    Raises:
+        UsageError: The source is not an index, or the field is neither a time nor a number in `name`.
+    """
+    if (whole := source.index) is None:
+        raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
+    index = lineage.resolve(engine, name)
+    made = lineage.read(engine, index)
+    if field == changes.SEQUENCE:
+        marks = whole.marks_of(made.source.get("marks", ""))
+        if not marks:
+            return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
+        return changes.ChangedDocuments(whole, None, marks), []
+    usable = sorted(each for each, kind in made.types.items() if kind in {"date", "long", "double"})
+    if field not in usable:
+        raise UsageError(
+            f"{name!r} has no metadata entry {field!r} of times or numbers.",
+            f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
+        )
+    if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
+        return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
+    body = {"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
+    newest = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["newest"]
+    if newest["value"] is None:
+        return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
+    kind = made.types[field]
+    value = newest["value_as_string"] if kind == "date" else _not_above(newest["value"])
+    return changes.ChangedDocuments(whole, changes.since_value(field, kind, value), {}), []
+
+
+def _not_above(newest: float) -> float:
+    """A number that is not above the newest value: the server gives a double, which rounds whole numbers from 2^53 on, perhaps up."""
+    return math.nextafter(newest, -math.inf) if abs(newest) >= 2**53 else newest
 
 
 def live_to_update(engine: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode) -> LiveGeneration:
@@ -174,7 +221,7 @@ def live_to_update(engine: Engine, source: Source, name: str, options: BuildOpti
     live = generations.find_live(engine, name)
     if live is None:
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
-    option_compatibility.check(engine, live, options, mode.given)
+    rebuild_options.refuse_other(engine, live, options, mode.given)
     if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
         raise UsageError(
             f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
@@ -189,25 +236,52 @@ def read_source(
     source: Source,
     path: Path,
     encoder: TextEncoder | None,
-    *,
-    skip_bad: bool,
+    options: BuildOptions,
     progress: BuildProgress,
 ) -> CorpusPass:
     """Read a source once and enter its documents in a ledger of their own.
 
+    Of a source of changes only these are read; the ledger lists the others as the live generation holds them.
+
     Args:
         engine: The server.
-        live: The live generation, which holds the documents that a source of changes does not give.
+        live: The live generation.
         source: The corpus, or its passages.
         path: The file of that ledger.
         encoder: Counts the statistics; None: they are not counted.
-        skip_bad: Keep the first of two documents with one id.
+        options: With `skip_bad` the first of two documents with one id is kept.
         progress: Called with (stage, done, total or None).
     """
-    if (identities := source.identities()) is not None:
-        return incremental.read_changes(engine, live, source, identities, path, skip_bad=skip_bad, progress=progress)
-    with Ledger(path) as ledger:
-        return read_corpus(source, encoder, ledger, skip_bad=skip_bad, progress=progress)
+    if (identities := source.identities()) is None:
+        with Ledger(path) as ledger:
+            return read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+    with storage.snapshot(engine, live.index, path) as ledger:
+        diff.adopt(engine, live.index, ledger, live.lineage.layout)
+        unknown, anything = _forget_missing(path, identities), False
+        for block in blocks(source.documents()):
+            changed = {document.source_id for document in block}
+            ledger.forget(changed)
+            unknown -= changed
+            anything = True
+        corpus = CorpusPass(None, [], [], [], TypeInference())
+        if anything:
+            corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress)
+        if (lacking := len(unknown) - source.skipped.count) > 0:
+            corpus.warnings.append(
+                f"Not read, because unchanged, and not in the index: {counted(lacking, 'document')} of {source.name}. Update once without --since."
+            )
+        return corpus
+
+
+def _forget_missing(path: Path, pages: Iterator[list[str]]) -> set[str]:
+    """Remove the documents from a ledger that the source does not have; return those of the source that the ledger does not have."""
+    with readable_errors(path, "written"), closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TEMP TABLE present (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        for page in pages:
+            db.executemany("INSERT OR IGNORE INTO present VALUES (?)", [(identity,) for identity in page])
+        db.execute("DELETE FROM documents WHERE coalesce(parent, id) NOT IN (SELECT id FROM present)")
+        lacking = db.execute("SELECT id FROM present EXCEPT SELECT coalesce(parent, id) FROM documents")
+        return {identity for (identity,) in lacking}
 
 
 def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCounts:
@@ -224,7 +298,7 @@ def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCoun
             return difference.counts
 
 
-def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> tuple[UpdateMode, LargeDeletion | None]:
+def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> tuple[UpdateMode, LargeDeletion]:
     """Look whether an update deletes no more than it may. A large deletion changes a copy.
 
     Args:
@@ -234,10 +308,8 @@ def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable:
         unreadable: Whether the source has entries that cannot be read: nothing is deleted then.
 
     Returns:
-        The mode of the update, and its refusal; None: it may delete so much.
+        The mode of the update, and its refusal unless it is `allowed`.
     """
     deletions = counts.gone if mode.delete_missing and not unreadable else 0
-    refused = LargeDeletion(name, deletions, counts.stored, mode.allow_deletions)
-    too_many = deletions > mode.allow_deletions * counts.stored
     new = mode.new or deletions > LARGE_DELETION * counts.stored
-    return replace(mode, new=new), refused if too_many else None
+    return replace(mode, new=new), LargeDeletion(name, deletions, counts.stored, mode.allow_deletions)

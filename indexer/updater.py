@@ -7,39 +7,41 @@ weights have one scale; only a build counts them anew. An update may be stopped 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, lineage, statistics_store
-from termweave.catalog.lineage import CHANGING, ModelLineage
+from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.errors import UsageError
-from termweave.indexer import update_changes, update_plan
-from termweave.indexer.build_target import BuildTarget, keep_statistics
+from termweave.indexer import update_plan
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import index_setup, publication
-from termweave.indexer.job import Job
-from termweave.indexer.ledger import storage
+from termweave.indexer.generations.deletion import PAGE, remove
+from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
+from termweave.indexer.ledger import diff, storage, unfinished_builds
+from termweave.indexer.ledger.ledger import Ledger, temporary_file
+from termweave.indexer.preparation.corpus_remarks import drift_after_update
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.indexer.update_plan import DEFAULT_MODE
-from termweave.support import private_files
-from termweave.support.messages import few
+from termweave.indexer.update_plan import DEFAULT_MODE, UpdateMode
+from termweave.indexer.verification import SAMPLE, Difference, verify
+from termweave.support.batching import in_parts
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
-    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.job import Changes, IndexingResult, PublicationCheck
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress
-    from termweave.indexer.update_plan import UpdateMode
-    from termweave.indexer.verification import Difference
 
 _IN_PLACE = "The live generation itself was changed, which 'termweave rollback' does not undo. With --new a copy is changed, and rollback undoes it."
+#: The warning of an update of an index that an earlier version built with --neighbours.
+_WITHOUT_NEIGHBOURS = (
+    "This index was built with --neighbours, which this version does not have: the documents that were sent now have their own words alone. "
+    "Build again without --update, so that all documents are weighed alike."
+)
 
 
 def update(
@@ -110,23 +112,20 @@ class Update(Job):
         remember(self.encoder.models.values())
         self._statistics = statistics_store.load(engine, live.index, live.lineage)
         self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))
-        path = self._path = (
-            Path(self._held.enter_context(tempfile.TemporaryDirectory(dir=private_files.scratch()))) / "source.sqlite"
-        )
+        path = self._path = self._held.enter_context(temporary_file())
         counter = self.encoder if self._statistics else None
-        self._corpus = update_plan.read_source(
-            engine, live, self.source, path, counter, skip_bad=options.skip_bad, progress=progress
-        )
+        self._corpus = update_plan.read_source(engine, live, self.source, path, counter, options, progress)
         if mode.delete_missing:
             counts = update_plan.compare(engine, live, path)
-            self.mode, self.large = update_plan.admit(counts, mode, self.name, unreadable=bool(self.source.skipped))
+            self.mode, deletion = update_plan.admit(counts, mode, self.name, unreadable=bool(self.source.skipped))
+            self.large = None if deletion.allowed else deletion
 
     def open(self, progress: BuildProgress) -> BuildTarget:
         """Open the live generation, or a copy of it, for writing."""
         engine, live = self.engine, self.live
         self._now = generations.creation_time(engine, self.name)
         if self.mode.new:
-            index, ledger = generation_copy.copy(engine, live, self.source.fingerprint, self._statistics, self._now, progress)
+            index, ledger = self._copied(progress)
         else:
             index, ledger = live.index, storage.open_(engine, live.index)
         with ledger.closed_on_error():
@@ -139,14 +138,74 @@ class Update(Job):
                 ledger.put("state", "updating")
             self.lease.check()
             index_setup.open_writer(engine, index, self.lease)
-            keep_statistics(engine, index, self._statistics, self.options)
+            self.keep_statistics(index, self._statistics)
             ledger.put("entry", self.source.ENTRY)
             self._origin = self.source.origin
-            return BuildTarget(index, made, made.layout, self._statistics, ledger, self.lease, [], [])
+            return BuildTarget(index, made, self._statistics, ledger, self.lease, [], [])
+
+    def _copied(self, progress: BuildProgress) -> tuple[str, Ledger]:
+        """Copy the live generation. A copy that an earlier command began for the same source is finished."""
+        engine, live = self.engine, self.live
+        generation_copy.require(engine)
+        base = [live.index, live.lineage.updated, self.source.fingerprint]
+        unfinished = unfinished_builds.copy_to_finish(engine, self.name, base)
+        index, ledger = unfinished or generation_copy.begin(engine, live, self._statistics, self._now, base)
+        with ledger.closed_on_error():
+            if not ledger.get("copied"):
+                generation_copy.run(engine, live.index, index, progress)
+                ledger.put("copied", value=True)
+            return index, ledger
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Compare the source with the generation, send what differs, and delete what is outdated."""
-        return update_changes.apply(pipeline, self._path, self._corpus, progress, self.mode)
+        engine, corpus, mode, target, ledger = self.engine, self._corpus, self.mode, self.target, self.target.ledger
+        target.notes += [*self._adopt_stored(), *corpus.notes, *corpus.metadata.against(target.lineage.types)]
+        target.warnings += [*corpus.warnings, *drift_after_update(target.statistics, corpus.statistics)]
+        with diff.LedgerDiff(ledger.path, self._path) as difference:
+            difference.enter()
+            counts = difference.counts
+            if counts.new or counts.changed or (mode.delete_missing and counts.gone):
+                publication.write_lineage(engine, target.index, replace(target.lineage, fingerprint=CHANGING), None)
+            sent = pipeline.run(progress)
+            if sent and target.lineage.neighbours:
+                target.warnings.append(_WITHOUT_NEIGHBOURS)
+            difference.keep_refused()
+            outdated = remove(engine, target.index, self.lease, ledger, difference.stale(gone=False))
+            deleted = self._delete_missing(difference) if mode.delete_missing else 0
+            sample = {*difference.sample(SAMPLE), *(ledger.sample(SAMPLE) if mode.new else ())}
+            return Changes(sent, sorted(sample), difference.settled(), deleted, outdated)
+
+    def _adopt_stored(self) -> list[str]:
+        """Make the ledger list what the index holds; returns a sentence if it did not."""
+        index, ledger = self.target.index, self.target.ledger
+        without_ledger = not ledger.total
+        if not (count := diff.adopt(self.engine, index, ledger, self.target.layout)):
+            return []
+        documents = counted(count, "document was", "documents were")
+        said = (
+            f"This host has no ledger of {index}: {documents} taken as stored, by the digests beside them "
+            "('termweave verify NAME --deep' reads them back)."
+            if without_ledger
+            else f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
+            "They were read back; those that do not agree with their own digests count as changed."
+        )
+        return [said]
+
+    def _delete_missing(self, difference: diff.LedgerDiff) -> int:
+        """Delete the documents that the source does not have, and what is stored without belonging to any document."""
+        engine, target, skipped = self.engine, self.target, self.source.skipped
+        deleted = difference.counts.gone
+        if deleted and skipped:  # an entry that cannot be read may be one of them
+            gone, unread = counted(deleted, "document"), counted(skipped.count, "entry", "entries")
+            target.warnings.append(
+                f"Not deleted: {gone} that the source does not have, because {unread} of it could not be read and may be these. "
+                "Correct the source and update again, or name what to delete: 'termweave delete NAME --ids FILE'."
+            )
+            deleted = 0
+        else:
+            remove(engine, target.index, self.lease, target.ledger, difference.stale(gone=True))
+        foreign = verify(engine, target.index, target.ledger, made=target.lineage).extra
+        return deleted + remove(engine, target.index, self.lease, None, in_parts(foreign, PAGE))
 
     def finish_loading(self) -> None:
         """Make a copy searchable as the live generation is."""
@@ -195,7 +254,6 @@ class Update(Job):
             return
         index_setup.close_writer(engine, target.index, self.lease)
         target.ledger.put("state", "complete")
-        audit.write(
-            engine, "update", self.name, before=target.index, after=target.index, documents=changes.sent + changes.deleted
-        )
+        changed = changes.sent + changes.deleted
+        audit.write(engine, "update", self.name, before=target.index, after=target.index, documents=changed)
         publication.check_still_live(engine, self.name, target.index)

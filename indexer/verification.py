@@ -2,39 +2,44 @@
 
 Every stored document carries a digest of its source, a digest of its encoding and a bucket number. One aggregation compares the counts
 and digest sums of all buckets with the ledger; only a bucket that differs is read id by id. With `deep`, the text, weights and vectors of
-all documents, or of a sample, are read back and their digests computed again: this finds a single altered weight.
+all documents, or of a sample, are read back and their digests computed again: this finds a single altered weight. At the end of a build
+each signal is asked for a few documents, too.
 """
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage, statistics_store
-from termweave.catalog.layout import BUCKETS
-from termweave.indexer import findability
-from termweave.indexer.ledger.entries import BucketSum
-from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation import created_index
+from termweave.catalog.layout import BUCKETS, DocumentLayout, engine_id, stored_content
+from termweave.dialect import dialect_of
+from termweave.engine import Engine, EngineResponseError
+from termweave.errors import EngineError, VerificationFailed
+from termweave.indexer.generations.index_setup import template_advice
+from termweave.indexer.ledger.ledger import BucketSum, Ledger, temporary_ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
+from termweave.records import Encoding
+from termweave.signals.dense import VECTOR_FIELD, from_half
+from termweave.signals.weights import WeightedTerms
 from termweave.support import arguments
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
+    from termweave.contracts.signal import Signal
     from termweave.corpora import Source
-    from termweave.engine import Engine
-    from termweave.indexer.ledger.ledger import Ledger
-
 
 #: Documents that a build or an update reads back, whatever the size of the index.
 SAMPLE = 200
+#: Documents that each signal is asked for, and characters of their texts that are sent.
+_DOCUMENTS, _CHARACTERS = 5, 100
 
 
 @dataclass
@@ -115,7 +120,7 @@ def verify_written(engine: Engine, index: str, made: Lineage, ledger: Ledger, sa
     difference.inside = sorted({*sample} - whole - {*difference.missing, *difference.altered})
     difference.altered = sorted([*difference.altered, *difference.inside])
     if difference.ok:
-        findability.check(engine, index, made.layout, sample)
+        _check_findability(engine, index, made.layout, sample)
     return difference
 
 
@@ -123,7 +128,7 @@ def changed_by_server(engine: Engine, index: str) -> str:
     """The advice where the server acknowledged documents and stores others."""
     return (
         "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents. "
-        f"{created_index.advice(engine, index)}".rstrip()
+        f"{template_advice(engine, index)}".rstrip()
     )
 
 
@@ -143,9 +148,8 @@ def verify_against_source(
     made = made or lineage.read(engine, index)
     lineage.refuse_enriched(made)  # its documents have no bucket, and each would count as altered
     with temporary_ledger() as ledger:
-        read_corpus(
-            in_passages(source, Window.from_lineage(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None
-        )
+        source = in_passages(source, Window.from_lineage(made.passages))
+        read_corpus(source, None, ledger, skip_bad=True, progress=lambda *_: None)
         return _verify(engine, index, made, ledger, deep, encodings=False)
 
 
@@ -160,7 +164,6 @@ def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: flo
 
 def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
     """The buckets in which index and ledger differ, and what the index holds in them. Other programs' documents are left out."""
-    engine.request("POST", f"/{index}/_refresh")
     _, _, stored = _bucket_sums(engine, index)
     expected = ledger.buckets()
     buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
@@ -169,7 +172,6 @@ def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[
 
 def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
     """Compare all buckets; `encodings`: whether the digests of encodings count, too."""
-    engine.request("POST", f"/{index}/_refresh")
     total, documents, stored = _bucket_sums(engine, index)
     expected = ledger.buckets()
     difference = Difference(total, sum(bucket.count for bucket in expected.values()), documents=documents)
@@ -188,7 +190,8 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
 
 
 def _bucket_sums(engine: Engine, index: str) -> tuple[int, int, dict[int, BucketSum]]:
-    """Count what is stored; returns the number of documents and passages, the number of documents, and the sums of every bucket."""
+    """Refresh and count what is stored; returns the number of documents and passages, the number of documents, and the sums of every bucket."""
+    engine.request("POST", f"/{index}/_refresh")
     sums = {"source": {"sum": {"field": "source_digest"}}, "encoding": {"sum": {"field": "encoding_digest"}}}
     body = {
         "size": 0,
@@ -232,14 +235,9 @@ def _sample(ledger: Ledger, share: float) -> list[int] | None:
         return None
     counts = [(bucket, sums.count) for bucket, sums in ledger.buckets().items()]
     secrets.SystemRandom().shuffle(counts)
+    before = accumulate((count for _, count in counts), initial=0)
     wanted = share * sum(count for _, count in counts)
-    chosen: list[int] = []
-    for bucket, count in counts:
-        if wanted <= 0:
-            break
-        chosen.append(bucket)
-        wanted -= count
-    return chosen
+    return [bucket for (bucket, _), held in zip(counts, before, strict=False) if held < wanted]
 
 
 def _read_back(engine: Engine, index: str, layout: DocumentLayout, difference: Difference, buckets: list[int] | None) -> None:
@@ -252,3 +250,71 @@ def _read_back(engine: Engine, index: str, layout: DocumentLayout, difference: D
             difference.inside.append(identity)
     difference.inside.sort()
     difference.altered = sorted([*difference.altered, *difference.inside])
+
+
+def _check_findability(engine: Engine, index: str, layout: DocumentLayout, identities: Sequence[str]) -> None:
+    """Search for documents by their own content: each signal is asked with what it has stored of them.
+
+    Args:
+        engine: The server.
+        index: The generation, refreshed.
+        layout: How its documents are stored.
+        identities: Ids of documents and passages that are stored; the first few are searched for.
+
+    Raises:
+        VerificationFailed: A signal finds none of those for which it has something to search.
+    """
+    query = {"ids": {"values": [engine_id(identity) for identity in identities[:_DOCUMENTS]]}}
+    body = {"size": _DOCUMENTS, "query": query, "_source": dialect_of(engine.capabilities).source()}
+    stored = engine.search(index, body)["hits"]["hits"]
+    for signal in layout.signals:
+        lost = ""
+        for hit in stored:
+            where = [{"ids": {"values": [hit["_id"]]}}]
+            clause = signal.clause(_query(signal, hit["_source"]), size=1, where=where, capabilities=engine.capabilities)
+            if clause is None:
+                continue
+            search = {"size": 1, "_source": False, "query": clause.query}
+            try:
+                hits = engine.search(index, search)["hits"]["hits"]
+            except EngineResponseError as error:
+                if signal.text_field is not None:  # the user's analyzer may make more tokens of a text than a query may have
+                    continue
+                raise VerificationFailed(
+                    f"{engine.product} could not search {signal.name}: {error.message}", error.hint
+                ) from error
+            if hits:
+                lost = ""
+                break
+            if _has_words(engine, index, signal, hit["_source"]):
+                lost = lost or hit["_source"]["id"]
+        if lost:
+            raise VerificationFailed(
+                f"{index} holds what was sent, but a search of {signal.name} does not find it (document {lost!r}).",
+                template_advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets.",
+            )
+
+
+def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:
+    """A stored document as a query."""
+    weights = signal.impacts_of(stored) if isinstance(signal, WeightedTerms) else None
+    vector = from_half(stored[VECTOR_FIELD]) if VECTOR_FIELD in stored else None
+    return Encoding(_text(stored), weights if weights is not None and len(weights) else None, vector)
+
+
+def _text(stored: Mapping[str, Any]) -> str:
+    return stored_content(stored)[:_CHARACTERS]
+
+
+def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, Any]) -> bool:
+    """Whether the server's analyzer finds several words in a text, so that a search must find one. False where a role may not ask.
+
+    A text may be of stop words alone, and an analyzer may keep title and text whole, each as one token.
+    """
+    if signal.text_field is None:
+        return True
+    body = {"field": signal.text_field[0], "text": _text(stored)}
+    try:
+        return len(engine.request("POST", f"/{index}/_analyze", body=body)["tokens"]) > 1
+    except EngineError:
+        return False

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
-from termweave.evaluation.candidate_fetcher import CandidateFetcher
-from termweave.evaluation.significance import ALPHA, randomisation_test
-from termweave.evaluation.tuning.parameter_search import WORTH, ParameterSearch
-from termweave.evaluation.tuning.ranker_search import stored_feature_ranker
+from termweave.evaluation.experiment import CandidateFetcher
+from termweave.evaluation.measures import ALPHA, randomisation_test
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond_noise, stored_ranker
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
-from termweave.learning.candidates import Candidate, TrainedCandidate
+from termweave.learning.training_rounds import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
 from termweave.search.profiles import rewriting_of
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods import base
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
     from termweave.evaluation import Experiment
     from termweave.rerank.rerankers import Need
     from termweave.search import Index
-    from termweave.search.rewriting.configuration import Rewriting
     from termweave.signals.modes import Mode
+    from termweave.training.judged_candidates import JudgedCandidates
 
 #: Name of the profile that learning stores. ("learned" is a signal.)
 PROFILE = "trained"
@@ -107,52 +105,40 @@ def choose(
     if no_feature_ranker(len(queries)):
         return Choice(profile)
     before = trials.values(mode, reranking)
+    started, settings = time.monotonic(), base.get("ltr").settings({})
     try:
-        ranker = _feature_ranker(index, held_out, mode, before, folder, progress, rewrite, name)
+        judged = judged_candidates.gather(index, held_out, mode, settings, progress, rewrite)
+        ranker = _feature_ranker(judged, settings, mode, before, folder, {"index": index.name, "dataset": name})
     except (InputError, UsageError) as error:  # the search works without it
         ranker = TrainedCandidate(Candidate("ltr", "ranker", 0.0, 0, {}), 0, 0.0, dropped=error.message)
+    ranker = replace(ranker, seconds=time.monotonic() - started)
     if ranker.folder is None:
         return Choice(profile, ranker)
-    stored = stored_feature_ranker(FeatureReranker(str(ranker.folder)))
+    stored = stored_ranker(FeatureReranker(str(ranker.folder)))
     return Choice(replace(profile, reranking=None, ranker=stored), ranker)
 
 
 def _feature_ranker(
-    index: Index,
-    held_out: Dataset,
-    mode: Mode,
-    before: NDArray[np.float64],
-    folder: Path,
-    progress: Callable[[int, int], None],
-    rewrite: Rewriting | None,
-    name: str,
+    judged: JudgedCandidates, settings: Any, mode: Mode, before: NDArray[np.float64], folder: Path, about: Mapping[str, str]
 ) -> TrainedCandidate:
     """A feature ranker behind a mode, if it gains more than noise over the search without it.
 
     Args:
-        index: The index.
-        held_out: The questions.
+        judged: The candidates of the questions, with their features.
+        settings: The settings of the training.
         mode: Signals and fusion.
         before: The figure of each question without a feature ranker.
         folder: Its folder.
-        progress: Called with (questions done, total).
-        rewrite: How questions are rewritten, as for `before`.
-        name: What the questions are called.
+        about: What its folder says of the index and the questions.
     """
-    started = time.monotonic()
-    settings = base.get("ltr").settings({})
-    judged = judged_candidates.gather(index, held_out, mode, settings, progress, rewrite)
     tried = feature_ranker.cross_validate(judged, settings)
-    gain = tried.values - before
-    candidate = Candidate("ltr", "ranker", 0.0, tried.trees, {})
-    result = partial(TrainedCandidate, candidate, tried.trees, before=float(before.mean()), after=float(tried.values.mean()))
-    if gain.mean() <= WORTH * gain.std() / len(gain) ** 0.5:
-        return result(time.monotonic() - started, dropped="it gains no more than chance over the search without it")
-    figures = {"start": float(before.mean()), "dev": float(tried.values.mean())}
+    start, dev = float(before.mean()), float(tried.values.mean())
+    result = TrainedCandidate(Candidate("ltr", "ranker", 0.0, tried.trees, {}), tried.trees, 0.0, before=start, after=dev)
+    if not beyond_noise(tried.values - before):
+        return replace(result, dropped="it gains no more than chance over the search without it")
     trees = feature_ranker.fit(judged, settings, tried.trees)
-    about = {"index": index.name, "dataset": name}
-    feature_ranker.write(folder, trees, judged, mode, about, figures, len(tried.steps) - 1)
-    return result(time.monotonic() - started, folder=folder, best=1)
+    feature_ranker.write(folder, trees, judged, mode, about, {"start": start, "dev": dev}, len(tried.steps) - 1)
+    return replace(result, folder=folder, best=1)
 
 
 @dataclass(frozen=True)
@@ -178,7 +164,6 @@ class Confirmation:
         before: nDCG@10 of the live search.
         after: nDCG@10 of the new one.
         p: p-value of the paired randomisation test.
-        questions: Number of test questions.
         needed: About how many judged questions it would take to confirm a gain of this size; 0 where there is none.
         system: Name of the new search in the table.
         experiment: The whole table, its baseline the live search.
@@ -187,7 +172,6 @@ class Confirmation:
     before: float
     after: float
     p: float
-    questions: int
     needed: int
     system: str
     experiment: Experiment
@@ -220,7 +204,6 @@ def confirm(index: Index, test: Dataset, live_run: str, progress: Callable[[int,
         before=float(before.mean()),
         after=float(after.mean()),
         p=randomisation_test(after, before),
-        questions=len(before),
         needed=ceil((_QUANTILES * spread / gain) ** 2) if gain > 0 else 0,
         system=new,
         experiment=experiment,

@@ -29,8 +29,8 @@ from termweave.encoders.recorded_models import encoder_of
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
-from termweave.indexer.generations.live_documents import LiveDocuments
 from termweave.indexer.ledger import unfinished_builds
+from termweave.indexer.stored_documents import LiveDocuments
 from termweave.learning import questions
 from termweave.learning.questions import PARTS, TRAIN, JudgedQuestions, QuestionSplit
 from termweave.rerank.stored_rerankers import leave_room
@@ -75,7 +75,7 @@ class LearningTask:
     name: str
     spec: str | None = None
     minutes: float = 20.0
-    models: Mapping[str, str | None] | None = None
+    models: Mapping[str, str | Path | None] | None = None
     update: bool = False
 
 

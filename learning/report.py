@@ -1,30 +1,41 @@
-"""The report of a run: what was tried, the gain, the questions that moved with both lists, words, cost, and what was forgotten."""
+"""The plan and the result of `termweave learn`, as Python gets them and as JSON has them, and the report of a run.
+
+The plan, without training: what the questions are, what will be tried, and what it takes. The report: what was tried, the gain, the questions
+that moved with both lists, words, cost, and what was forgotten.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import asdict, dataclass, field
 from html import escape
 from http import HTTPStatus
+from pathlib import Path  # noqa: TC003 - likewise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from termweave.encoders.analysis.model_familiarity import guess_of, is_chinese
 from termweave.engine import EngineResponseError
-from termweave.evaluation import latency, systems
-from termweave.evaluation.report.html_page import html, moved_most
+from termweave.evaluation import systems
+from termweave.evaluation.html_page import html, moved_most
 from termweave.indexer.generations import listing
-from termweave.learning.candidates import PARTS, Part
+from termweave.learning.choice import SystemFigure, no_feature_ranker
+from termweave.learning.questions import HELD_OUT
+from termweave.learning.training_rounds import MOST_DOCUMENTS, PARTS, Part, TrainedCandidate, tried_on
+from termweave.support.messages import counted, sized
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base
 from termweave.training.model_folder import sample_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.evaluation import Experiment, Row
-    from termweave.learning.candidates import TrainedCandidate
     from termweave.learning.choice import Confirmation
+    from termweave.learning.preparation import Learning
     from termweave.search import Index
 
 #: Documents of each list that are shown of a question that moved.
@@ -121,7 +132,7 @@ def cost(index: Index, questions: Sequence[str]) -> SearchCost:
         index: The open index.
         questions: Texts.
     """
-    timed = latency.measure(index, [systems.default_system(index)], questions[:_TIMED])
+    timed = systems.latency(index, [systems.default_system(index)], questions[:_TIMED])
     size = bytes_of(index.engine, index.generation)
     return SearchCost(next((each.median for each in timed.values()), 0.0), size)
 
@@ -138,11 +149,9 @@ def bytes_of(server: Engine, generation: str) -> int:
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The terms that gained and lost most weight against BM25."""
-    if model.folder is None:
-        return [], []
     method = base.get(model.candidate.method)
-    inspection = method.inspect(model.folder, str(data), method.settings(model.candidate.settings), lambda _: None)
-    if inspection is None:
+    settings = method.settings(model.candidate.settings)
+    if model.folder is None or (inspection := method.inspect(model.folder, str(data), settings, lambda _: None)) is None:
         return [], []
     return [asdict(each) for each in inspection.gained], [asdict(each) for each in inspection.lost]
 
@@ -178,3 +187,176 @@ def _result(model: TrainedCandidate) -> str:
         return escape(model.dropped)
     precision = f"; int8 costs {-model.int8:.3f} there, so it is used in fp32" if model.int8 and model.precision == "fp32" else ""
     return f"{PARTS[model.candidate.part]}: {model.before:.4f} to {model.after:.4f}{precision}"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The result.
+
+    Attributes:
+        name: The index.
+        questions: Name of the questions.
+        folder: Folder of the run, with the report.
+        state: Hash of the live generation, its documents and its profile when learning began; promoting is refused once they have changed.
+        parts: Part -> number of questions in it.
+        tried: Every model that was trained.
+        notes: What a user should know.
+        before: nDCG@10 of the live search on the test questions.
+        after: nDCG@10 of the new search; equal to `before` where no model helped.
+        p: p-value of the difference.
+        used: Part of the search -> folder of the new model.
+        generation: The trial generation; None: none was built.
+        encoded: Number of documents that were encoded for it; 0: only what reads queries changed, and documents keep their vectors.
+        confirmed: Whether the new search is better, p < .05.
+        published: Whether the trial generation is live.
+        profile: How the trial generation is searched.
+        needed: About how many test questions a gain of this size needs to be confirmed; 0 where there is no gain.
+        systems: The searches that the trial generation can do: what is lost where one part is left out.
+        moved: The questions that gained and lost most, with both lists.
+        cost: "before" and "after" -> time of a search and size of the index.
+        forgotten: The new models on questions of another kind, the demo's.
+        gained: The terms that gained most weight, where term weights were trained.
+        lost: The terms that lost most.
+    """
+
+    name: str
+    questions: str
+    folder: Path
+    state: str
+    parts: Mapping[str, int]
+    tried: tuple[TrainedCandidate, ...]
+    notes: tuple[str, ...]
+    before: float
+    after: float
+    p: float = 1.0
+    used: Mapping[str, str] = field(default_factory=dict)
+    generation: str | None = None
+    encoded: int = 0
+    confirmed: bool = False
+    published: bool = False
+    profile: Mapping[str, Any] | None = None
+    needed: int = 0
+    systems: tuple[SystemFigure, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    cost: Mapping[str, SearchCost] = field(default_factory=dict)
+    forgotten: tuple[Forgetting, ...] = ()
+    gained: Sequence[Mapping[str, Any]] = ()
+    lost: Sequence[Mapping[str, Any]] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values: folders are texts."""
+        values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self), default=str))
+        return values
+
+
+#: Questions whose language is guessed.
+_SAMPLE = 200
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """What a run would do.
+
+    Attributes:
+        name: The index.
+        questions: Name of the questions.
+        parts: Part -> number of questions in it.
+        answers: Number of documents that answer a question.
+        questions_per_answer: Half of these documents answer at least so many questions.
+        near_duplicates: Questions that have a near duplicate, which stays in the same part.
+        documents: Number of documents in the index.
+        trained_on: Number of documents that training looks at.
+        languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown one.
+        methods: The training methods that are tried, as far as there is time; "ltr", a feature ranker, comes after the fusion.
+        encoding_minutes: About how long it takes to encode all documents.
+        documents_stay: Whether that is too long, so that documents stay as they are encoded, and only what reads queries is trained.
+        minutes: The budget.
+        memory_bytes: Memory that training takes at most with a small encoder, about.
+        disk_bytes: Free disk space that a generation and the runs take with a small encoder, about.
+        notes: What a user should know.
+    """
+
+    name: str
+    questions: str
+    parts: dict[str, int]
+    answers: int
+    questions_per_answer: float
+    near_duplicates: int
+    documents: int
+    trained_on: int
+    languages: dict[str, str]
+    methods: tuple[str, ...]
+    encoding_minutes: float
+    documents_stay: bool
+    minutes: float
+    memory_bytes: int
+    disk_bytes: int
+    notes: tuple[str, ...]
+
+
+#: Memory of torch with a small encoder, its gradients and the optimiser's moments; and bytes on disk of each trained model.
+_MEMORY, _MODEL = 2_000_000_000, 250_000_000
+
+
+def plan(learning: Learning) -> LearningPlan:
+    """Plan a run that is prepared."""
+    asked, split = learning.questions, learning.split
+    counts = Counter(document for grades in asked.qrels.values() for document, grade in grades.items() if grade > 0)
+    languages = {
+        "questions": _language([query.text for query in asked.queries[:_SAMPLE]]),
+        "documents": _language([text[:500] for text in learning.texts]),
+    }
+    notes = list(learning.notes)
+    if languages["questions"] != languages["documents"]:
+        notes.append(
+            f"The questions seem to be {languages['questions']}, the documents {languages['documents']}: "
+            "the models that come with termweave know one language each."
+        )
+    tried = tried_on(learning)
+    why_not = no_feature_ranker(len(split.parts[HELD_OUT]))
+    notes += [why_not] if why_not else []
+    bytes_now = bytes_of(learning.server, learning.live.index)
+    return LearningPlan(
+        name=learning.task.name,
+        questions=asked.name,
+        parts={part: len(ids) for part, ids in split.parts.items()},
+        answers=len(counts),
+        questions_per_answer=float(median(counts.values())),
+        near_duplicates=split.near_duplicates,
+        documents=len(learning.identities),
+        trained_on=min(MOST_DOCUMENTS, len(learning.identities)),
+        languages=languages,
+        methods=(*(each.method for each in tried), *([] if why_not else ["ltr"])),
+        encoding_minutes=learning.encoding_minutes,
+        documents_stay=learning.documents_stay,
+        minutes=learning.task.minutes,
+        memory_bytes=_MEMORY,
+        disk_bytes=2 * bytes_now + (len(tried) + 2) * _MODEL,
+        notes=tuple(notes),
+    )
+
+
+def _language(texts: list[str]) -> str:
+    return "chinese" if is_chinese(texts) else guess_of(" ".join(texts)) or "english"
+
+
+def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
+    """The plan as pairs of a name and a value, for a table."""
+    parts = plan.parts
+    trained = [each for each in plan.methods if each != "ltr"]
+    last = " and a feature ranker (ltr)" if "ltr" in plan.methods else ""
+    encoded = f"all documents, where another model needs it ({plan.encoding_minutes:.1f} minutes)"
+    return [
+        ("questions", f"{sum(parts.values()):,} of {plan.questions}, {plan.near_duplicates:,} with a near duplicate"),
+        (
+            "answers",
+            f"{plan.answers:,} of {counted(plan.documents, 'document')}, questions for each: {plan.questions_per_answer:g} (median)",
+        ),
+        ("split", f"{parts['train']:,} to train, {parts['dev']:,} to choose, {parts['test']:,} to confirm"),
+        ("language", " / ".join(dict.fromkeys(plan.languages.values()))),
+        ("tries", f"{', '.join(trained)}, as far as there is time, then the fusion of what won{last}"),
+        ("encodes", "no document" if plan.documents_stay else encoded),
+        ("time", f"about {plan.minutes:g} minutes"),
+        ("memory", f"about {sized(plan.memory_bytes)}"),
+        ("disk", f"about {sized(plan.disk_bytes)}"),
+    ]

@@ -5,26 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave import corpora
 from termweave.catalog import generations
-from termweave.catalog.layout import signal_class
-from termweave.encoders import backbones, model_lookup
-from termweave.encoders.kinds import read_folder
-from termweave.encoders.models.joint_model import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, runs
 from termweave.indexer.generations import publication
-from termweave.learning import choice, report, training_folder
-from termweave.learning.candidates import PARTS, LiveHeads, candidates
-from termweave.learning.learned import Learned
+from termweave.learning import choice, report
 from termweave.learning.preparation import DATA, LEARNED, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
-from termweave.learning.training_rounds import TrainingRounds
+from termweave.learning.report import Learned
+from termweave.learning.training_rounds import PARTS, TrainingRounds, documents_to_keep, tried_on, write_folder
 from termweave.learning.trial_generation import build_trial
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import Index
@@ -32,12 +26,13 @@ from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from termweave.catalog.profiles import Profile
     from termweave.corpora import Dataset
     from termweave.engine import Engine
-    from termweave.learning.candidates import Candidate, TrainedCandidate
     from termweave.learning.choice import Choice
+    from termweave.learning.training_rounds import TrainedCandidate
     from termweave.learning.trial_generation import TrialGeneration
     from termweave.records import Run
 
@@ -75,13 +70,13 @@ def run(learning: Learning) -> Learned:
                 live = Index.pinned(learning.server, learning.task.name, **(learning.task.models or {}))
                 chosen = _choice(learning, live)
                 if _as_now(live, chosen.profile):
-                    return _unchanged(learning, _tried(rounds.trained, chosen), live_runs[TEST])
+                    return _unchanged(learning, [*rounds.trained, *filter(None, [chosen.ranker])], live_runs[TEST])
             _refuse_changed(learning.server, learning.task.name, learning.state)
             trial = build_trial(learning, best)
             index = Index.open(learning.server, trial.index)
             chosen = chosen or _choice(learning, index)
             index.adopt(chosen.profile)
-            return _improved(learning, _tried(rounds.trained, chosen), trial, chosen)
+            return _improved(learning, [*rounds.trained, *filter(None, [chosen.ranker])], trial, chosen)
         except KeyboardInterrupt:
             learning.reports.say(_best_so_far(rounds.trained))
             raise
@@ -99,49 +94,6 @@ def promote(server: Engine, learned: Learned) -> Learned:
     _refuse_changed(server, learned.name, learned.state)
     publication.promote(server, learned.name, learned.generation)
     return replace(learned, published=True)
-
-
-def tried_on(learning: Learning) -> list[Candidate]:
-    """The candidates for an index, of what it stores or, where all documents are encoded again, the server can store.
-
-    Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
-    """
-    learned = paths.state() / LEARNED
-    folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
-    weights, dense = folders.get("weights"), folders.get("dense")
-    start = weights if weights and (weights / HEADS).is_file() else None
-    while start and learned in start.parents and not learning.task.update:
-        start = _begun_with(start)
-    backbone = _backbone(dense)
-    if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
-        backbone = str(dense)
-    heads = LiveHeads(str(start) if start else None, _backbone(start), joint=weights is not None and weights == dense)
-    stored = {signal.needs for signal in learning.live.lineage.layout.signals}
-    able, stay = learning.server.capabilities, learning.documents_stay
-    tried = candidates(heads, backbone, documents_stay=stay, made=not learning.split.parts["train"])
-    return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
-
-
-def _begun_with(learned: Path) -> Path:
-    """The model that a learned one began with; the shipped one where it is not on this host any more."""
-    begun = _made_with(learned, "start")
-    return Path(begun) if begun and (Path(begun) / HEADS).is_file() else model_lookup.resolve("shipped")
-
-
-def _backbone(folder: Path | None) -> str:
-    """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
-    if folder is None:
-        return ""
-    made_from = _made_with(folder, "backbone")
-    named = next(
-        (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
-    )
-    return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
-
-
-def _made_with(folder: Path, setting: str) -> str:
-    """A setting that a model was trained with; "" where it was not trained, or has no such setting."""
-    return str(read_folder(folder, check=False).manifest.training.get("options", {}).get(setting, ""))
 
 
 def _refuse(name: str) -> None:
@@ -186,8 +138,8 @@ def _training_data(learning: Learning, live: Run) -> Path:
     """The training folder, written once."""
     data = learning.folder / DATA
     if not (data / "qrels" / f"{TEST}.tsv").is_file():
-        kept = training_folder.documents_to_keep(learning.questions, learning.split, live, list(learning.identities))
-        training_folder.write(data, learning.questions, learning.split, learning.source.documents(), kept)
+        kept = documents_to_keep(learning.questions, learning.split, live, list(learning.identities))
+        write_folder(data, learning.questions, learning.split, learning.source.documents(), kept)
     return data
 
 
@@ -212,15 +164,11 @@ def _as_now(live: Index, profile: Profile) -> bool:
     return (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, reranking_of(profile))
 
 
-def _tried(trained: Sequence[TrainedCandidate], chosen: Choice) -> list[TrainedCandidate]:
-    return [*trained, *([chosen.ranker] if chosen.ranker else [])]
-
-
 def _unchanged(learning: Learning, tried: Sequence[TrainedCandidate], live: Run) -> Learned:
     """The result where no model was improved by training."""
     per_question = per_query(live, learning.questions.qrels, list(learning.split.parts[TEST]))["nDCG@10"]
     mean = float(per_question.mean())
-    return _written(Learned(**_asked(learning, tried), before=mean, after=mean))
+    return _written(learning, tried, before=mean, after=mean)
 
 
 def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: TrialGeneration, chosen: Choice) -> Learned:
@@ -254,39 +202,37 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     about = {"index": name, "questions": learning.questions.name, "documents encoded": f"{trial.encoded:,}"}
     atomic_files.write(folder / _REPORT, report.page(confirmation, test, tried, lists, about).encode(), private=True)
     return _written(
-        Learned(
-            **_asked(learning, tried),
-            before=confirmation.before,
-            after=confirmation.after,
-            p=confirmation.p,
-            used={part: str(each.folder) for part, each in best.items()},
-            generation=generation,
-            encoded=trial.encoded,
-            confirmed=confirmation.confirmed,
-            profile=chosen.profile.as_meta(),
-            needed=confirmation.needed,
-            systems=confirmation.table(),
-            moved=lists,
-            cost=costs,
-            forgotten=forgot,
-            gained=gained,
-            lost=lost,
-        )
+        learning,
+        tried,
+        before=confirmation.before,
+        after=confirmation.after,
+        p=confirmation.p,
+        used={part: str(each.folder) for part, each in best.items()},
+        generation=generation,
+        encoded=trial.encoded,
+        confirmed=confirmation.confirmed,
+        profile=chosen.profile.as_meta(),
+        needed=confirmation.needed,
+        systems=confirmation.table(),
+        moved=lists,
+        cost=costs,
+        forgotten=forgot,
+        gained=gained,
+        lost=lost,
     )
 
 
-def _asked(learning: Learning, tried: Sequence[TrainedCandidate]) -> dict[str, Any]:
-    return {
-        "name": learning.task.name,
-        "questions": learning.questions.name,
-        "folder": learning.folder,
-        "state": learning.state,
-        "parts": {part: len(ids) for part, ids in learning.split.parts.items()},
-        "tried": tuple(tried),
-        "notes": learning.notes,
-    }
-
-
-def _written(learned: Learned) -> Learned:
+def _written(learning: Learning, tried: Sequence[TrainedCandidate], **figures: Any) -> Learned:
+    """The result, in the folder of the run: with it the run has ended."""
+    learned = Learned(
+        name=learning.task.name,
+        questions=learning.questions.name,
+        folder=learning.folder,
+        state=learning.state,
+        parts={part: len(ids) for part, ids in learning.split.parts.items()},
+        tried=tuple(tried),
+        notes=learning.notes,
+        **figures,
+    )
     atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2), private=True)
     return learned

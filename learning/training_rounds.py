@@ -1,37 +1,241 @@
 """Training within a budget, by successive halving: a short run of every candidate, then a long one of the best for each part.
 
+A candidate is a method of `termweave train` with settings, for one part of the search. A feature ranker comes last (`choice`). Every candidate
+is trained on one BEIR folder, with the questions, and the documents that training looks at.
+
 Figures here are those of the held-out questions as training measures them: one signal alone. They decide which models are built into
 the trial generation; `learning.choice` measures that one through the server.
 """
 
 from __future__ import annotations
 
+import random
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+import orjson
+
+from termweave.catalog.layout import signal_class
+from termweave.encoders import backbones, model_lookup
+from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST
+from termweave.encoders.models.joint_model import HEADS
 from termweave.errors import InputError, ModelError, UsageError
-from termweave.learning.candidates import TrainedCandidate
-from termweave.support import atomic_files
+from termweave.learning.preparation import LEARNED
+from termweave.learning.questions import HELD_OUT, TRAIN
+from termweave.support import atomic_files, paths, private_files
 from termweave.training import run
 from termweave.training.methods import base
 from termweave.training.model_folder.precision import loses_too_much
 from termweave.training.plan import plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
-    from termweave.learning.candidates import Candidate, Part
-    from termweave.learning.preparation import Reports
+    from termweave.learning.preparation import Learning, Reports
+    from termweave.learning.questions import JudgedQuestions, QuestionSplit
+    from termweave.records import Document, Run
     from termweave.training.run import TrainingResult
 
+Part = Literal["weights", "dense", "ranker"]
+#: What messages call the parts.
+PARTS: Mapping[Part, str] = {"weights": "term weights", "dense": "vectors", "ranker": "ranker"}
+#: Most documents that training looks at: with more, every look at the held-out questions would take minutes on two cores.
+MOST_DOCUMENTS = 6000
+#: How many of the best documents of the live system are kept for each question: wrong ones among them are the hardest.
+_HARDEST = 10
 #: Looks at the held-out questions in a run, besides that of step 0.
 _LOOKS = 3
 #: Files of a run: the steps that the budget allows, and the seconds that it took once it has ended.
 _STEPS, _SECONDS = "steps.txt", "seconds.txt"
 #: Most steps of a long run, for each step of the short one.
 _LONGEST = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model to train.
+
+    Attributes:
+        method: Name of the training method.
+        part: What the model gives.
+        share: Share of the training time that its first, short run may take.
+        steps: Steps of the first run.
+        settings: Settings of the method that differ from its defaults.
+        fewest: Fewest steps that show what the method can do; without the time for them it is not tried.
+    """
+
+    method: str
+    part: Part
+    share: float
+    steps: int
+    settings: Mapping[str, Any]
+    fewest: int = 10
+
+
+def candidates(
+    start: str, start_backbone: str, backbone: str, *, joint: bool, documents_stay: bool = False, made: bool = False
+) -> list[Candidate]:
+    """The candidates for an index.
+
+    Args:
+        start: Folder of the live weights model, from which training goes on; "": training cannot go on from it.
+        start_backbone: What its heads stand on; "": all-MiniLM-L6-v2.
+        backbone: Backbone of the live dense model; "": all-MiniLM-L6-v2.
+        joint: Whether the live vectors are those of the weights model, so that they come with its weights.
+        documents_stay: Whether documents keep what they were encoded to, so that only what reads queries can be trained.
+        made: Whether questions are made of the corpus, because too few are judged to train on.
+    """
+    corpus = {"pairs": "corpus"} if made else {}
+    encoder = {**corpus, **({"backbone": backbone} if backbone else {})}
+    weights = {**corpus, "outputs": "weights,dense" if joint else "weights"}
+    weights |= {name: value for name, value in (("start", start), ("backbone", start_backbone)) if value}
+    every = [
+        Candidate("fectek", "weights", 0.2, 200, weights),
+        Candidate("dtr", "dense", 0.12, 60, encoder),
+        Candidate("coder", "dense", 0.06, 60, {**encoder, "labels": "auto" if made else "hard"}),
+        Candidate("le-bs", "dense", 0.08, 60, {"labels": "tfidf", **encoder}),
+    ]
+    left_out = {"fectek", "dtr", "le-bs"} if documents_stay else set()
+    return [each for each in every if each.method not in left_out | ({"le-bs"} if made else set())]
+
+
+def tried_on(learning: Learning) -> list[Candidate]:
+    """The candidates for an index, of what it stores or, where all documents are encoded again, the server can store.
+
+    Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
+    """
+    learned = paths.state() / LEARNED
+    folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
+    weights, dense = folders.get("weights"), folders.get("dense")
+    start = weights if weights and (weights / HEADS).is_file() else None
+    while start and learned in start.parents and not learning.task.update:
+        start = _begun_with(start)
+    backbone = _backbone(dense)
+    if dense and learned in dense.parents and learning.task.update and list(dense.glob("*.safetensors")):
+        backbone = str(dense)
+    joint = weights is not None and weights == dense
+    stored = {signal.needs for signal in learning.live.lineage.layout.signals}
+    able, stay = learning.server.capabilities, learning.documents_stay
+    made = not learning.split.parts["train"]
+    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=made)
+    return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
+
+
+def _begun_with(learned: Path) -> Path:
+    """The model that a learned one began with; the shipped one where it is not on this host any more."""
+    begun = _made_with(learned, "start")
+    return Path(begun) if begun and (Path(begun) / HEADS).is_file() else model_lookup.resolve("shipped")
+
+
+def _backbone(folder: Path | None) -> str:
+    """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
+    if folder is None:
+        return ""
+    made_from = _made_with(folder, "backbone")
+    named = next(
+        (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
+    )
+    return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
+
+
+def _made_with(folder: Path, setting: str) -> str:
+    """A setting that a model was trained with; "" where it was not trained, or has no such setting."""
+    return str(read_folder(folder, check=False).manifest.training.get("options", {}).get(setting, ""))
+
+
+@dataclass(frozen=True)
+class TrainedCandidate:
+    """A trained model.
+
+    Attributes:
+        candidate: What was trained.
+        steps: Steps of the run.
+        seconds: Its wall-clock time.
+        folder: The model folder; None: the run failed or was not begun, see `dropped`.
+        before: Figure of its own step 0.
+        after: Figure of its best step.
+        best: Its best step; 0: training did not help.
+        int8: Change of nDCG@10 by int8, of vectors that lose in training's check through the index; None: not measured.
+        precision: "int8" or "fp32".
+        dropped: Why there is no model; "" if there is one.
+    """
+
+    candidate: Candidate
+    steps: int
+    seconds: float
+    folder: Path | None = None
+    before: float = 0.0
+    after: float = 0.0
+    best: int = 0
+    int8: float | None = None
+    precision: str = "int8"
+    dropped: str = ""
+
+    @property
+    def helped(self) -> bool:
+        """Whether training improved the model that it began with."""
+        return self.folder is not None and self.best > 0
+
+
+def documents_to_keep(questions: JudgedQuestions, split: QuestionSplit, live: Run, every: list[str]) -> set[str]:
+    """Choose the documents: answers and best results of held-out questions first, then answers of the others, then random ones.
+
+    Args:
+        questions: All questions.
+        split: Their parts.
+        live: What the live system found for the held-out questions.
+        every: Ids of all documents.
+    """
+    if len(every) <= MOST_DOCUMENTS:
+        return set(every)
+    kept: set[str] = set()
+    for query in split.parts[HELD_OUT]:
+        kept.update(document for document, grade in questions.qrels[query].items() if grade > 0)
+        kept.update(list(live.scores.get(query, {}))[:_HARDEST])
+    generator = random.Random(0)  # noqa: S311 - a draw, not a secret
+    answers = {document for query in split.parts[TRAIN] for document, grade in questions.qrels[query].items() if grade > 0}
+    for part, most in ((answers, MOST_DOCUMENTS * 3 // 4), (set(every), MOST_DOCUMENTS)):
+        rest = sorted(part - kept)
+        kept.update(generator.sample(rest, max(0, min(len(rest), most - len(kept)))))
+    return kept
+
+
+def write_folder(
+    folder: Path, questions: JudgedQuestions, split: QuestionSplit, documents: Iterable[Document], kept: set[str]
+) -> None:
+    """Write the folder.
+
+    Args:
+        folder: The folder; it is made.
+        questions: All questions.
+        split: Their parts. Each becomes a file of judgements.
+        documents: All documents of the index.
+        kept: Ids of the documents to write.
+    """
+    private_files.make_folder(folder)
+    private_files.make_folder(folder / "qrels")
+    with private_files.opened(folder / "corpus.jsonl", "wb") as file:
+        for document in documents:
+            if document.id in kept:
+                line = {"_id": document.id, "title": document.title, "text": document.text, "metadata": dict(document.metadata)}
+                file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    with private_files.opened(folder / "queries.jsonl", "wb") as file:
+        for query in questions.queries:
+            file.write(orjson.dumps({"_id": query.id, "text": query.text}, option=orjson.OPT_APPEND_NEWLINE))
+    for part, ids in split.parts.items():
+        rows = [
+            f"{query}\t{document}\t{grade}\n"
+            for query in ids
+            for document, grade in questions.qrels[query].items()
+            if document in kept or part not in {TRAIN, HELD_OUT}
+        ]
+        judged = "".join(["query-id\tcorpus-id\tscore\n", *rows])
+        # The last file says that the folder is whole.
+        atomic_files.write(folder / "qrels" / f"{part}.tsv", judged.encode("utf-8"), private=True)
 
 
 class TrainingRounds:
@@ -97,12 +301,8 @@ class TrainingRounds:
                 if minutes is not None and minutes * 60 > budget:
                     steps = int(steps * budget / (minutes * 60))
                     if steps < candidate.fewest:
-                        return TrainedCandidate(
-                            candidate,
-                            steps,
-                            time.monotonic() - started,
-                            dropped=f"{candidate.fewest} steps take more than its share of the time",
-                        )
+                        why = f"{candidate.fewest} steps take more than its share of the time"
+                        return TrainedCandidate(candidate, steps, time.monotonic() - started, dropped=why)
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_files.write(folder / _STEPS, str(steps).encode())
             steps = int((folder / _STEPS).read_text(encoding="utf-8"))

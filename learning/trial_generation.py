@@ -19,8 +19,8 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.evaluation import per_query, systems
 from termweave.evaluation.experiment import runs_of
-from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations import listing, option_compatibility
+from termweave.indexer import BuildOptions, UpdateMode, build, rebuild_options, update
+from termweave.indexer.generations import listing
 from termweave.learning.preparation import QUERY
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from termweave.learning.candidates import Part, TrainedCandidate
     from termweave.learning.preparation import Learning
+    from termweave.learning.training_rounds import Part, TrainedCandidate
 
 #: Least mean cosine of the vectors of documents by two graphs of one encoder; int8 costs .007.
 _SAME = 0.97
@@ -130,7 +130,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
         now = BuildOptions(weights=folders.get("weights"), dense=folders.get("dense"), dense_query=query and str(query))
         index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
     else:
-        options = option_compatibility.options_of(server, learning.live, _models(learning, best))
+        options = rebuild_options.options_of(server, learning.live, _models(learning, best))
         signals = options.signals or ()
         new = best.keys() - {signal_class(each).needs for each in signals}  # trained for an index that has no such signal
         options = replace(options, signals=(*signals, *sorted(new)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.support.lazy_module import lazy_names
+from termweave.support import lazy_names
 
 if TYPE_CHECKING:
     from termweave.python.connection import Connection, connect

@@ -16,6 +16,30 @@ if TYPE_CHECKING:
     from termweave.catalog import audit
     from termweave.engine import Engine
     from termweave.indexer.generations.listing import Generation
+    from termweave.learning.report import Learned
+
+
+class LiveIndex(Index):
+    """An index that also learns."""
+
+    def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
+        """Learn from judged questions or clicks how this index is searched best, and prove it: `termweave learn`.
+
+        Args:
+            questions: A data set or a click log; None: the book of the index and the server's log of user behaviour.
+            minutes: Time for training, building and measuring.
+            promote: Make the new generation live if its gain is confirmed. This index then searches it.
+
+        Raises:
+            UsageError: The questions cannot be used, or what training needs is not installed.
+            InputError: There are too few questions.
+        """
+        from termweave.learning import preparation, run  # noqa: PLC0415 - searching does not load training
+
+        learned = run.learn(self._server, preparation.LearningTask(self.name, questions, minutes, self._models))
+        if promote and learned.confirmed:
+            learned = run.promote(self._server, learned)
+        return learned
 
 
 class Connection:
@@ -48,7 +72,7 @@ class Connection:
         weights: str | Path | None = None,
         dense: str | Path | None = None,
         dense_query: str | Path | None = None,
-    ) -> Index:
+    ) -> LiveIndex:
         """Open an index by its alias (or a generation by its full name).
 
         Args:
@@ -61,7 +85,7 @@ class Connection:
             UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not those the index was made with.
         """
-        return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
+        return LiveIndex.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""

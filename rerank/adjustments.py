@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.rerank.candidate_features import NUMBERS, number, seconds_since
-from termweave.rerank.rerankers import METADATA, WORDS, RerankResult
+from termweave.rerank.rerankers import METADATA, WORDS, Reranker, RerankResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _RADIUS = 6371.0
 
 
 @dataclass(frozen=True, slots=True)
-class FieldRule:
+class FieldRule(Reranker):
     """A value of the metadata that raises a score.
 
     Attributes:
@@ -138,7 +138,7 @@ class FieldRule:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldMatch:
+class FieldMatch(Reranker):
     """The share of the query's terms that a field holds, weighted by idf.
 
     Attributes:
@@ -192,7 +192,7 @@ def _shared(weighed: Mapping[str, float], terms: set[str]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Diversity:
+class Diversity(Reranker):
     """Maximal marginal relevance (Carbonell and Goldstein 1998) over the documents' vectors.
 
     Attributes:

@@ -12,7 +12,7 @@
 ``cosine``          of the document's vector with the query's
 ``jaccard``         rNN's J among the candidates
 ``neighbours``      mean cosine with the three candidates that are best so far, itself left out
-``clicks``          clicks of all queries over those that its positions make likely (`corpora.behaviour.document_rates`)
+``clicks``          clicks of all queries over those that its positions make likely (`corpora.behaviour.click_model`)
 ``conversions``     purchases, downloads and the like, likewise
 ``metadata.F``      number or truth value of the metadata entry F; the largest of several
 ``metadata.F.age``  days since the date F; negative for a date to come

@@ -12,7 +12,7 @@ from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.records import ModelInfo
 from termweave.rerank import candidate_features
-from termweave.rerank.rerankers import RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.signals import fusion
 from termweave.signals.modes import Mode
 from termweave.support.messages import first_line
@@ -48,7 +48,7 @@ class FeatureRanker:
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureReranker:
+class FeatureReranker(Reranker):
     """Rerank by decision trees. The score of a document is the sum of its leaves, a number without a unit; it replaces the score so far.
 
     Attributes:
@@ -76,10 +76,6 @@ class FeatureReranker:
     def needs(self) -> frozenset[Need]:
         """What the model's features are computed of."""
         return open_feature_ranker(self.model, self.hash).reader.needs
-
-    def with_option(self, option: str) -> FeatureReranker:
-        """This reranker, if the option names its model; otherwise one of the named model with default settings."""
-        return self if option == self.model else create(option)
 
     def rerank(self, request: RerankRequest) -> RerankResult:
         """Score the candidates.

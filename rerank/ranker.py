@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import UsageError
 from termweave.rerank import anchor, occlusion
-from termweave.rerank.rerankers import RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class _Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEncoderReranker:
+class CrossEncoderReranker(Reranker):
     """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
 
     r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
@@ -93,10 +93,6 @@ class CrossEncoderReranker:
     def needs(self) -> frozenset[Need]:
         """The documents' texts, and their vectors if the model's anchor reads them."""
         return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model, self.hash) else {"texts"})
-
-    def with_option(self, option: str) -> CrossEncoderReranker:
-        """This ranker, if the option names its model; otherwise a ranker of the named model with default settings."""
-        return self if option == self.model else create(option)
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
         """The same ranker with a time limit for each query; infinity: without one."""

@@ -12,10 +12,11 @@ So the shares of the signals and of all rerankers sum to the final score, and ex
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.errors import UsageError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.records import Encoding
     from termweave.signals.fusion import Ranked
 
@@ -144,28 +146,49 @@ def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
     )
 
 
-class Reranker(Protocol):
-    """A reranker. Creating one must be cheap: load models in the first call of `rerank`. Several threads may call it at once.
+class Reranker(ABC):
+    """A reranker inherits from this. Creating one must be cheap: load models in the first call of `rerank`. Several threads may call it at once."""
 
-    A reranker that can stop early also has ``with_budget(milliseconds)``, which returns the same reranker with a time limit. One that
-    ranks a query several times at little cost has ``for_one_query()``, which returns a reranker that keeps what it computed. One that reads
-    entries of a type has ``check(layout)``, which raises `UsageError` where the layout of an index has them as another type.
-    """
+    __slots__ = ()
+    if TYPE_CHECKING:  # a dataclass would take a real property for the default of its field
 
-    @property
-    def name(self) -> str:
-        """The name as `--rerank` takes it, with its option: "rnn", "rnn@dense"."""
+        @property
+        def name(self) -> str:
+            """The name as `--rerank` takes it, with its option: "rnn", "rnn@dense"."""
+
+        @property
+        def candidates(self) -> int:
+            """How many of the best documents are reranked."""
 
     @property
     def needs(self) -> frozenset[Need]:
         """What must be fetched with the candidates: see `Need`."""
+        return frozenset()
 
     @property
-    def candidates(self) -> int:
-        """How many of the best documents are reranked."""
+    def budget(self) -> float | None:
+        """Milliseconds for the candidates of one query; None: no limit."""
+        return None
 
+    @abstractmethod
     def rerank(self, request: RerankRequest) -> RerankResult:
         """Score the candidates of one query."""
+
+    def with_option(self, option: str) -> Reranker:
+        """This reranker of a profile with the option that `--rerank` names. By default another option forgets the profile's parameters."""
+        name = self.name.partition("@")[0]
+        return self if self.name == f"{name}@{option}" else _create(name, option)
+
+    def with_budget(self, milliseconds: float) -> Reranker | None:  # noqa: ARG002 - an override reads it
+        """The same reranker with a time limit; infinity: without one. None, the default: it cannot stop early."""
+        return None
+
+    def for_one_query(self) -> Reranker:
+        """A reranker that may keep what it computed: it ranks one query, perhaps several times."""
+        return self
+
+    def check(self, layout: DocumentLayout) -> None:  # noqa: B027 - most rerankers take any type
+        """Raise `UsageError` where the layout of an index has what this reranker reads as another type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +224,12 @@ class Reranking:
         Raises:
             UsageError: It is not the first page, and a time budget could cut each page at another document.
         """
-        if start and any(getattr(stage, "budget", None) is not None for stage in self.stages):
+        if start and any(stage.budget is not None for stage in self.stages):
             raise UsageError(
                 "With a time budget there is one page: the next one could repeat or leave out documents.",
                 "Ask for more hits at once (-k), or leave the budget out (--rerank-budget none).",
             )
-        return Reranking(tuple(stage.for_one_query() if hasattr(stage, "for_one_query") else stage for stage in self.stages))
+        return Reranking(tuple(stage.for_one_query() for stage in self.stages))
 
     def within(self, milliseconds: float) -> Reranking:
         """The same rerankers with a time budget, which those that can stop early share equally.
@@ -214,7 +237,7 @@ class Reranking:
         Raises:
             UsageError: None of them can stop early.
         """
-        limited = [stage for stage in self.stages if hasattr(stage, "with_budget")]
+        limited = sum(stage.with_budget(inf) is not None for stage in self.stages)
         if not limited and milliseconds == inf:
             return self
         if not limited:
@@ -222,8 +245,8 @@ class Reranking:
                 f"The reranker {self.name!r} has no time budget.",
                 "--rerank-budget goes with --rerank ranker@FOLDER, alone or in a chain.",
             )
-        share = milliseconds / len(limited)
-        return Reranking(tuple(stage.with_budget(share) if hasattr(stage, "with_budget") else stage for stage in self.stages))
+        share = milliseconds / limited
+        return Reranking(tuple(stage.with_budget(share) or stage for stage in self.stages))
 
 
 def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None = None) -> Reranking | None:
@@ -243,10 +266,10 @@ def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None =
     if isinstance(asked, Reranking):
         return asked
     if not isinstance(asked, str):
-        if not callable(getattr(asked, "rerank", None)):
+        if not isinstance(asked, Reranker):
             raise UsageError(
-                f"rerank is the name of a reranker, not {asked!r}.",
-                'Write rerank="rnn", or give a reranker: rerank=ReciprocalNeighbours(k=5), from termweave.search.',
+                f"rerank is the name of a reranker, or one of these, not {asked!r}.",
+                'Write rerank="rnn", or give a reranker: rerank=ReciprocalNeighbours(k=5), from termweave.rerank.',
             )
         return Reranking((asked,))
     if asked.strip() == "none":
@@ -290,8 +313,7 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
         )
     for stage in profile.stages if profile else ():
         if stage.name.partition("@")[0] == name and name not in RULES:
-            tuned = getattr(stage, "with_option", None)  # parameters of the profile, the option as asked
-            return stage if not option or tuned is None else tuned(option)
+            return stage.with_option(option) if option else stage
     return _create(name, option)
 
 
@@ -320,13 +342,9 @@ def _create(name: str, option: str) -> Reranker:
     factory = plugins.load("rerankers", name)
     with plugins.answerable("rerankers", name):
         made: Reranker = factory(option) if option else factory()
-        lacking = [part for part in ("name", "needs", "candidates", "rerank") if not hasattr(made, part)]
-        known = (METADATA, WORDS, SIGNAL)
-        wrong = [] if lacking else [need for need in made.needs if need not in NEEDS and not need.startswith(known)]
-    if lacking or wrong:
-        what = f"lacks {', '.join(lacking)}" if lacking else f"needs {', '.join(map(repr, wrong))}"
-        raise UsageError(
-            f"The reranker {name!r} {what}.",
-            f"A reranker has name, needs (of {', '.join(NEEDS)}), candidates and rerank(request).",
-        )
+        if not isinstance(made, Reranker):
+            raise UsageError(f"The reranker {name!r} does not inherit from termweave.rerank.rerankers.Reranker.")
+        _ = made.name, made.candidates
+        if wrong := [need for need in made.needs if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL))]:
+            raise UsageError(f"The reranker {name!r} needs {', '.join(map(repr, wrong))}.", f"It may need {', '.join(NEEDS)}.")
     return made

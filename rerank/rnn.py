@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import UsageError
-from termweave.rerank.rerankers import RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ReciprocalNeighbours:
+class ReciprocalNeighbours(Reranker):
     """Rerank by the close neighbours that a candidate shares with the query: ``weight * s + (1 - weight) * J``.
 
     Negative weights of neighbours (Eq. 7) count as 0, so that J lies in [0, 1]. The defaults suit unit vectors. Visible data sets chose the

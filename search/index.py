@@ -6,8 +6,7 @@ import asyncio
 import time
 from copy import copy
 from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from termweave.catalog import lineage
 from termweave.catalog.profiles import adopted
@@ -16,7 +15,7 @@ from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
-from termweave.search import batch, paging, single_query
+from termweave.search import batch, single_query
 from termweave.search.filters.grammar import clauses
 from termweave.search.opening import open_generation
 from termweave.search.option_lists import texts
@@ -24,7 +23,7 @@ from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved
-from termweave.search.retrieval.plan import Retrieval
+from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
 from termweave.search.rewriting import rewriter
 from termweave.search.signatures import with_options
 from termweave.support import arguments
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
     from termweave.catalog.profiles import Profile
     from termweave.engine import Engine
-    from termweave.learning.learned import Learned
     from termweave.records import Hit, Run
     from termweave.rerank.rerankers import Need, Reranker, Reranking
     from termweave.search.filters.filter_option import Where
@@ -75,16 +73,16 @@ class Index:
         self._now = self._open()
 
     @classmethod
-    def open(cls, engine: Engine, name: str, **models: str | Path | None) -> Index:
+    def open(cls, engine: Engine, name: str, **models: str | Path | None) -> Self:
         """Open an index. Arguments and errors as `Connection.index`."""
         return cls(engine, name, models)
 
     @classmethod
-    def pinned(cls, engine: Engine, name: str, **models: str | Path | None) -> Index:
+    def pinned(cls, engine: Engine, name: str, **models: str | Path | None) -> Self:
         """Open the generation that a name stands for now: all answers come from it, even if the alias moves later."""
         return cls(engine, name, models).pin()
 
-    def pin(self) -> Index:
+    def pin(self) -> Self:
         """This index with the generation that is open now, and what the name hides of it."""
         pinned = copy(self)
         pinned.name, pinned._pinned = self.generation, True  # noqa: SLF001
@@ -203,25 +201,6 @@ class Index:
         RankingOptions(mode=mode, rerank_budget=rerank_budget)
         return single_query.choose(self._now.lineage, mode, rerank, rerank_budget)
 
-    def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
-        """Learn from judged questions or clicks how this index is searched best, and prove it: `termweave learn`.
-
-        Args:
-            questions: A data set or a click log; None: the book of the index and the server's log of user behaviour.
-            minutes: Time for training, building and measuring.
-            promote: Make the new generation live if its gain is confirmed. This index then searches it.
-
-        Raises:
-            UsageError: The questions cannot be used, or what training needs is not installed.
-            InputError: There are too few questions.
-        """
-        # By its name: learning builds on search, and nothing below a layer imports it.
-        run, preparation = (import_module(f"termweave.learning.{name}") for name in ("run", "preparation"))
-        learned: Learned = run.learn(self._server, preparation.LearningTask(self.name, questions, minutes, self._models))
-        if promote and learned.confirmed:
-            learned = run.promote(self._server, learned)
-        return learned
-
     def adopt(self, profile: Profile, *, use: bool = True) -> None:
         """Store a profile with the generation; one of the same name stays as NAME-1 (`catalog.profiles.adopted`).
 
@@ -330,7 +309,7 @@ class Index:
         generation = self._current()
         engine, shown = generation.engine, generation.name
         search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
-        depth = next((depth for depth in paging.depths(options.candidates) if depth >= options.last), paging.MAX_DEPTH)
+        depth = next((depth for depth in depths(options.candidates) if depth >= options.last), MAX_DEPTH)
         reach = execution.first_reach(generation, depth)
         (sent,) = execution.prepare(engine, generation, [encoded], replace(search.plan, depth=depth), reach)
         lines = shown.lines([line for body in sent.bodies.values() for line in (ALL_SHARDS, engine.without_pipeline(body))])

@@ -27,7 +27,7 @@ from termweave.search.features.totals import TotalsOptions
 from termweave.search.features.word_effects import WordEffectOptions
 from termweave.search.filters.filter_option import FilterOptions
 from termweave.search.option_lists import field_names
-from termweave.search.paging import MAX_DEPTH
+from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.search.rewriting.rewriting_option import RewritingOptions
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from termweave.errors import UsageError
 from termweave.rerank import rerankers
 from termweave.rerank.rerankers import CutShort
 from termweave.rerank.stored_rerankers import reranking_of
-from termweave.search import paging, profiles
+from termweave.search import profiles
 from termweave.search.feature import Answered, Feature, Ranking, Report, Search, features_of
 from termweave.search.filters.documents import documents_passing
 from termweave.search.options import FIELDS
@@ -21,7 +21,7 @@ from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, hybrid_query
-from termweave.search.retrieval.plan import Retrieval
+from termweave.search.retrieval.plan import Retrieval, depths
 from termweave.signals import modes
 from termweave.support.messages import readable
 
@@ -141,7 +141,7 @@ def _rounds(search: Search, encoded: Encoding, asked: SearchOptions) -> Iterator
         search = replace(search, reranking=search.reranking.for_page(asked.start))
     seen: set[str] = set()
     memory: dict[Any, Any] = {}
-    for depth in paging.depths(asked.candidates):
+    for depth in depths(asked.candidates):
         plan = replace(search.plan, depth=depth)
         (candidates,) = retrieve(search, [encoded], plan)
         ranking = rank(search, plan, candidates, asked.last + len(seen), seen, memory)

@@ -12,7 +12,7 @@ import uvicorn
 
 from termweave.errors import UsageError
 from termweave.ui import application
-from termweave.ui.protection.time_limits import AT_ONCE, ImpatientProtocol, ModelServerProtocol
+from termweave.ui.protection.limits import AT_ONCE, ImpatientProtocol, ModelServerProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.contracts.signal import Clause, Fitting, Output, Signal, TermShare, clause_budget, filtered
+from termweave.contracts.signal import Clause, Fitting, Output, Pruning, Signal, TermShare, clause_budget, filtered
 from termweave.dialect import OPENSEARCH, dialect_of
 from termweave.errors import ModelError
-from termweave.pruning import Pruning
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:

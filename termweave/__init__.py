@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.support.lazy_module import lazy_names
+from termweave.support import lazy_names
 
 __version__ = "0.1.0"
 

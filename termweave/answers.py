@@ -9,7 +9,7 @@ that name a shape to it, and tests hold what is printed to the schemas. Only typ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NotRequired, Required
 
 from typing_extensions import TypedDict  # pydantic asks for it below Python 3.12
 
@@ -19,14 +19,12 @@ Term = TypedDict("Term", {"term": str, "share": float, "word": str})
 Effect = TypedDict("Effect", {"word": str, "effect": float})
 Feature = TypedDict("Feature", {"feature": str, "value": float | None, "share": float})
 Part = TypedDict("Part", {
-    "name": str, "share": float, "score": NotRequired[float], "rank": NotRequired[int | None], "terms": NotRequired[Sequence[Term]],
-    "jaccard": NotRequired[float], "logit": NotRequired[float], "scored": NotRequired[bool], "effects": NotRequired[Sequence[Effect]],
-    "weight": NotRequired[float], "similarity": NotRequired[float], "neighbours": NotRequired[Sequence[str]], "passage": NotRequired[int],
-    "normalised": NotRequired[float], "lowest": NotRequired[float], "dropped": NotRequired[Sequence[str]], "counts": NotRequired[float],
-    "approximate": NotRequired[bool], "field": NotRequired[str], "value": NotRequired[Any], "matched": NotRequired[Sequence[str]],
-    "worth": NotRequired[float], "cosine": NotRequired[float], "of": NotRequired[str | None], "pinned": NotRequired[int],
-    "base": NotRequired[float], "features": NotRequired[Sequence[Feature]],
-})
+    "name": Required[str], "share": Required[float], "score": float, "rank": int | None, "terms": Sequence[Term], "jaccard": float,
+    "logit": float, "scored": bool, "effects": Sequence[Effect], "weight": float, "similarity": float, "neighbours": Sequence[str],
+    "passage": int, "normalised": float, "lowest": float, "dropped": Sequence[str], "counts": float, "approximate": bool, "field": str,
+    "value": Any, "matched": Sequence[str], "worth": float, "cosine": float, "of": str | None, "pinned": int, "base": float,
+    "features": Sequence[Feature],
+}, total=False)
 ShadedWord = TypedDict("ShadedWord", {"start": int, "end": int, "term": str, "share": float})
 Explanation = TypedDict("Explanation", {
     "score": float, "parts": Sequence[Part], "text": str, "words": Sequence[ShadedWord], "excluded": NotRequired[bool],
@@ -78,16 +76,14 @@ EncodeShards = TypedDict("EncodeShards", {
     "statistics": str, "notes": Sequence[str], "warnings": Sequence[str],
 })
 Enrich = TypedDict("Enrich", {
-    "schema": str, "index": str, "removed": NotRequired[int], "documents": NotRequired[int], "written": NotRequired[int],
-    "conflicts": NotRequired[int], "signals": NotRequired[Sequence[str]], "notes": NotRequired[Sequence[str]],
-})
+    "schema": Required[str], "index": Required[str], "removed": int, "documents": int, "written": int, "conflicts": int,
+    "signals": Sequence[str], "notes": Sequence[str],
+}, total=False)
 Connect = TypedDict("Connect", {
-    "schema": str, "name": str, "removed": NotRequired[Sequence[str]], "pipeline": NotRequired[str | None], "template": NotRequired[str],
-    "ingest_pipeline": NotRequired[str | None], "remote_models": NotRequired[Sequence[str]],
-    "model_server": NotRequired[str], "models": NotRequired[Mapping[str, str]],
-    "weights": NotRequired[Mapping[str, float]], "fallback": NotRequired[bool], "notes": NotRequired[Sequence[str]],
-    "written": NotRequired[bool],
-})
+    "schema": Required[str], "name": Required[str], "removed": Sequence[str], "pipeline": str | None, "template": str,
+    "ingest_pipeline": str | None, "remote_models": Sequence[str], "model_server": str, "models": Mapping[str, str],
+    "weights": Mapping[str, float], "fallback": bool, "notes": Sequence[str], "written": bool,
+}, total=False)
 Delete = TypedDict("Delete", {
     "schema": str, "name": str, "deleted": Sequence[str], "generation": NotRequired[str], "documents": NotRequired[Sequence[str]],
     "absent": NotRequired[Sequence[str]],

@@ -68,12 +68,8 @@ class ServerDialect:
 
     def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
         """The mapping of a field of vectors in an HNSW graph of full precision: `knn_vector` of the engine lucene (`signals.dense`)."""
-        method = {
-            "name": "hnsw",
-            "engine": "lucene",
-            "space_type": "innerproduct",
-            "parameters": {"m": m, "ef_construction": ef_construction},
-        }
+        graph = {"m": m, "ef_construction": ef_construction}
+        method = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct", "parameters": graph}
         return {"type": "knn_vector", "dimension": dimension, "method": method}
 
     def vector_settings(self) -> dict[str, Any]:
@@ -112,11 +108,8 @@ class Elasticsearch(ServerDialect):
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
         """Pruning, on by default, must be switched off in the mapping, which 8.19 and 9.1 were the first to allow."""
-        return (
-            None
-            if capabilities.sparse_vector
-            else "this Elasticsearch is older than 8.19, or this role may not ask what it can do"
-        )
+        obstacle = "this Elasticsearch is older than 8.19, or this role may not ask what it can do"
+        return None if capabilities.sparse_vector else obstacle
 
     def weights_field(self) -> dict[str, Any]:
         """`sparse_vector`. Its integers have 9 significant bits, as those of `rank_features`."""
@@ -137,13 +130,8 @@ class Elasticsearch(ServerDialect):
         `max_inner_product` scores as OpenSearch's `innerproduct`; `dot_product` would refuse a vector that is not exactly of unit length.
         """
         options = {"type": "hnsw", "m": m, "ef_construction": ef_construction}
-        return {
-            "type": "dense_vector",
-            "dims": dimension,
-            "index": True,
-            "similarity": "max_inner_product",
-            "index_options": options,
-        }
+        field = {"type": "dense_vector", "dims": dimension, "index": True, "similarity": "max_inner_product"}
+        return {**field, "index_options": options}
 
     def vector_settings(self) -> dict[str, Any]:
         """Always empty, because `dense_vector` needs no settings."""

@@ -26,7 +26,7 @@ def installed() -> Any:
 @cache
 def names(group: Group) -> tuple[str, ...]:
     """The sorted names that are registered in a group."""
-    return tuple(sorted(installed().select(group=f"termweave.{group}").names))
+    return tuple(sorted(modules(group)))
 
 
 @cache
@@ -46,10 +46,8 @@ def load(group: Group, name: str) -> Any:
         try:
             return point.load()
         except (ImportError, AttributeError, SyntaxError) as error:
-            raise UsageError(
-                f"The {_one(group)} {name!r} cannot be loaded: {first_line(error)}.",
-                f"Reinstall the package that contains {point.module!r}.",
-            ) from error
+            hint = f"Reinstall the package that contains {point.module!r}."
+            raise UsageError(f"The {_one(group)} {name!r} cannot be loaded: {first_line(error)}.", hint) from error
     raise UsageError(f"There is no {_one(group)} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")
 
 
@@ -90,10 +88,9 @@ def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
     except Exception as error:
         if where().startswith("termweave."):
             raise
-        raise TermweaveError(
-            f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}.",
-            "Report the error to the authors of that package, and use another one until it is corrected.",
-        ) from error
+        hint = "Report the error to the authors of that package, and use another one until it is corrected."
+        message = f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}."
+        raise TermweaveError(message, hint) from error
 
 
 def _points(group: Group, name: str) -> EntryPoints:

@@ -358,9 +358,8 @@ class Hit:
 
     def __repr__(self) -> str:
         title = str(self.fields.get("title") or "")
-        return (
-            f"<Hit {self.rank}: {self.id!r}, {self.score:.4f}{f', {clipped(title, 60)!r}' if title not in {'', self.id} else ''}>"
-        )
+        shown = f", {clipped(title, 60)!r}" if title not in {"", self.id} else ""
+        return f"<Hit {self.rank}: {self.id!r}, {self.score:.4f}{shown}>"
 
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickle the hit without its explainer, which holds a connection."""
@@ -369,17 +368,9 @@ class Hit:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON values of this hit, as in ``termweave search --json``."""
-        values: dict[str, Any] = {
-            "id": self.id,
-            "score": self.score,
-            "rank": self.rank,
-            "fields": dict(self.fields),
-            "signals": {
-                name: {"score": signal.score, "rank": signal.rank, "share": signal.share} for name, signal in self.signals.items()
-            },
-            "reranked": self.reranked,
-            "explanation": self.explanation,
-        }
+        signals = {name: {"score": each.score, "rank": each.rank, "share": each.share} for name, each in self.signals.items()}
+        values = {"id": self.id, "score": self.score, "rank": self.rank, "fields": dict(self.fields), "signals": signals}
+        values |= {"reranked": self.reranked, "explanation": self.explanation}
         if (passage := self.passage) is not None:
             values["passage"] = {"number": passage.number, "start": passage.start, "end": passage.end}
         if self.highlights is not None:

@@ -2,21 +2,27 @@
 
 No other module reads settings from the environment or from a file. `settings_trust` decides which settings count for which server.
 pydantic takes a while to import, so commands import this module when they run, never before.
+
+A source index may lie on another server than the one that is written to. Credentials are sent only to the address that they were given for:
+those of the target (``--user``, ``$TERMWEAVE_USER``) count for a source only if its server has the same address. For another server they are
+given by ``$TERMWEAVE_SOURCE_USER`` and so on, in the address itself, or in the user's own file if that names this address.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 
 from termweave.errors import UsageError
-from termweave.settings_trust import OF_A_SERVER, Ignored, SettingsPlace, flag, variable, winners
+from termweave.settings_trust import OF_A_SERVER, PASSWORDS, Ignored, SettingsPlace, each_address, flag, variable, winners
 from termweave.support import paths
 
 if TYPE_CHECKING:
@@ -31,12 +37,9 @@ _SECRET = ("password", "client_key_password")
 #: Permission bits of people other than the owner.
 _OTHERS = 0o077
 #: Variables that are not settings: of `engine.embedded.artifacts`, `encoders.backbones`, `engine.pytest_plugin` and `support.extras`.
-_OTHER_VARIABLES = (
-    "TERMWEAVE_OPENSEARCH_ARCHIVES",
-    "TERMWEAVE_BACKBONE_ARCHIVES",
-    "TERMWEAVE_REQUIRE_ENGINE",
-    "TERMWEAVE_IMAGE_EXTRAS",
-)
+_OTHER_VARIABLES = ("opensearch_archives", "backbone_archives", "require_engine", "image_extras")
+#: A flag or a variable that a hint about connecting to a server names. A source has variables only.
+_NAMED = re.compile(rf"(?: \(or --user .*?\))|(?:--|\$TERMWEAVE_)({'|'.join(OF_A_SERVER)}|ca-certs)\b", re.IGNORECASE)
 
 
 class Settings(BaseModel):
@@ -102,8 +105,6 @@ def load(**flags: Any) -> Settings:
     given = {name: value for name, value in flags.items() if value is not None}
     if unknown := given.keys() - Settings.model_fields.keys():
         raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
-    for file in _files():
-        _check_names(file)
     deciding, ignored = winners(_places(given), Settings.model_fields)
     try:
         settings = Settings(**{name: place.values[name] for name, place in deciding.items()})
@@ -118,9 +119,8 @@ def load(**flags: Any) -> Settings:
 
 def _unknown_variables() -> list[str]:
     """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
-    ours = [variable(name)[1:] for name in Settings.model_fields]
-    of_source = [variable(f"source_{name}")[1:] for name in OF_A_SERVER]
-    known = [*ours, *of_source, *_OTHER_VARIABLES]
+    of_source = [f"source_{name}" for name in OF_A_SERVER]
+    known = [variable(name)[1:] for name in (*Settings.model_fields, *of_source, *_OTHER_VARIABLES)]
     sentences = []
     for name in sorted(os.environ):
         if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
@@ -161,12 +161,8 @@ def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
         for file in _files()
     ]
     last = {"url": os.environ["OPENSEARCH_URL"]} if os.environ.get("OPENSEARCH_URL") else {}
-    return [
-        SettingsPlace("flag", flags),
-        SettingsPlace("environment", environment),
-        *files,
-        SettingsPlace("$OPENSEARCH_URL", last),
-    ]
+    given = [SettingsPlace("flag", flags), SettingsPlace("environment", environment)]
+    return [*given, *files, SettingsPlace("$OPENSEARCH_URL", last)]
 
 
 def _files() -> list[Path]:
@@ -176,22 +172,84 @@ def _files() -> list[Path]:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """The settings in a file.
+
+    Raises:
+        UsageError: It cannot be read, is not TOML, or sets what is no setting.
+    """
     try:
         text = file.read_text(encoding="utf-8-sig")  # editors may write a byte-order mark
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.", "Correct it, or move it away.") from None
     except tomllib.TOMLDecodeError as error:
         reason = str(error).replace("at end of document", f"at its end, line {len(text.splitlines())}")
-        raise UsageError(
-            f"{file} is not valid TOML: {reason}.", "Correct that line; a setting is written like timeout = 30."
-        ) from None
-
-
-def _check_names(file: Path) -> None:
-    if unknown := next((name for name in _read(file) if name not in Settings.model_fields), None):
+        hint = "Correct that line; a setting is written like timeout = 30."
+        raise UsageError(f"{file} is not valid TOML: {reason}.", hint) from None
+    for unknown in values.keys() - Settings.model_fields.keys():
         near = get_close_matches(unknown, Settings.model_fields, 1)
         hint = f"Is it {near[0]!r}? " if near else ""
-        raise UsageError(
-            f"{file} sets {unknown!r}, which is not a setting.", f"{hint}Settings: {', '.join(Settings.model_fields)}."
-        )
+        hint = f"{hint}Settings: {', '.join(Settings.model_fields)}."
+        raise UsageError(f"{file} sets {unknown!r}, which is not a setting.", hint)
+    return values
+
+
+def hint_of_source(hint: str) -> str:
+    """A hint about connecting to a server, with the variables of a source in place of the target's flags and variables.
+
+    Example:
+        >>> hint_of_source("Set $TERMWEAVE_USER (or --user NAME --password -), and give its authority as --ca-certs.")
+        'Set $TERMWEAVE_SOURCE_USER, and give its authority as $TERMWEAVE_SOURCE_CA_CERTS.'
+    """
+    return _NAMED.sub(lambda match: variable(f"source_{match[1].replace('-', '_')}") if match[1] else "", hint)
+
+
+def of_source(url: str | None, target: Settings) -> Settings:
+    """The settings for the server of a source.
+
+    Args:
+        url: Its address; None: the server of `target`.
+        target: The settings of the server that is written to.
+
+    Raises:
+        UsageError: A setting has an impossible value.
+    """
+    own, origins = _settings_of_address(url)
+    if not own and (url is None or (target.url is not None and _same_server(url, target.url))):
+        return target
+    if url is None:
+        hint = "Name its server (https://HOST:9200/INDEX), or remove $TERMWEAVE_SOURCE_USER and the like."
+        raise UsageError("Credentials of the source are given, but the source is on the server that is written to.", hint)
+    values = {name: own.get(name, Settings.model_fields[name].default) for name in OF_A_SERVER}
+    try:
+        settings = Settings(**values, url=url, timeout=target.timeout, compress=target.compress)
+    except ValidationError as error:
+        wrong = "; ".join(f"{each['loc'][0]}, from {origins.get(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
+        raise UsageError(f"A setting of the source cannot be used: {wrong}.", "Correct it there, or remove it.") from None
+    settings.remember({**origins, "url": "SOURCE"}, ())
+    return settings
+
+
+def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
+    path, file = users_file()
+    of_file = file if url is not None and _same_server(url, str(file.get("url", ""))) else {}
+    variables = {name: value for name in OF_A_SERVER if (value := os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}"))}
+    taken = PASSWORDS if any(name in variables for name in PASSWORDS) else ()
+    others = {name: of_file[name] for name in OF_A_SERVER if name in of_file and name not in taken}
+    origins = {name: variable(f"source_{name}") for name in variables}
+    return {**others, **variables}, {**dict.fromkeys(others, str(path)), **origins}
+
+
+def _same_server(url: str, other: str) -> bool:
+    """Whether all addresses of the first are among those of the second: credentials go to no other."""
+    return {_server(each) for each in each_address(url)} <= {_server(each) for each in each_address(other)}
+
+
+def _server(url: str) -> tuple[str, str, str]:
+    """What distinguishes two servers: scheme, host with port, and path; not the user. Whoever connects refuses an address that is none."""
+    try:
+        parts = urlsplit(url.rstrip("/"))
+    except ValueError:
+        return url, "", ""
+    return parts.scheme, parts.netloc.rpartition("@")[2], parts.path

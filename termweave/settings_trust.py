@@ -14,19 +14,10 @@ from termweave.support.messages import without_password
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: Settings that prove who the user is. They are sent only to the address that they were given for.
-CREDENTIALS = (
-    "user",
-    "password",
-    "password_file",
-    "password_command",
-    "client_cert",
-    "client_key",
-    "client_key_password",
-    "aws_sigv4",
-)
 #: Ways to give the same secret. The place that comes first decides, whichever of them it uses.
 PASSWORDS = ("password", "password_file", "password_command")
+#: Settings that prove who the user is. They are sent only to the address that they were given for.
+CREDENTIALS = ("user", *PASSWORDS, "client_cert", "client_key", "client_key_password", "aws_sigv4")
 #: Settings that belong to one server: in a file that names an address they count for that address.
 OF_A_SERVER = (*CREDENTIALS, "ca_certs", "insecure")
 #: Settings that the working folder's file never decides, and what the file could do with them.

@@ -70,15 +70,8 @@ class CorpusStatistics:
     def _plain(self) -> bytes:
         import orjson  # noqa: PLC0415
 
-        return orjson.dumps(
-            {
-                "analysis": self.analysis,
-                "documents": self.documents,
-                "average_length": self.average_length,
-                "document_frequency": dict(self.document_frequency),
-            },
-            option=orjson.OPT_SORT_KEYS,
-        )
+        counts = {"analysis": self.analysis, "documents": self.documents, "average_length": self.average_length}
+        return orjson.dumps({**counts, "document_frequency": dict(self.document_frequency)}, option=orjson.OPT_SORT_KEYS)
 
     def drift(self, corpus: CorpusStatistics, *, least: int = 1) -> Drift:
         """Compare these statistics with new counts of the corpus.

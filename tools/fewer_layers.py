@@ -44,12 +44,11 @@ from termweave.training.backbone import loading, lookup
 from termweave.training.data.pairs import Collection
 from termweave.training.term_weights.hidden_states import States, states
 from termweave.training.term_weights.inputs import prepare
-from tools.shipped_model import SOURCES
+from tools.shipped_model import SOURCES, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave.encoders.analysis.word_pieces import Pieces
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.term_weighting import Kind
     from termweave.training.term_weights.batch import Prepared
@@ -164,17 +163,13 @@ def distillation_loss(teacher: JointModel, student: JointModel, texts: Distilled
 
 def _padded(texts: DistilledTexts, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ids ``(T, n)``, mask ``(T, n)``, features ``(T, n, 2)`` and the teacher's states ``(T, n, 2d)``."""
-    pieces: list[Pieces] = [texts.prepared.pieces[place] for place in batch]
-    longest = max(len(each.ids) for each in pieces)
-    ids, mask = torch.zeros(len(batch), longest, dtype=torch.int64), torch.zeros(len(batch), longest, dtype=torch.int64)
-    features, expected = torch.zeros(len(batch), longest, 2), torch.zeros(len(batch), longest, texts.states.values.shape[1])
-    for row, (place, each) in enumerate(zip(batch, pieces, strict=True)):
-        length = len(each.ids)
-        first, end = texts.states.starts[place], texts.states.starts[place + 1]
-        ids[row, :length], mask[row, :length] = torch.from_numpy(each.ids), 1
-        features[row, :length] = torch.from_numpy(texts.prepared.anchors[place].features(each.words, texts.kind))
-        expected[row, :length] = torch.from_numpy(texts.states.values[first:end].astype("float32"))
-    return ids, mask, features, expected
+    pieces, anchors = [texts.prepared.pieces[place] for place in batch], [texts.prepared.anchors[place] for place in batch]
+    features = [anchor.features(each.words, texts.kind) for anchor, each in zip(anchors, pieces, strict=True)]
+    states = [texts.states.values[texts.states.starts[place] : texts.states.starts[place + 1]] for place in batch]
+    ids = [torch.from_numpy(each.ids) for each in pieces]
+    floats = ([torch.from_numpy(each.astype("float32")) for each in part] for part in (features, states))
+    ids_mask_and_floats = (ids, [torch.ones_like(each) for each in ids], *floats)
+    return tuple(nn.utils.rnn.pad_sequence(each, batch_first=True) for each in ids_mask_and_floats)
 
 
 def texts_of(
@@ -242,11 +237,6 @@ def write(student: JointModel, manifest: Manifest, path: Path, out: Path, descri
     say(f"exported: {export(out)}")
 
 
-def say(message: str) -> None:
-    """Tell what happens, on standard error."""
-    print(message, file=sys.stderr, flush=True)
-
-
 def layers(text: str) -> list[int]:
     """Numbers with commas between them; argparse says in one line what is none."""
     return [int(part) for part in text.split(",")]
@@ -255,9 +245,7 @@ def layers(text: str) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the docstring of this file."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.fewer_layers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m tools.fewer_layers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--sets", nargs="+", default=[source.set for source in SOURCES], help="%(default)s")

@@ -14,27 +14,33 @@ import inspect
 import json
 import re
 import sys
+import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import TypeAdapter
 
-from termweave import answers
+from termweave import __version__, answers
 from termweave.catalog.audit import AuditLine
-from termweave.cli import VERBS, cli
+from termweave.cli import cli
 from termweave.evaluation.book.store import BookGrade
 from termweave.indexer.enrichment.enrichment import EnrichmentPlan
 from termweave.indexer.generations.listing import Generation
 from termweave.indexer.preparation.estimate import BuildEstimate
 from termweave.indexer.update_plan import UpdatePlan
-from termweave.learning.learned import Learned
-from termweave.learning.plan import LearningPlan
+from termweave.learning.report import Learned, LearningPlan
 from termweave.search.results.json import BatchSummary
 from termweave.training.plan import TrainingPlan
-from termweave.ui.api import openapi
-from tools.schema_descriptions import DESCRIPTIONS
+from termweave.ui.api import ENDPOINTS
+from termweave.ui.parameters import MOST_TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from termweave.ui.api import Endpoint
+    from termweave.ui.parameters import Parameter
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "commands.md"
@@ -48,6 +54,17 @@ RESULTS = ROOT / "docs" / "results"
 #: A place for a table.
 _TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+)(?:: ([\d ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 OPENAPI = ROOT / "ui" / "static" / "openapi.json"
+#: Shape of `termweave/answers.py` -> what its keys mean.
+DESCRIPTIONS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tools" / "schema_descriptions.toml").read_text(encoding="utf-8"))
+#: Status of an answer of the API -> what it says.
+_FAILURES = {
+    "400": "The request cannot be understood, or asks for something that does not exist.",
+    "401": "The token is missing or wrong.",
+    "429": "Too many requests.",
+    "502": "The OpenSearch server responded with an error.",
+    "503": "The OpenSearch server cannot be reached, or this server has too much to do.",
+    "504": "The answer took too long.",
+}
 #: Answers that are one dataclass, or a list of them: name of the schema -> the keys around it, and the dataclass. The key of a list is named.
 RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
     "plan": ({"name": str}, BuildEstimate, ""),
@@ -65,38 +82,24 @@ RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
 
 def commands() -> str:
     """Return the page: every verb with its help, and subcommands after their group."""
-    context = click.Context(cli, info_name="termweave", max_content_width=110)
-    parts = [_HEAD, _section("termweave", cli, context)]
-    for verb in VERBS:
-        command = cli.get_command(context, verb)
-        if command is None:
-            raise SystemExit(f"the verb {verb} has no command")
-        below = click.Context(command, info_name=verb, parent=context, max_content_width=110)
-        parts.append(_section(f"termweave {verb}", command, below))
-        if isinstance(command, click.Group):
-            for name in command.list_commands(below):
-                inner = command.get_command(below, name)
-                if inner is not None:
-                    parts.append(
-                        _section(
-                            f"termweave {verb} {name}",
-                            inner,
-                            click.Context(inner, info_name=name, parent=below, max_content_width=110),
-                        )
-                    )
-    return "\n".join(parts)
+    return "\n".join((_HEAD, *_sections(cli, "termweave", None)))
 
 
-def _section(title: str, command: click.Command, context: click.Context) -> str:
-    return f"## {title}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
+def _sections(command: click.Command, name: str, group: click.Context | None) -> Iterator[str]:
+    context = click.Context(command, info_name=name, parent=group, max_content_width=110)
+    yield f"## {context.command_path}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            below = command.get_command(context, inner)
+            assert below is not None
+            yield from _sections(below, inner, context)
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schema of every answer, by its name."""
-    if unknown := [
-        key for key in DESCRIPTIONS if key.partition(".")[2] not in getattr(answers, key.partition(".")[0]).__annotations__
-    ]:
-        raise SystemExit(f"described, and not printed: {unknown}")
+    for shape, described in DESCRIPTIONS.items():
+        if unknown := described.keys() - getattr(answers, shape).__annotations__.keys():
+            raise SystemExit(f"described, and not printed: {shape} {unknown}")
     made = {name: schema_of(shape) for name, shape in answers.ANSWERS.items()}
     for name, (around, record, key) in RECORDS.items():
         inner = schema_of(record)
@@ -126,12 +129,10 @@ def schema_of(kind: Any) -> dict[str, Any]:
             return {**{key: value for key, value in part.items() if key != "prefixItems"}, "items": placed(first)}
         if "$ref" in part:
             return placed(records[part["$ref"].rpartition("/")[2]])
-        title = part.get("title")
+        title = str(part.get("title"))
         kept = {key: value for key, value in part.items() if key not in {"title", "description", "default"}}
         if "properties" in part:
-            said = described_in(part.get("description", "")) | {
-                key: DESCRIPTIONS[f"{title}.{key}"] for key in part["properties"] if f"{title}.{key}" in DESCRIPTIONS
-            }
+            said = described_in(part.get("description", "")) | DESCRIPTIONS.get(title, {})
             kept["properties"] = {
                 key: placed(value) | ({"description": said[key]} if key in said else {})
                 for key, value in part["properties"].items()
@@ -160,9 +161,64 @@ def import_for_type_checkers(module: Any) -> None:
                     exec(compile(ast.Module([statement], []), module.__name__, "exec"), module.__dict__)  # noqa: S102 - its own imports
 
 
-def described(made: dict[str, dict[str, Any]]) -> str:
-    """Return the OpenAPI document."""
-    return json.dumps(openapi.document({name: made[name] for name in openapi.SCHEMAS}), indent=1, ensure_ascii=False) + "\n"
+def openapi(made: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document of the API, with those of these JSON schemas that it needs."""
+    answered = sorted({*(each.schema for each in ENDPOINTS.values()), "error"})
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "termweave", "version": __version__, "description": "The JSON API of 'termweave serve'."},
+        "paths": {f"/api/{name}": _operations(name, each) for name, each in ENDPOINTS.items()},
+        "components": {
+            "schemas": {name: {key: value for key, value in made[name].items() if key != "$schema"} for name in answered},
+            "responses": {status: _answer(about, "error") for status, about in _FAILURES.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
+    """Return the methods of an address: a POST has the parameters as the fields of its body."""
+    failed = {status: {"$ref": f"#/components/responses/{status}"} for status in _FAILURES}
+    operation = {
+        "summary": inspect.getdoc(endpoint.answer),
+        "responses": {"200": _answer("The answer.", endpoint.schema), **failed},
+    }
+    asked = [
+        {
+            "name": each.name,
+            "in": "query",
+            "required": each.required,
+            "description": each.about,
+            "schema": _schema(each, body=False),
+        }
+        for each in endpoint.parameters
+    ]
+    methods: dict[str, Any] = {"get": {"operationId": name, **operation, "parameters": asked}}
+    if endpoint.takes_body:
+        fields = {each.name: {**_schema(each, body=True), "description": each.about} for each in endpoint.parameters}
+        required = [each.name for each in endpoint.parameters if each.required]
+        schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+        body = {"required": True, "content": {"application/json": {"schema": schema}}}
+        methods["post"] = {"operationId": f"{name}_post", **operation, "requestBody": body}
+    return methods
+
+
+def _answer(about: str, schema: str) -> dict[str, Any]:
+    return {"description": about, "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}}
+
+
+def _schema(parameter: Parameter, *, body: bool) -> dict[str, Any]:
+    """Return the JSON schema of a parameter in an address, or as a field of a body."""
+    if parameter.kind == "text":
+        return {"type": ["string", "number"] if body and parameter.numbers else "string"}
+    if parameter.kind == "texts":
+        return {"type": ["string", "array"] if body else "array", "items": {"type": "string"}, "maxItems": MOST_TEXTS}
+    if parameter.kind == "flag":
+        return {"type": "boolean"} if body else {"enum": ["0", "1"]}
+    kind = "integer" if parameter.kind == "count" else "number"
+    default = {} if parameter.default is None else {"default": parameter.default}
+    return {"type": kind, "minimum": parameter.least, "maximum": parameter.most, **default}
 
 
 def with_tables(page: str) -> str:
@@ -180,7 +236,7 @@ def with_tables(page: str) -> str:
 
 if __name__ == "__main__":
     shapes = schemas()
-    made = {PAGE: commands(), OPENAPI: described(shapes)}
+    made = {PAGE: commands(), OPENAPI: json.dumps(openapi(shapes), indent=1, ensure_ascii=False) + "\n"}
     made |= {SCHEMAS / f"{name}.1.json": json.dumps(shape, indent=1) + "\n" for name, shape in shapes.items()}
     pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
     made |= {page: with_tables(text) for page in pages if _TABLE.search(text := page.read_text(encoding="utf-8"))}

@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
 import tempfile
-import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import uvicorn
 from PIL import Image
 
 from termweave import corpora, engine, settings
-from termweave.evaluation.book.pool import pooled
+from termweave.evaluation.book.queries import pooled
 from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
 from termweave.search import Index
-from termweave.ui import application
-from termweave.ui.serve_options import ServeOptions
 from tests.browser.conftest import BROWSERS, Browser
+from tests.ui.processes import serving
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 NAME, QUERIES = "demo", 24
@@ -43,17 +40,6 @@ _ADDRESSES: dict[str, tuple[str, dict[str, Any]]] = {
     "book": ("/book", {}),
     "generations": ("/generations", {}),
 }
-
-
-class PictureAddress:
-    """What `Browser.open` takes."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def as_uri(self) -> str:
-        """The address."""
-        return self._url
 
 
 def main() -> None:
@@ -72,7 +58,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     try:
         _fill(book, Index.open(connection, asked.index))
-        _take(connection, asked)
+        _take(asked)
     finally:
         body = {"query": {"term": {"book": asked.index}}}
         connection.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
@@ -91,28 +77,21 @@ def _fill(book: JudgementBook, index: Index) -> None:
                 book.set_grade(BookGrade("bob", query.id, document, max(0, grade - (place % 2))))
 
 
-def _take(connection: Any, asked: argparse.Namespace) -> None:
+def _take(asked: argparse.Namespace) -> None:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         raise SystemExit("There is no Chromium on this machine: make programs")
-    listening = socket.create_server(("127.0.0.1", 0))
-    app = application.create(connection, ServeOptions(index=asked.index, settings=settings.load()))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    with tempfile.TemporaryDirectory() as profile:
-        browser = Browser(program, Path(profile))
-        try:
-            _visit(browser, f"http://127.0.0.1:{listening.getsockname()[1]}", asked)
-        finally:
-            browser.close()
-            server.should_exit = True
-            thread.join(30)
+    with (
+        serving(asked.index) as (_, said),
+        tempfile.TemporaryDirectory() as profile,
+        closing(Browser(program, Path(profile))) as browser,
+    ):
+        _visit(browser, said["url"].rstrip("/"), asked)
 
 
 def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
     def shot(name: str, address: str) -> None:
-        browser.open(PictureAddress(home + address), asked.width, 900, dark=asked.dark)
+        browser.open(home + address, asked.width, 900, dark=asked.dark)
         if name == "search":
             browser.do("document.querySelector('.hit details').open = true")
         path = asked.out / f"{name}.png"
@@ -123,7 +102,7 @@ def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
     for name, (path, values) in _ADDRESSES.items():
         shot(name, f"{path}?{urlencode(values)}")
     for kind in ("evaluate", "tune"):
-        browser.open(PictureAddress(f"{home}/{kind}"), asked.width, dark=asked.dark)
+        browser.open(f"{home}/{kind}", asked.width, dark=asked.dark)
         browser.do(f"document.querySelector('form[action=\"/{kind}/start\"] button').click()")
         until = time.monotonic() + 300
         while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):

@@ -42,7 +42,7 @@ from termweave.training.setup import set_up
 from tools.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
@@ -100,14 +100,7 @@ CHINESE_SOURCES = (
 CHINESE_DEVELOPMENT = (Pool("cmrc2018", "dev", queries=300, hard=5), Pool("cmrc2018-reqa", "dev", queries=300, hard=10))
 
 
-def build(
-    data: Path,
-    out: Path,
-    keep: Path,
-    changed: Mapping[str, object],
-    without: Sequence[str] = (),
-    say: Callable[[str], None] = lambda _: None,
-) -> None:
+def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], without: Sequence[str] = ()) -> None:
     """Run the recipe.
 
     Args:
@@ -116,7 +109,6 @@ def build(
         keep: Gets the whole folder.
         changed: Settings that differ from the recipe's, also for every source.
         without: Sources that are left out.
-        say: Told what happens.
 
     Raises:
         UsageError: A setting or a source that is not known.
@@ -151,12 +143,12 @@ def build(
     writer.write(method, learned.model, keep, writer.FolderContents(name, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
-    _prove(keep, [pool for pool in development if pool.name in {source.set for source in sources}], data, say)
+    _prove(keep, [pool for pool in development if pool.name in {source.set for source in sources}], data)
     ship(keep, out)
     say(f"shipped to {out}: {sized(sum(file.stat().st_size for file in out.iterdir()))}; everything is in {keep}")
 
 
-def quantise_again(shipped: Path, keep: Path, data: Path, say: Callable[[str], None]) -> None:
+def quantise_again(shipped: Path, keep: Path, data: Path) -> None:
     """Write the graphs of a shipped model again, of its backbone and the heads in its folder, with their card and development figures.
 
     The hash stays, so that indices go on with the model: its weights are the same, but for the rounding of the heads to fp16.
@@ -165,7 +157,6 @@ def quantise_again(shipped: Path, keep: Path, data: Path, say: Callable[[str], N
         shipped: The shipped folder, which is replaced.
         keep: Gets the whole folder.
         data: Folder of BEIR data sets.
-        say: Told what happens.
     """
     from safetensors.torch import load_file  # noqa: PLC0415 - torch
 
@@ -185,7 +176,7 @@ def quantise_again(shipped: Path, keep: Path, data: Path, say: Callable[[str], N
     write_manifest(keep, replace(read_folder(keep, check=False).manifest, hash=manifest.hash))
     calibration.write(load(weights="none", dense=keep))
     trained_on = {part["set"].partition(":")[0] for part in manifest.training["data"]}
-    _prove(keep, [pool for pool in (*DEVELOPMENT, *CHINESE_DEVELOPMENT) if pool.name in trained_on], data, say)
+    _prove(keep, [pool for pool in (*DEVELOPMENT, *CHINESE_DEVELOPMENT) if pool.name in trained_on], data)
     ship(keep, shipped)
 
 
@@ -266,7 +257,7 @@ def _described(
     }
 
 
-def _prove(keep: Path, pools: Sequence[Pool], data: Path, say: Callable[[str], None]) -> None:
+def _prove(keep: Path, pools: Sequence[Pool], data: Path) -> None:
     """Development figures of the int8 graph.
 
     Raises:
@@ -286,7 +277,8 @@ def _prove(keep: Path, pools: Sequence[Pool], data: Path, say: Callable[[str], N
         )
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Tell what happens, on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -305,9 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         changed = base.read_assignments(given.set)
         if given.quantise:
-            quantise_again(given.out, given.keep or paths.models() / given.out.name, given.data, _say)
+            quantise_again(given.out, given.keep or paths.models() / given.out.name, given.data)
         else:
-            build(given.data, given.out, given.keep or paths.models() / name_of(changed), changed, given.without, _say)
+            build(given.data, given.out, given.keep or paths.models() / name_of(changed), changed, given.without)
     except TermweaveError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -13,7 +13,7 @@ import orjson
 
 from termweave import corpora
 from termweave import settings as machine_settings
-from termweave.corpora.behaviour.document_rates import rates
+from termweave.corpora.behaviour.click_model import rates
 from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.encoders.manifest import Manifest, digest, write_manifest
 from termweave.engine import connect

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.corpora.behaviour.document_rates import rates
+from termweave.corpora.behaviour.click_model import rates
 from termweave.corpora.index.ubi_indices import PREFIX, UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query
-from termweave.evaluation.candidate_fetcher import CandidateFetcher
+from termweave.evaluation.experiment import CandidateFetcher
 from termweave.records import Run
 from termweave.rerank import candidate_features
 from termweave.rerank.rerankers import METADATA

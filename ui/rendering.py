@@ -1,25 +1,33 @@
-"""Answers as HTML and JSON: templates that escape every value, and errors as the two sentences of the command line."""
+"""Answers as HTML and JSON: templates that escape every value, errors as the two sentences of the command line, and addresses.
+
+Addresses can be shared: everything that a page shows is in its query string.
+"""
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import jinja2
 import orjson
-from starlette.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from termweave import __version__
+from termweave.engine.client.connection import blamed_server
 from termweave.errors import EngineError, EngineUnreachable, InputError, TermweaveError, UsageError
-from termweave.search.render.html import allowed
-from termweave.ui.addresses import page_address
+from termweave.search.results.pictures import allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
 FOLDER = Path(__file__).parent
@@ -52,6 +60,9 @@ _TITLES = {
     HTTPStatus.GATEWAY_TIMEOUT: "This takes too long",
     HTTPStatus.SERVICE_UNAVAILABLE: "OpenSearch does not answer",
 }
+
+#: A path on this server, in ASCII as browsers send it, that fits into another address. After "//" and "/\\" browsers read the name of a host.
+_LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}")
 
 
 def page(request: Request, template: str, values: Mapping[str, Any], status: int = HTTPStatus.OK) -> HTMLResponse:
@@ -117,6 +128,38 @@ def problem(request: Request, status: int, message: str, hint: str = "") -> Resp
     return page(request, "problem.html", {"title": title, "message": message, "hint": hint}, status)
 
 
+def error_handlers(
+    failed: Callable[..., Response], problem: Callable[..., Response], addresses: str
+) -> dict[Any, Callable[..., Response]]:
+    """Kind of an error -> how an application answers it.
+
+    Args:
+        failed: Answers a `TermweaveError`, on which the user can act: of request and error.
+        problem: Makes the answer that reports another one: of request, status, message and hint.
+        addresses: A sentence that says where there is something.
+    """
+
+    def refused(request: Request, error: HTTPException) -> Response:
+        """An address that does not exist, a method that it does not take, a body that is too large or too slow, a page that was refused."""
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return problem(request, error.status_code, f"There is nothing at {request.scope['path']}.", addresses)
+        answer = problem(request, error.status_code, f"{error.detail.removesuffix('.')}.")
+        answer.headers.update(error.headers or {})
+        return answer
+
+    def fault(request: Request, error: Exception) -> Response:
+        """A fault in termweave itself, or a server that lies. Starlette raises it again afterwards, so that the log has the traceback."""
+        if (blamed := blamed_server(error)) is not None:
+            return failed(request, blamed)
+        hint = "Its details are in the log of 'termweave serve'."
+        return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, "A fault in termweave itself.", hint)
+
+    def gone(*_: object) -> Response:
+        return Response(status_code=CLIENT_GONE)
+
+    return {TermweaveError: failed, HTTPException: refused, ClientDisconnect: gone, Exception: fault}
+
+
 @cache
 def _templates() -> jinja2.Environment:
     return jinja2.Environment(
@@ -126,3 +169,57 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+class PageAddress:
+    """The address of a page, from which links to its neighbours are made.
+
+    Args:
+        path: The path.
+        given: The query string of the request.
+
+    Attributes:
+        pairs: The parameters that have a value.
+    """
+
+    def __init__(self, path: str, given: QueryParams) -> None:
+        self._path = path
+        self.pairs = [(name, value) for name, value in given.multi_items() if value.strip()]
+
+    def having(self, **changes: object) -> str:
+        """The address with some parameters replaced; None removes one. A trailing underscore is left out: ``from_``."""
+        names = {name.rstrip("_"): value for name, value in changes.items()}
+        pairs = [pair for pair in self.pairs if pair[0] not in names]
+        return self._with([*pairs, *((name, str(value)) for name, value in names.items() if value is not None)])
+
+    def adding(self, name: str, value: str) -> str:
+        """The address with one more value of a parameter, and from the first page on."""
+        pairs = [pair for pair in self.pairs if pair[0] != "from" and pair != (name, value)]
+        return self._with([*pairs, (name, value)])
+
+    def without(self, name: str, value: str) -> str:
+        """The address without one value of a parameter, and from the first page on."""
+        return self._with([pair for pair in self.pairs if pair != (name, value) and pair[0] != "from"])
+
+    def at(self, path: str, names: frozenset[str]) -> str:
+        """Another path with those of the parameters that it knows."""
+        return page_address(path, [pair for pair in self.pairs if pair[0] in names])
+
+    def _with(self, pairs: Sequence[tuple[str, str]]) -> str:
+        return page_address(self._path, pairs)
+
+
+def page_address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """A path with a query string."""
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def local_path(text: str) -> str:
+    """A text that is a path on this server, perhaps with a query string; "" for another one, which may lead elsewhere."""
+    return text if _LOCAL.fullmatch(text) else ""
+
+
+def see_other(path: str, **given: object) -> Response:
+    """Send the browser to a page with these parameters, as the answer to a form does."""
+    pairs = [(name, str(value)) for name, value in given.items()]
+    return RedirectResponse(page_address(path, pairs), status_code=HTTPStatus.SEE_OTHER)

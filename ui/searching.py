@@ -1,4 +1,4 @@
-"""Searches for pages and API: the parameters of a request become options of `Index.answer`, and an answer becomes JSON."""
+"""Searches for pages and API: the parameters of a request become options of `Index.answer`, and an answer becomes JSON; two lists are compared."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import orjson
 from termweave.catalog.layout import as_written, stored_text
 from termweave.catalog.typed_fields import as_text
 from termweave.errors import UsageError
-from termweave.ui import parameters
-from termweave.ui.comparison import DEPTH, ListComparison, compare
+from termweave.ui.parameters import RANKING, SEARCH, SELECTION
 from termweave.ui.workspace import check_query
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.records import Hit
     from termweave.search import Index
     from termweave.search.results.hits import Answer
     from termweave.ui.workspace import Workspace
 
+    Values = Mapping[str, Any]
+
 #: Passages of a document that are shown.
 _PASSAGES = 1_000
+#: Length of the lists that are compared, and of their heads, whose overlap readers care about.
+DEPTH, HEAD = 50, 10
 
 
 @dataclass(frozen=True)
@@ -33,89 +36,114 @@ class SearchSide:
     """One configuration and its answer.
 
     Attributes:
-        name: Name of the index as it was asked for.
         index: The index.
-        mode: The mode as it was asked for; None: the default.
-        rerank: The reranker, likewise.
+        values: The values of its parameters.
         answer: The answer.
         took: Duration in milliseconds.
     """
 
-    name: str
     index: Index
-    mode: str | None
-    rerank: str | None
+    values: Values
     answer: Answer
     took: float
 
 
-def ranking(workspace: Workspace, values: Mapping[str, Any], second: str = "") -> tuple[Index, str, dict[str, Any]]:
-    """The index of a request, its name, and how it is to be ranked.
+@dataclass(frozen=True)
+class ListComparison:
+    """How two ranked lists agree.
 
-    Args:
-        workspace: The open indices.
-        values: The values of the parameters.
-        second: "2" for the second configuration of a comparison.
+    Attributes:
+        head: Number of documents in the head of the longer list, at most `HEAD`.
+        shared: Number of documents that are in both heads.
+        both: Number of documents that are in both lists.
+        correlation: Kendall's tau of those documents: 1 for the same order, -1 for the opposite; None for fewer than two.
+        first: Document id -> rank in the first list, from 1.
+        second: Document id -> rank in the second list.
+    """
+
+    head: int
+    shared: int
+    both: int
+    correlation: float | None
+    first: Mapping[str, int]
+    second: Mapping[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON values."""
+        moved = {each: {"first": self.first.get(each), "second": self.second.get(each)} for each in (*self.first, *self.second)}
+        return {"head": self.head, "shared": self.shared, "both": self.both, "correlation": self.correlation, "ranks": moved}
+
+
+def both(values: Values) -> tuple[Values, Values]:
+    """The values of both lists of a comparison, each as of a request for one list."""
+    second = {"index": values["index2"] or values["index"], "mode": values["mode2"], "rerank": values["rerank2"]}
+    return values, {**values, **second}
+
+
+def index_of(workspace: Workspace, values: Values) -> Index:
+    """Open the index of a request.
+
+    Raises:
+        UsageError: There is none, or pages may not search so.
     """
     check_query(values["q"])
-    workspace.check_reranker(values[f"rerank{second}"])
+    workspace.check_reranker(values["rerank"])
     workspace.check_rewriting(values["rewrite"])
-    name = workspace.chosen(values[f"index{second}"] or values["index"])
-    options = {
-        "mode": values[f"mode{second}"],
-        "rerank": values[f"rerank{second}"],
-        "candidates": values["candidates"],
-        "where": list(values["filter"]),
-        "rewrite": values["rewrite"],
-    }
-    return workspace.index(name), name, options
+    return workspace.index(workspace.chosen(values["index"]))
 
 
-def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **options: Any) -> SearchSide:
-    """Answer the query of a request.
+def options(values: Values, *names: str) -> dict[str, Any]:
+    """The options of a search that a request gives; with names only those of these parameters."""
+    given = [each for each in SEARCH if each.option and each.name in (names or values)]
+    return {each.option: values[each.name] for each in given if values[each.name] not in (None, ())}
 
-    Args:
-        workspace: The open indices.
-        values: The values of the parameters.
-        second: "2" for the second configuration of a comparison.
-        **options: Options of `Index.answer` besides those of `ranking`.
-    """
-    index, name, ranked = ranking(workspace, values, second)
-    if not values["q"].strip() and not options.get("like"):
+
+def answer(workspace: Workspace, values: Values, options: Mapping[str, Any]) -> SearchSide:
+    """Answer the query of a request, with these options of `Index.answer`."""
+    index = index_of(workspace, values)
+    if not values["q"].strip() and "like" not in options:
         raise UsageError("The query is empty.", "Give it some words, or the id of a document as 'like'.")
     began = time.perf_counter()
-    answer = index.answer(values["q"], **ranked, **options)
-    took = (time.perf_counter() - began) * 1000
-    return SearchSide(name, index, ranked["mode"], ranked["rerank"], answer, took)
+    answer = index.answer(values["q"], **options)
+    return SearchSide(index, values, answer, (time.perf_counter() - began) * 1000)
 
 
-def display_options(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The options of `Index.answer` besides those of `ranking`, as far as a request has them.
-
-    Args:
-        values: The values of the parameters.
-        known: The parameters that count.
-    """
-    chosen = {*known} & values.keys() - {parameters.FILTER.name, parameters.REWRITE.name}
-    shown = [each for each in parameters.SEARCH if each.option and each.name in chosen]
-    return {each.option: values[each.name] for each in shown if values[each.name] not in (None, ())}
+def compared(workspace: Workspace, values: Values) -> ListComparison:
+    """Compare the first `DEPTH` documents of both lists of a request."""
+    names = {*RANKING, *SELECTION} & values.keys()
+    sides = [answer(workspace, each, {**options(each, *names), "k": DEPTH, "fields": ["title"]}) for each in both(values)]
+    return compare(*([hit.id for hit in side.answer.hits] for side in sides))
 
 
-def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:
-    """Compare the first `DEPTH` documents of both configurations."""
-    lists = []
-    for second in ("", "2"):
-        side = answer(workspace, values, second, k=DEPTH, fields=["title"], **display_options(values, parameters.SELECTION))
-        lists.append([hit.id for hit in side.answer.hits])
-    return compare(*lists)
+def compare(first: Sequence[str], second: Sequence[str]) -> ListComparison:
+    """Compare two lists of distinct document ids, best first."""
+    ranks = [{document: rank for rank, document in enumerate(listed, 1)} for listed in (first, second)]
+    both = [ranks[1][document] for document in first if document in ranks[1]]
+    return ListComparison(
+        head=min(HEAD, max(len(first), len(second))),
+        shared=len(set(first[:HEAD]) & set(second[:HEAD])),
+        both=len(both),
+        correlation=_tau(both),
+        first=ranks[0],
+        second=ranks[1],
+    )
 
 
-def explained(workspace: Workspace, values: Mapping[str, Any], second: str = "") -> Hit:
+def _tau(ranks: Sequence[int]) -> float | None:
+    """Kendall's tau between the order of a list and the ranks of its elements in another; no two ranks are equal."""
+    pairs = len(ranks) * (len(ranks) - 1) // 2
+    if not pairs:
+        return None
+    in_order = sum(early < late for place, early in enumerate(ranks) for late in ranks[place + 1 :])
+    return (2 * in_order - pairs) / pairs
+
+
+def explained(workspace: Workspace, values: Values) -> Hit:
     """Explain one document for the query of a request."""
-    index, _, ranked = ranking(workspace, values, second)
+    index = index_of(workspace, values)
     if not values["q"].strip():
         raise UsageError("The query is empty.", "Give it some words.")
-    return index.explain(values["q"], values["id"], **ranked)
+    return index.explain(values["q"], values["id"], **options(values, *RANKING))
 
 
 def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
@@ -165,9 +193,9 @@ def _display_value(value: Any) -> str:
     return as_text(value)
 
 
-def as_curl(index: Index, query: str, options: Mapping[str, Any]) -> str:
+def as_curl(index: Index, values: Values) -> str:
     """The request that a search sends to the server, for a shell; it has as many answers as the search has signals."""
-    sent = index.requests(query, **options)[0]
+    sent = index.requests(values["q"], **options(values, *RANKING))[0]
     lines = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY).decode() for each in sent["body"]]
     address = shlex.quote(f"{index.engine.addresses[0]}{sent['path']}")
     return "\n".join([f"curl -s -H 'content-type: application/x-ndjson' {address} --data-binary @- <<'END'", *lines, "END"])

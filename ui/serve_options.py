@@ -65,8 +65,7 @@ class ServeOptions:
             )
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError(
-                "The token has a character that the header Authorization cannot carry.",
-                "Use ASCII: letters, digits and signs.",
+                "The token has a character that the header Authorization cannot carry.", "Use ASCII: letters, digits and signs."
             )
         if unknown := [each for each in self.names if not _NAME.fullmatch(each)]:
             raise UsageError(

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from termweave.catalog import lineage
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
+from termweave.evaluation.book.store import JudgementBook
 from termweave.indexer.generations import listing
 from termweave.indexer.generations.listing import names
 from termweave.rerank.rerankers import RULES, split_chain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
     from termweave.engine import Engine
     from termweave.search import Index
     from termweave.ui.serve_options import ServeOptions
 
-#: Indices that stay open: each holds its statistics and models.
-_OPEN = 8
+_Item = TypeVar("_Item")
 #: Seconds for which the list of names is kept.
 _NAMES_FOR = 5.0
-#: Seconds for which an open index keeps its generation and profiles: another process may publish or adopt one meanwhile.
-_KEPT_FOR = 10.0
 #: Rerankers that need no place; what others need is decided where the server is started.
 _PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker", "ltr", "profile")
 #: Characters of a query; longer ones are not questions.
@@ -39,21 +40,69 @@ class NoIndexYet(UsageError):
     """The server has no index of termweave: pages say how to make one."""
 
 
+class FreshItems(Generic[_Item]):
+    """What is opened by name: once, even if several threads ask at the same time, and looked at again when it is some seconds old.
+
+    Args:
+        most: How many stay open; the one that was looked at longest ago is forgotten first.
+
+    Attributes:
+        seconds: For how long an item is taken without a look.
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most, self.seconds = most, seconds
+        self._items: OrderedDict[str, tuple[float, _Item]] = OrderedDict()
+        self._opening: dict[str, Lock] = {}
+        self._lock = Lock()
+
+    def fresh(self, name: str) -> _Item | None:
+        """The item, if somebody looked at it a moment ago."""
+        looked, item = self._items.get(name, (-math.inf, None))
+        return item if time.monotonic() - looked < self.seconds else None
+
+    def get(self, name: str, look: Callable[[_Item | None], _Item]) -> _Item:
+        """The item; `look` gets the one that is open, if one is, and returns it again or another one."""
+        if (item := self.fresh(name)) is not None:
+            return item
+        with self._lock:
+            opening = self._opening.setdefault(name, Lock())
+        try:
+            with opening:
+                if (item := self.fresh(name)) is not None:
+                    return item
+                item = look(self._items.get(name, (0.0, None))[1])
+                with self._lock:
+                    self._items[name] = (time.monotonic(), item)
+                    self._items.move_to_end(name)
+                    while len(self._items) > self._most:
+                        self._items.popitem(last=False)
+                return item
+        finally:
+            with self._lock:
+                self._opening.pop(name, None)  # names come from requests: there is no end to them
+
+    def forget(self, name: str) -> None:
+        """Open an item anew when it is asked for."""
+        with self._lock:
+            self._items.pop(name, None)
+
+
 class Workspace:
     """The server and the open indices.
 
     Attributes:
         engine: The server.
         options: How the pages are served.
+        indices: The open indices: each holds its statistics and models.
     """
 
     def __init__(self, engine: Engine, options: ServeOptions) -> None:
         self.engine, self.options = engine, options
-        self._indices: OrderedDict[str, Index] = OrderedDict()
-        self._looked: dict[str, float] = {}
-        self._lock = Lock()
-        self._opening: dict[str, Lock] = {}
-        self._names: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+        self.indices: FreshItems[Index] = FreshItems(
+            8, 10.0
+        )  # another process may publish a generation or adopt a profile meanwhile
+        self._names: tuple[float, tuple[str, ...]] = (-math.inf, ())
 
     def index(self, name: str) -> Index:
         """An open index, or one of its generations, by its name.
@@ -63,58 +112,27 @@ class Workspace:
         """
         from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
 
-        lineage.check_one(name)
-        if (known := self._open_index(name)) is not None:
-            return known
-        with self._lock:
-            opening = self._opening.setdefault(name, Lock())
-        with opening:  # models are loaded once, even if two pages ask at the same time
-            with self._lock:
-                if name in self._indices:
-                    return self._indices[name]
-            try:
-                index = Index.open(self.engine, name, **(self.options.models or {}))
-            finally:
-                with self._lock:
-                    self._opening.pop(name, None)
-            with self._lock:
-                self._indices[name], self._looked[name] = index, time.monotonic()
-                while len(self._indices) > _OPEN:
-                    self._indices.popitem(last=False)
-            return index
+        def look(last: Index | None) -> Index:
+            if last is not None:
+                try:
+                    live = lineage.resolve(self.engine, name)
+                    now, known = lineage.read(self.engine, live), last.lineage
+                    same = (now.profile, now.profiles, now.models) == (known.profile, known.profiles, known.models)
+                    if live == last.generation and same:
+                        return last
+                except UsageError:  # it is gone: opening it again says so
+                    pass
+                except TermweaveError:  # a search will say what is wrong
+                    return last
+            return Index.open(self.engine, name, **(self.options.models or {}))
 
-    def _open_index(self, name: str) -> Index | None:
-        """The index, if it is open, with the generation, the profiles and the models that it has now."""
-        with self._lock:
-            index = self._indices.get(name)
-            if index is None:
-                return None
-            self._indices.move_to_end(name)
-            if time.monotonic() - self._looked.get(name, 0.0) < _KEPT_FOR:
-                return index
-            self._looked[name] = time.monotonic()  # other threads go on with what is open
-        try:
-            live = lineage.resolve(self.engine, name)
-            now, known = lineage.read(self.engine, live), index.lineage
-            same = (now.profile, now.profiles, now.models) == (known.profile, known.profiles, known.models)
-            if live == index.generation and same:
-                return index
-        except UsageError:  # it is gone: opening it again says so
-            pass
-        except TermweaveError:  # a search will say what is wrong
-            return index
-        self.forget(name)
-        return None
+        lineage.check_one(name)
+        return self.indices.get(name, look)
 
     def warm(self) -> None:
         """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""
         with suppress(TermweaveError):
             self.index(self.chosen(None))
-
-    def forget(self, name: str) -> None:
-        """Open an index again with the next search: what it stores of itself was changed."""
-        with self._lock:
-            self._indices.pop(name, None)
 
     def names(self) -> tuple[str, ...]:
         """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
@@ -151,10 +169,10 @@ class Workspace:
             "Make one: 'termweave index SOURCE NAME', or 'termweave demo'.",
         )
 
-    def alias(self, name: str | None) -> str:
-        """The name of the index that a request is about, without a generation. It opens no model: this host may lack one of them."""
+    def book(self, name: str | None) -> JudgementBook:
+        """The book of the index that a request is about; its name has no generation. It opens no model: this host may lack one of them."""
         resolved = lineage.resolved(self.engine, self.chosen(name))
-        return lineage.book_of(resolved, lineage.read(self.engine, resolved.index))
+        return JudgementBook(self.engine, lineage.book_of(resolved, lineage.read(self.engine, resolved.index)))
 
     def check_reranker(self, name: str | None) -> None:
         """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.

@@ -1,20 +1,29 @@
-"""`termweave doctor`: check this machine, and say what is missing and how to get it."""
+"""`termweave doctor` and `config`: check this machine, say what is missing and how to get it; and show the settings."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+from dataclasses import asdict
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.shared_options import verb
+from termweave.cli.declared_options import CONTEXT
+from termweave.cli.shared_options import verb
+from termweave.engine.embedded import folders, java, node
+from termweave.errors import EngineError, EngineUnreachable, TermweaveError
+from termweave.support import paths
 from termweave.support.extras import install
 from termweave.support.messages import printable, sized, without_password
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from termweave.cli.common.output import Output
+    from termweave import answers
+    from termweave.cli.output import Output
     from termweave.settings import Settings
 
 #: Result of one check: its name, whether all is well, a description, what to do if not, and figures for --json.
@@ -33,21 +42,12 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave doctor --json
       termweave doctor --url https://search:9200 --user me
     """
-    findings = [
-        _python(),
-        _java(),
-        _memory(),
-        _disk(),
-        _opensearch(settings),
-        _runtime(),
-        *_models(),
-        _chosen(settings),
-        _training(),
-    ]
-    paths = _places()
+    machine = [_python(), _java(), _memory(), _disk(), _opensearch(settings), _runtime()]
+    findings = [*machine, *_models(), _chosen(settings), _training()]
+    places = _places()
     ok = all(each["ok"] for each in findings)
-    data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": paths}
-    out.emit(data, lambda: _print(findings, paths))
+    data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": places}
+    out.emit(data, lambda: _print(findings, places))
     if not ok:
         raise click.exceptions.Exit(1)
 
@@ -62,8 +62,6 @@ def _python() -> Finding:
 
 
 def _java() -> Finding:
-    from termweave.engine.embedded import java
-    from termweave.errors import TermweaveError
 
     try:
         installation = java.find(fetch=False)
@@ -71,39 +69,30 @@ def _java() -> Finding:
         # Not a failure: `node start` downloads a JDK. The message names the installations that do not fit.
         advice = "termweave node start downloads a JDK; or install one and set JAVA_HOME."
         return _finding("Java", error.message, advice, home=None, version=None)
-    return _finding(
-        "Java", f"{installation.version} at {installation.home}", home=str(installation.home), version=installation.version
-    )
+    home, version = str(installation.home), installation.version
+    return _finding("Java", f"{version} at {home}", home=home, version=version)
 
 
 def _memory() -> Finding:
-    from termweave.engine.embedded import memory
+    from termweave.engine.embedded import startup
 
-    total, available = memory.total_and_available()
+    total, available = startup.total_and_available()
     enough = available > 1_200_000_000
     advice = "" if enough else "A node needs 700 MB, a model 300 MB: close other programs, or use a server elsewhere with --url."
     return _finding("Memory", f"{sized(available)} free of {sized(total)}", advice, ok=enough, total=total, available=available)
 
 
 def _disk() -> Finding:
-    from termweave.engine.embedded import folders
-    from termweave.support import paths
-
-    where = folders.run_folder(folders.default_home())
-    free = min(folders.free_bytes(paths.cache()), folders.free_bytes(where))
+    free = min(map(folders.free_bytes, (paths.cache(), folders.run_folder(folders.default_home()))))
     advice = "" if free > 2_000_000_000 else "Server and JDK take 1 GB, an index about ten times its text: free some space."
     return _finding("Disk", f"{sized(free)} free", advice, ok=free > 1_000_000_000, free=free)
 
 
 def _opensearch(settings: Settings) -> Finding:
-    from dataclasses import asdict
-
     from termweave.dialect import dialect_of
     from termweave.engine.client.connection import connect
-    from termweave.engine.embedded import node
-    from termweave.errors import EngineError, EngineUnreachable
 
-    name = "OpenSearch"
+    name, url = "OpenSearch", None if settings.url is None else without_password(settings.url)
     try:
         with connect(settings) as engine:
             can = engine.capabilities
@@ -120,15 +109,12 @@ def _opensearch(settings: Settings) -> Finding:
                 obstacle = dialect_of(can).weights_obstacle(can)
                 advice = f"No term weights can be stored: {obstacle}." if obstacle else ""
             return _finding(engine.product, text, advice, url=engine.url, capabilities=asdict(can))
-    except EngineUnreachable as error:
-        if settings.url is not None:
-            return _finding(name, error.message, error.hint, ok=False, url=without_password(settings.url), capabilities=None)
+    except EngineError as error:
+        if url is not None or not isinstance(error, EngineUnreachable):
+            return _finding(name, error.message, error.hint, ok=False, url=url, capabilities=None)
         state = node.status()
         died = " (it ended without being stopped)" if state is not None and state.state == "dead" else ""
         return _finding(name, f"not running{died}", "Start it with: termweave node start", url=None, capabilities=None)
-    except EngineError as error:
-        shown = None if settings.url is None else without_password(settings.url)
-        return _finding(name, error.message, error.hint, ok=False, url=shown, capabilities=None)
 
 
 def _runtime() -> Finding:
@@ -152,20 +138,16 @@ def _training() -> Finding:
     """Whether `train` can run. Nothing else needs it, so what is missing is no failure."""
     from termweave.training.needs import missing
 
-    absent = missing()
-    text = (
-        f"not installed: {', '.join(what for what, _ in absent)} (only 'termweave train' needs it)"
-        if absent
-        else "all that 'termweave train' needs"
-    )
-    return _finding("Training", text, " ".join(advice for _, advice in absent), missing=[what for what, _ in absent])
+    absent = dict(missing())
+    lacks = f"not installed: {', '.join(absent)} (only 'termweave train' needs it)"
+    text = lacks if absent else "all that 'termweave train' needs"
+    return _finding("Training", text, " ".join(absent.values()), missing=list(absent))
 
 
 def _runs_on_gpu() -> bool:
     from termweave.encoders.kinds import read_folder
     from termweave.encoders.model_lookup import DEFAULT, resolve
     from termweave.encoders.onnx.runtime import OnnxModel
-    from termweave.errors import TermweaveError
 
     try:
         return OnnxModel(read_folder(resolve(DEFAULT))).on_gpu
@@ -175,9 +157,6 @@ def _runs_on_gpu() -> bool:
 
 def _gpu() -> str | None:
     """Name and memory of the graphics processors, from their driver; None if there are none."""
-    import shutil
-    import subprocess
-
     driver = shutil.which("nvidia-smi")
     if driver is None:
         return None
@@ -190,10 +169,7 @@ def _gpu() -> str | None:
 
 
 def _models() -> list[Finding]:
-    from importlib.resources import files
-
     from termweave.encoders.model_lookup import dependence, known_models
-    from termweave.support import paths
 
     try:
         home = files("termweave.encoders").joinpath("shipped")
@@ -213,7 +189,6 @@ def _chosen(settings: Settings) -> Finding:
     """The models that a build takes without further options, and their size."""
     from termweave.encoders import load
     from termweave.encoders.model_lookup import PACKAGES, SHORT
-    from termweave.errors import TermweaveError
 
     try:
         encoder = load(settings.weights, settings.dense)
@@ -228,9 +203,6 @@ def _chosen(settings: Settings) -> Finding:
 
 
 def _places() -> list[dict[str, Any]]:
-    from termweave.engine.embedded import folders
-    from termweave.support import paths
-
     wanted: list[tuple[str, Path]] = [
         ("state", paths.state()),
         ("cache", paths.cache()),
@@ -248,19 +220,64 @@ def _places() -> list[dict[str, Any]]:
     return rows
 
 
-def _print(findings: list[Finding], paths: list[dict[str, Any]]) -> None:
+def _print(findings: list[Finding], places: list[dict[str, Any]]) -> None:
     for finding in findings:
         mark = click.style("ok  ", fg="green") if finding["ok"] else click.style("FAIL", fg="red")
         click.echo(f"{mark} {finding['name']:<16} {printable(finding['text'], lines=True)}")
         if finding["advice"]:
             click.echo(f"     {'':<16} {printable(finding['advice'])}")
-    again = [row["name"] for row in paths if row["name"] in {"cache", "servers", "JDKs"}]
+    again = [row["name"] for row in places if row["name"] in {"cache", "servers", "JDKs"}]
     click.echo(f"\nFolders. If removed, only {' and '.join(again)} can be made again:")
-    for row in paths:
+    for row in places:
         click.echo(f"     {row['name']:<16} {row['path']}  {sized(row['bytes']) if row['exists'] else 'not there yet'}")
-    elsewhere = any(row["name"] == "node" for row in paths)
+    elsewhere = any(row["name"] == "node" for row in places)
     holders, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
     click.echo(
         f"{holders} the indices of the embedded node, ledgers and what was learned, with the terms and texts of your corpora: treat {them} as "
         "you treat the corpora. Config and models are your own."
     )
+
+
+@click.group("config", context_settings=CONTEXT)
+def config() -> None:
+    """The current settings: from flags, then TERMWEAVE_*, then termweave.toml, then defaults.
+
+    \b
+    Examples:
+      termweave config show
+      TERMWEAVE_URL=https://search:9200 termweave config show --json
+    """
+
+
+@verb("show", config, connects=True)
+def show(*, settings: Settings, out: Output) -> None:
+    """Print every setting with its value and where it comes from, and the folders of data, cache and ledgers.
+
+    \b
+    Examples:
+      termweave config show
+      termweave config show --json
+    """
+    named = {
+        "settings": (paths.config(), "The user's termweave.toml ($XDG_CONFIG_HOME)"),
+        "models": (paths.models(), "Models that are found by name ($XDG_DATA_HOME)"),
+        "cache": (paths.cache(), "What can be made again: server archives, statistics ($XDG_CACHE_HOME)"),
+        "state": (paths.state(), "Ledgers and faults.log ($XDG_STATE_HOME)"),
+        "ledgers": (paths.state() / "ledgers", "What was sent to which index; 'index --update' and 'verify' read it"),
+        "node": (folders.run_folder(folders.default_home()), "Data and logs of the embedded node: its indices"),
+    }
+    rows: dict[str, answers.Setting] = {}
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        shown = None if value is None else value if isinstance(value, bool | int | float) else without_password(str(value))
+        rows[name] = {"value": shown, "from": settings.origin(name), "description": str(field.description)}
+        if ignored := [each.origin for each in settings.ignored if each.name == name]:
+            rows[name]["ignored"] = ignored
+    wide, lines = max(map(len, rows)), []
+    for name, row in rows.items():
+        origin = f"{row['from']} (not {', '.join(row['ignored'])})" if "ignored" in row else row["from"]
+        lines.append(f"{name:<{wide}} {'-' if row['value'] is None else row['value']!s:<30} {origin:<22} {row['description']}")
+    lines += ["", "Folders ('termweave doctor' shows their sizes):"]
+    lines += [f"{name:<{wide}} {path!s:<53} {description}" for name, (path, description) in named.items()]
+    places = {name: {"path": str(path), "description": description} for name, (path, description) in named.items()}
+    out.emit({"schema": "termweave.config/1", "settings": rows, "folders": places}, "\n".join(lines))

@@ -1,4 +1,4 @@
-"""`termweave enrich`: write the fields of the signals into an existing index of another application."""
+"""`termweave enrich` and `connect`: write signals into an application's own index, and let any client search learned weights."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.progress import terminable
-from termweave.cli.options.declared_options import click_options
-from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.shared_options import verb
-from termweave.cli.options.source_options import is_index, open_source, source_options
+from termweave import engine
+from termweave.cli.build_report import terminable
+from termweave.cli.declared_options import FloatRange, IntRange, click_options, flag, option
+from termweave.cli.shared_options import check_together, token_option, verb
+from termweave.cli.source_options import is_index, open_source, source_options
+from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave import answers
+    from termweave.cli.output import Output
     from termweave.indexer.enrichment.enrichment import EnrichmentPlan
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.settings import Settings
@@ -25,15 +27,14 @@ if TYPE_CHECKING:
 
 @verb("enrich", connects=True, long=True)
 @click.argument("source", metavar="INDEX")
-@click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
-@click.option("--plan", "only_plan", is_flag=True, help="Check everything and say what would be written, without writing.")
-@click.option("--yes", is_flag=True, help="Let the index be closed for about a second, which the signal learned needs.")
-@click.option(
-    "--watch",
-    "every",
+@flag("--remove", "Remove the fields again from all documents, with lineage and statistics.")
+@flag("--plan only_plan", "Check everything and say what would be written, without writing.")
+@flag("--yes", "Let the index be closed for about a second, which the signal learned needs.")
+@option(
+    "--watch every",
+    "Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C. Implies --skip-bad.",
+    "SECONDS",
     type=FloatRange(min=0.1, max=86_400),
-    metavar="SECONDS",
-    help="Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C. Implies --skip-bad.",
 )
 @click_options(
     BuildOptions,
@@ -50,7 +51,6 @@ def command(
     yes: bool,
     every: float | None,
     build: dict[str, Any],
-    skip_bad: bool,
     reading: dict[str, Any],
     settings: Settings,
     out: Output,
@@ -72,21 +72,20 @@ def command(
       termweave enrich products --remove
     """
     from termweave import engine
-    from termweave.corpora.formats.index_address import PREFIX
-    from termweave.errors import UsageError
+    from termweave.corpora import IndexReading
+    from termweave.corpora.formats.addresses import PREFIX
     from termweave.indexer.enrichment import enrichment
 
     if sum((remove, only_plan, every is not None)) > 1:
         raise UsageError("--remove, --plan and --watch exclude each other.", "Give one of them.")
     if is_index(source):
-        raise UsageError(
-            f"{source} is an address.", "Give the name of an index on the server of --url: termweave enrich products."
-        )
-    skip_bad = skip_bad or every is not None  # one document must not end a watch
-    opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad).index
-    if opened is None:
-        raise TypeError
-    options = BuildOptions(**models_in(build, settings), skip_bad=skip_bad)
+        hint = "Give the name of an index on the server of --url: termweave enrich products."
+        raise UsageError(f"{source} is an address.", hint)
+    reading["skip_bad"] |= every is not None  # one document must not end a watch
+    on_target = IndexReading(settings=lambda _: settings, hidden=True)
+    opened = open_source(f"{PREFIX}{source}", {**reading, "index": on_target}, out).index
+    assert opened is not None
+    options = BuildOptions(**models_in(build, settings), skip_bad=reading["skip_bad"])
     server = engine.connect(settings).patient(options.patience, out.say)
     try:
         with terminable(Event()) if every is not None else nullcontext(), out.stages("Reading") as bar:
@@ -102,18 +101,9 @@ def command(
             done = enrichment.enrich(server, opened, options, progress, close=yes, every=every, say=out.say)
     finally:
         opened.release()
-    for note in done.notes:
-        out.say(note)
+    out.say(*done.notes)
     out.emit(
-        {
-            "schema": "termweave.enrich/1",
-            "index": done.index,
-            "documents": done.documents,
-            "written": done.written,
-            "conflicts": done.conflicts,
-            "signals": list(done.signals),
-            "notes": list(done.notes),
-        },
+        {"schema": "termweave.enrich/1", **asdict(done)},
         f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
         f"{done.conflicts:,} found changed meanwhile and looked at again)",
     )
@@ -121,7 +111,7 @@ def command(
 
 def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:
     """Progress that also says when the watch begins: a log shows no bar."""
-    from termweave.indexer.enrichment.watch import STAGE
+    from termweave.indexer.enrichment.enrichment import STAGE
 
     begun = False
 
@@ -136,8 +126,7 @@ def _announcing(progress: BuildProgress, name: str, every: float | None, out: Ou
 
 
 def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:
-    for note in planned.notes:
-        out.say(note)
+    out.say(*planned.notes)
     models = ", ".join(f"{output} of {model}" for output, model in planned.models.items())
     took = f", about {planned.seconds:,.0f} s to encode on this machine" if planned.seconds is not None else ""
     out.emit(
@@ -147,7 +136,71 @@ def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:
     )
 
 
-def _on_target(settings: Settings) -> Any:
-    from termweave.corpora import IndexReading
+@verb("connect", connects=True)
+@click.argument("name")
+@option(
+    "--model-server address",
+    "Address of 'termweave serve --models', as the cluster reaches it.",
+    "URL",
+    default="http://127.0.0.1:8321",
+    show_default=True,
+)
+@token_option("File with the token of the model server. The cluster stores it encrypted.")
+@option("--mode", "Signals and weights, as in 'termweave search'.  [default: the adopted profile, else hybrid]")
+@option("--candidates", "How many documents each signal gives.", type=IntRange(1, 10_000), default=100, show_default=True)
+@flag("--fallback", "While the model server fails, run each query as it was sent, by BM25, instead of failing.")
+@flag(
+    "--documents", "Make an ingest pipeline, too, that encodes the documents which an application writes into an enriched NAME."
+)
+@flag("--plan only_plan", "Write nothing; report what would be registered.")
+@flag("--remove", "Remove what this command registered for NAME, and nothing else.")
+def connect(*, name: str, only_plan: bool, remove: bool, settings: Settings, out: Output, **options: Any) -> None:
+    """Register the model server of NAME in the cluster, so that any client searches it by words only.
 
-    return IndexReading(settings=lambda _: settings, hidden=True)
+    On OpenSearch makes a remote model NAME-query in the plugin ml-commons, a search pipeline NAME-learned and a search template
+    NAME-learned. An application adds ?search_pipeline=NAME-learned to its searches and keeps the rest. On Elasticsearch (licence
+    enterprise) makes inference endpoints and the search template NAME-learned. The same command, run again, changes nothing. The ingest
+    pipeline of --documents stays until --remove.
+
+    \b
+    Examples:
+      termweave connect docs
+      termweave connect docs --model-server http://10.0.0.5:8321 --token-file token.txt --fallback
+      termweave connect products --documents
+      termweave connect docs --plan
+      termweave connect docs --remove
+    """
+    from termweave.serving.connector import connection
+
+    not_removing = only_plan or any(options[each] for each in ("mode", "documents", "fallback"))
+    check_together(("--remove takes no --plan, --mode, --documents or --fallback", remove and not_removing))
+    server = engine.connect(settings)
+    if remove:
+        removed = connection.remove(server, name)
+        text = f"{name}: removed {', '.join(removed)}." if removed else f"{name} was not connected."
+        gone: answers.Connect = {"schema": "termweave.connect/1", "name": name, "removed": removed}
+        out.emit(gone, text)
+        return
+    planned = connection.plan(server, name, connection.ConnectOptions(**options))
+    made = planned.connection
+    out.say(*planned.notes)
+    if not only_plan:
+        connection.connect(server, planned, out.say)
+    template_only = server.capabilities.distribution == "elasticsearch"
+    kind, call = ("search template", "/template") if template_only else ("search pipeline", f"?search_pipeline={made.pipeline}")
+    data: answers.Connect = {
+        "schema": "termweave.connect/1",
+        "name": name,
+        "pipeline": None if template_only else made.pipeline,
+        "template": made.pipeline,
+        "ingest_pipeline": made.ingest_pipeline if made.documents else None,
+        "remote_models": list(made.model_bodies()),
+        "model_server": made.address,
+        "models": dict(made.models),
+        "weights": dict(made.weights),
+        "fallback": made.fallback,
+        "notes": list(planned.notes),
+        "written": not only_plan,
+    }
+    does = "would register" if only_plan else "connected by"
+    out.emit(data, f"{name}: {does} the {kind} {made.pipeline}. Search with POST {name}/_search{call}.")

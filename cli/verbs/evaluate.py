@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.output_files import writable
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_rerankers, check_together, model_options, models_to_open, verb
-from termweave.support.messages import printable
+from termweave import engine, search
+from termweave.cli.declared_options import FOLDER, NEW_FILE, IntRange, option, option_group
+from termweave.cli.shared_options import check_rerankers, check_together, model_options, verb, writable
+from termweave.errors import GateNotMet
+from termweave.support.messages import counted, printable, sized
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from pathlib import Path
+
+    from termweave.cli.output import Output
     from termweave.corpora import Dataset
-    from termweave.evaluation import Experiment, System
+    from termweave.evaluation import Experiment
     from termweave.search import Index
     from termweave.settings import Settings
 
@@ -25,57 +26,35 @@ if TYPE_CHECKING:
 @verb("evaluate", connects=True, long=True)
 @click.argument("name")
 @click.argument("dataset")
-@click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")
-@click.option(
-    "--rerank",
-    "rerankers",
-    multiple=True,
-    metavar="NAME",
-    callback=check_rerankers,
-    help="Combine every mode with this reranker, as in 'termweave search' (rnn@dense: the similarity of the paper; "
+@option("--mode chosen", "A mode to compare, as in 'termweave search'; repeatable.", "MODE", multiple=True)
+@option(
+    "--rerank rerankers",
+    "Combine every mode with this reranker, as in 'termweave search' (rnn@dense: the similarity of the paper; "
     "ranker@FOLDER: a cross-encoder); repeatable.  "
     "[default: none]",
-)
-@click.option(
-    "--baseline",
-    metavar="MODE|RUN",
-    help="Compare the others with this mode or saved TREC run.  [default: BM25 if it is in the table, else the first system]",
-)
-@click.option(
-    "--against",
-    metavar="INDEX",
-    help="Compare with the default search of another index that holds the same documents, and say which to take.",
-)
-@click.option(
-    "--require",
-    "required",
+    "NAME",
     multiple=True,
-    metavar="GATE",
-    help="Exit with status 3 unless this holds: 'nDCG@10>=0.4'; repeatable.",
+    callback=check_rerankers,
 )
-@click.option(
-    "--latency",
-    "timed",
-    type=IntRange(0),
-    default=0,
-    metavar="QUERIES",
-    help="Time this many queries, one at a time.  [default: 0]",
+@option(
+    "--baseline",
+    "Compare the others with this mode or saved TREC run.  [default: BM25 if it is in the table, else the first system]",
+    "MODE|RUN",
 )
+@option(
+    "--against", "Compare with the default search of another index that holds the same documents, and say which to take.", "INDEX"
+)
+@option("--require required", "Exit with status 3 unless this holds: 'nDCG@10>=0.4'; repeatable.", "GATE", multiple=True)
+@option("--latency timed", "Time this many queries, one at a time.  [default: 0]", "QUERIES", type=IntRange(0), default=0)
 @option_group(
     "Files",
-    click.option(
-        "--save",
-        "folder",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="Write SYSTEM.trec for the run of every system, values.tsv with the values of every query, and table.md.",
+    option(
+        "--save folder",
+        "Write SYSTEM.trec for the run of every system, values.tsv with the values of every query, and table.md.",
+        "DIR",
+        type=FOLDER,
     ),
-    click.option(
-        "--html",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Write a self-contained page with the table and plots.",
-    ),
+    option("--html", "Write a self-contained page with the table and plots.", "FILE", type=NEW_FILE),
 )
 @model_options
 def command(
@@ -113,27 +92,24 @@ def command(
       termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
-    from termweave import corpora, engine
-    from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates, index_comparison, systems
-    from termweave.evaluation.report import json, plots, table
-    from termweave.search import Index
+    from termweave import corpora
+    from termweave.evaluation import evaluate, gates, html_page, index_comparison, systems, table
 
     if html is not None:
-        plots.require()
+        html_page.require_plots()
     parsed = [gates.parse(text) for text in required]
     opened = corpora.open_dataset(dataset)
     writable(folder, [html])
     check_together(("--against and --baseline both name what to compare with", against is not None and baseline is not None))
     server = engine.connect(settings)
-    index = Index.pinned(server, name, **models_to_open(models, settings))
+    index = search.Index.pinned(server, name, **models)
     plain = against is not None and not chosen and not rerankers
     rows = [systems.default_system(index)] if plain else systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
         if against is None:
             experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
         else:
-            other = Index.pinned(server, against)
+            other = search.Index.pinned(server, against)
             experiment = index_comparison.evaluate_against(
                 index, name, other, against, opened, rows, progress=bar, required=parsed
             )
@@ -141,17 +117,19 @@ def command(
             experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
         if timed:
-            experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
+            texts = [experiment.texts[query] for query in experiment.queries[:timed]]
+            with out.progress("Timing") as bar:
+                measured = systems.latency(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
+            experiment = replace(experiment, latency=measured)
         verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:
             _write(experiment, folder, out)
-    for note in experiment.notes:
-        out.say(note)
+    out.say(*experiment.notes)
     if html is not None:
         _write_page(html, experiment, opened, index, verdicts, out)
     reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
-    out.emit({**json.evaluation(experiment), "gates": reports}, lambda: table.table(experiment))
+    out.emit({**table.as_json(experiment), "gates": reports}, lambda: table.table(experiment))
     for verdict in verdicts:
         if verdict.met:
             out.say(f"Met: {verdict.reason}.")
@@ -164,26 +142,15 @@ def command(
 def _cost(name: str, index: Index, questions: list[str]) -> str:
     """What a default search of an index costs, as a sentence."""
     from termweave.learning.report import cost
-    from termweave.support.messages import sized
 
     price = cost(index, questions)
     size = f", and the index {sized(price.bytes)} on disk" if price.bytes else ""
     return f"A search of {name} takes {price.milliseconds:.1f} ms (median){size}."
 
 
-def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:
-    from termweave.evaluation import latency
-
-    texts = [experiment.texts[query] for query in experiment.queries[:timed]]
-    with out.progress("Timing") as bar:
-        return replace(experiment, latency=latency.measure(index, rows, texts, bar))
-
-
 def _write(experiment: Experiment, folder: Path, out: Output) -> None:
     """Write the runs, the values of every query and the table."""
-    from termweave.evaluation import runs
-    from termweave.evaluation.report import table
-    from termweave.support.messages import counted
+    from termweave.evaluation import runs, table
 
     ours = [row.system for row in experiment.rows if row.mode != "run"]
     for system in ours:
@@ -197,7 +164,7 @@ def _write(experiment: Experiment, folder: Path, out: Output) -> None:
 
 
 def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
-    from termweave.evaluation.report import html_page
+    from termweave.evaluation import html_page
     from termweave.support import private_files
 
     models = dict.fromkeys(model.name for model in index.lineage.models.values())

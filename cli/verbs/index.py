@@ -1,29 +1,31 @@
-"""`termweave index`: build a generation, verify it, publish it; or update the live one."""
+"""`termweave index` and `encode`: build a generation, verify it, publish it, or update the live one; or only encode a corpus into shards."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.build_report import queries_of, report, show_plan, show_update_plan
-from termweave.cli.common.progress import watched
-from termweave.cli.options.declared_options import click_options
-from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_together, confirm, verb
-from termweave.cli.options.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
+from termweave import engine, indexer
+from termweave.cli.build_report import queries_of, report, show_plan, show_update_plan, watched
+from termweave.cli.declared_options import FloatRange, click_options, flag, option, option_group
+from termweave.cli.shared_options import check_together, confirm, verb
+from termweave.cli.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
+from termweave.errors import UsageError
 from termweave.indexer.options import BUILDING, ENCODING, BuildOptions, models_in
+from termweave.support.messages import counted, without_password
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from termweave import answers
     from termweave.catalog.generations import LiveGeneration
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
-    from termweave.evaluation.publication_gate import PublicationGate
+    from termweave.evaluation.index_comparison import PublicationGate
     from termweave.indexer import LargeDeletion
     from termweave.indexer.job import Job
     from termweave.settings import Settings
@@ -32,47 +34,35 @@ if TYPE_CHECKING:
 @verb("index", connects=True, long=True)
 @click.argument("source")
 @click.argument("name")
-@click.option(
-    "--plan", "only_plan", is_flag=True, help="Write nothing; report what the build, or the update, would make, need and delete."
-)
-@click.option("--defaults", is_flag=True, help="Build without the options that the live generation was built with.")
+@flag("--plan only_plan", "Write nothing; report what the build, or the update, would make, need and delete.")
+@flag("--defaults", "Build without the options that the live generation was built with.")
 @option_group(
     "Updating",
-    click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation."),
-    click.option("--delete-missing", is_flag=True, help="With --update: delete documents that SOURCE does not have."),
-    click.option(
-        "--new", is_flag=True, help="With --update: change a copy, which replaces the live generation when it is verified."
-    ),
-    click.option(
+    flag("--update", "Encode and send only what is new or changed, within the live generation."),
+    flag("--delete-missing", "With --update: delete documents that SOURCE does not have."),
+    flag("--new", "With --update: change a copy, which replaces the live generation when it is verified."),
+    option(
         "--since",
-        metavar="FIELD",
-        help="With --update from an index: read only documents whose FIELD is not below that of the newest document in NAME. FIELD is a time or "
+        "With --update from an index: read only documents whose FIELD is not below that of the newest document in NAME. FIELD is a time or "
         "number that grows with every change, or _seq_no. Deleted documents are found by the ids of the others.",
+        "FIELD",
     ),
-    click.option(
+    flag(
         "--yes",
-        is_flag=True,
-        help="With --delete-missing: delete more than 10% of the documents without asking; where nobody can be asked, that is refused "
+        "With --delete-missing: delete more than 10% of the documents without asking; where nobody can be asked, that is refused "
         "otherwise. It is done in a copy, so that 'termweave rollback' brings them back.",
     ),
 )
 @option_group(
     "Requirements before publishing",
-    click.option(
-        "--require", "required", multiple=True, metavar="GATE", help="Publish only if this holds: 'nDCG@10>=0.4'; repeatable."
-    ),
-    click.option(
-        "--on",
-        "dataset",
-        metavar="DATASET",
-        help="The judged queries that --require and --within are measured on.  [default: SOURCE]",
-    ),
-    click.option(
+    option("--require required", "Publish only if this holds: 'nDCG@10>=0.4'; repeatable.", "GATE", multiple=True),
+    option("--on dataset", "The judged queries that --require and --within are measured on.  [default: SOURCE]", "DATASET"),
+    option(
         "--within",
-        type=FloatRange(0),
-        metavar="MARGIN",
-        help="Publish only if nDCG@10 is at most so much below that of the live generation, on the same queries. The 95 % interval of the "
+        "Publish only if nDCG@10 is at most so much below that of the live generation, on the same queries. The 95 % interval of the "
         "paired difference must exclude a larger loss.",
+        "MARGIN",
+        type=FloatRange(0),
     ),
 )
 @click_options(BuildOptions, "build", BUILDING)
@@ -92,7 +82,6 @@ def command(
     required: tuple[str, ...],
     dataset: str | None,
     within: float | None,
-    skip_bad: bool,
     reading: dict[str, Any],
     settings: Settings,
     out: Output,
@@ -128,30 +117,28 @@ def command(
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --on ./nfcorpus:dev
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
-    from termweave import engine, indexer
     from termweave.catalog import generations
     from termweave.errors import GateNotMet
-    from termweave.indexer import builder, rebuild_options, updater
+    from termweave.indexer import builder, rebuild_options, update_plan, updater
     from termweave.indexer.ledger.unfinished_builds import unfinished
-    from termweave.indexer.preparation import incremental
 
+    gated, since_of_none = bool(required) or within is not None, bool(since) and not is_index(source)
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
         ("--update keeps the options of the live generation: leave out --defaults or --update", defaults and update),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
-        (
-            "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
-            bool(since) and not is_index(source),
-        ),
+        ("--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX", since_of_none),
         ("--yes belongs to --update --delete-missing", yes and not delete_missing),
-        (
-            "--on names the queries of a gate: add --require, or --within .01",
-            bool(dataset and not (required or within is not None or only_plan)),
-        ),
+        ("--on names the queries of a gate: add --require, or --within .01", bool(dataset) and not (gated or only_plan)),
     )
     given = {option: value for option, value in models_in(build, settings).items() if option in build or value is not None}
-    options = BuildOptions(**given, skip_bad=skip_bad)
-    opening = partial(_open, source, reading, out, "" if only_plan or update else name, skip_bad or only_plan)
+    options = BuildOptions(**given, skip_bad=reading["skip_bad"])
+    reading["skip_bad"] |= only_plan
+
+    def opening(whole: bool, fresh: bool) -> OpenedSource:
+        """Open the source; `whole` reads the fields that no option names, too."""
+        return open_source(source, for_build(reading, "" if only_plan or update else name, whole=whole), out, fresh=fresh)
+
     # Mistakes in a source are said before a server is needed; how an index is read depends on the live generation.
     opened = None if is_index(source) else opening(options.keep_mapping, options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
@@ -165,9 +152,8 @@ def command(
     remarks, options = rebuild_options.remark(options, taken), taken
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
-        opened, remarks = incremental.changed_since(server, name, opened, since)
-    for remark in remarks:  # the options of an update are those of the live generation, and are not said
-        out.say(remark)
+        opened, remarks = update_plan.changed_since(server, name, opened, since)
+    out.say(*remarks)  # the options of an update are those of the live generation, and are not said
     mode = indexer.UpdateMode(delete_missing, new, tuple(build), 1.0 if yes else indexer.LARGE_DELETION)
     if only_plan:
         if updating:
@@ -175,17 +161,13 @@ def command(
         else:
             show_plan(server, opened, name, live, queries_of(dataset, source), options, out)
         return
-    gate = _gate(server, name, required, within, dataset or source, out)
-    gate.check(None if updating else _signals(options))
-    measure = gate if required or within is not None else None
+    gate = _gate(server, name, required, within, dataset or source, None if updating else _signals(options), out)
     job: Job
     if updating:
-        job, nouns = (
-            updater.Update(server, opened, name, options, mode, measure),
-            ("document or passage", "documents and passages"),
-        )
+        job = updater.Update(server, opened, name, options, mode, gate if gated else None)
+        nouns = ("document or passage", "documents and passages")
     else:
-        job = builder.Build(server, opened, name, options, measure, live)
+        job = builder.Build(server, opened, name, options, gate if gated else None, live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     with released_unless_stopped(opened), job:
         watched(job.read, out, nouns)
@@ -204,20 +186,21 @@ def command(
 
 
 def _gate(
-    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, out: Output
+    server: Engine, name: str, required: Sequence[str], within: float | None, dataset: str, signals: list[str] | None, out: Output
 ) -> PublicationGate:
-    """The requirements of the command. The data set with the judged queries is opened before the build begins."""
+    """The requirements of the command. The data set with the judged queries is opened, and the rest is checked, before the build begins."""
     from termweave import corpora
-    from termweave.errors import UsageError
     from termweave.evaluation import gates
-    from termweave.evaluation.publication_gate import PublicationGate
+    from termweave.evaluation.index_comparison import PublicationGate
 
     parsed = [gates.parse(each) for each in required]
     try:
         judged = corpora.open_dataset(dataset) if required or within is not None else None
     except UsageError as error:
         raise UsageError(error.message, f"--on DATASET names the judged queries of the gate. {error.hint}") from None
-    return PublicationGate(server, name, judged, parsed, within, say=out.say)
+    gate = PublicationGate(server, name, judged, parsed, within, say=out.say)
+    gate.check(signals)
+    return gate
 
 
 def _signals(options: BuildOptions) -> list[str]:
@@ -244,11 +227,6 @@ def _ask(large: LargeDeletion, name: str) -> None:
     )
 
 
-def _open(source: str, reading: Any, out: Output, name: str, skip_bad: bool, whole: bool, fresh: bool) -> OpenedSource:
-    """Open a source for the build of `name` ("": for none); `whole` reads the fields that no option names, too."""
-    return open_source(source, for_build(reading, name, whole=whole), out, skip_bad=skip_bad, fresh=fresh)
-
-
 def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
     """Whether there is something to update; if not, that is reported."""
     from termweave.catalog import generations
@@ -267,3 +245,58 @@ def _compare_with_live(name: str, live: LiveGeneration | None, source: Source, o
             f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "
             "brings the other back."
         )
+
+
+@verb("encode", long=True)
+@click.argument("source")
+@option("--out folder", "Folder of the shards: a path, or an fsspec URL (s3://...).", "FOLDER", required=True)
+@click_options(BuildOptions, "build", ENCODING)
+@source_options(folders=True)
+def encode(*, source: str, folder: str, build: dict[str, Any], reading: dict[str, Any], out: Output) -> None:
+    """Encode SOURCE into Parquet shards in FOLDER: ids, texts, metadata, term weights, vectors and digests.
+
+    Ray encodes, with one process on each core: of this host, or of the cluster at $RAY_ADDRESS (pip install 'termweave[shards,ray]').
+
+    The corpus is counted first. The index that 'termweave index FOLDER NAME' builds is the one that 'termweave index SOURCE NAME' would
+    build. A shard is written under another name and renamed when it is whole, so the same command goes on after it was stopped.
+    Pruning, signals and the analyzer are chosen when the folder is indexed.
+
+    \b
+    Examples:
+      termweave encode ./nfcorpus --out ./nfcorpus-shards
+      RAY_ADDRESS=head:6379 termweave encode /data/articles.jsonl --out s3://bucket/articles
+      termweave encode ./reports --out ./reports-shards --passage-size 160
+      termweave index ./nfcorpus-shards docs
+    """
+    from termweave import settings
+    from termweave.indexer.shards.corpus_encoding import encode_corpus
+
+    if not folder.strip():
+        raise UsageError("--out names no folder.", "Name the folder of the shards: --out ./shards. Is a variable empty?")
+    if is_index(source):
+        raise UsageError(
+            f"{without_password(source)} is an index, which changes: an encoding of it could not be resumed.",
+            "Index it directly ('termweave index'), or export it to a file and encode that.",
+        )
+    options = BuildOptions(**models_in(build, settings.load()), skip_bad=reading["skip_bad"])
+    opened = open_source(source, reading, out)
+    with out.stages("Encoding") as progress:
+        encoded = encode_corpus(opened, folder, options, progress)
+    manifest = encoded.manifest
+    out.warn(*manifest.warnings)
+    out.say(*manifest.notes)
+    data: answers.EncodeShards = {
+        "schema": "termweave.encode-shards/1",
+        "folder": encoded.folder,
+        "source": manifest.source,
+        "texts": manifest.texts,
+        "shards": manifest.shards,
+        "encoded": {"shards": encoded.shards, "texts": encoded.texts},
+        "models": {output: {"name": model.name, "hash": model.hash} for output, model in manifest.models.items()},
+        "statistics": manifest.statistics,
+        "notes": [*manifest.notes],
+        "warnings": [*manifest.warnings],
+    }
+    texts = f"{counted(manifest.texts, 'passage' if manifest.passages else 'document')} of {manifest.source}"
+    now = f"{encoded.shards:,} of {manifest.shards:,} shards encoded now"
+    out.emit(data, f"{encoded.folder}: {texts} ({now}); index them with: termweave index {encoded.folder} NAME")

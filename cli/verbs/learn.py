@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.options.number_types import FloatRange
-from termweave.cli.options.shared_options import model_options, models_to_open, verb
+from termweave import engine
+from termweave.cli.declared_options import FloatRange, flag, option
+from termweave.cli.shared_options import model_options, verb
+from termweave.errors import GateNotMet
+from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from termweave.cli.common.output import Output
-    from termweave.learning.learned import Learned
+    from termweave.cli.output import Output
+    from termweave.learning.report import Learned
     from termweave.settings import Settings
 
-SCHEMA = "termweave.learn/1"
 #: nDCG@10 below which questions and documents hardly belong together.
 _NOTHING = 0.05
 
@@ -26,12 +26,10 @@ _NOTHING = 0.05
 @verb("learn", connects=True)
 @click.argument("name")
 @click.argument("questions", required=False)
-@click.option("--minutes", type=FloatRange(1), default=20.0, show_default=True, help="Time for training, building and measuring.")
-@click.option("--plan", "only_plan", is_flag=True, help="Print what was found and what would be tried, without training.")
-@click.option(
-    "--update", is_flag=True, help="Go on from the live models with the questions that are new since they were learned."
-)
-@click.option("--promote", is_flag=True, help="Make the new generation live without asking, if its gain is confirmed.")
+@option("--minutes", "Time for training, building and measuring.", type=FloatRange(1), default=20.0, show_default=True)
+@flag("--plan only_plan", "Print what was found and what would be tried, without training.")
+@flag("--update", "Go on from the live models with the questions that are new since they were learned.")
+@flag("--promote", "Make the new generation live without asking, if its gain is confirmed.")
 @model_options
 def command(
     *,
@@ -66,17 +64,15 @@ def command(
       termweave learn docs ubi:opensearch
       termweave learn docs --update --promote --quiet
     """
-    from termweave import engine
-    from termweave.errors import GateNotMet
     from termweave.training import needs
 
     needs.check_packages("Learning")
     from termweave.learning import run
-    from termweave.learning.plan import lines, plan
     from termweave.learning.preparation import CONNECTIONS, LearningTask, Reports, prepare
+    from termweave.learning.report import lines, plan
 
     server = engine.connect(settings, pool_maxsize=CONNECTIONS)
-    task = LearningTask(name, questions, minutes, models_to_open(models, settings), update)
+    task = LearningTask(name, questions, minutes, models, update)
     with out.progress("Learning") as bar:
         learning = prepare(server, task, Reports(bar, out.say))
         planned = plan(learning)
@@ -84,12 +80,11 @@ def command(
         if only_plan:
             out.emit({"schema": "termweave.learn-plan/1", **asdict(planned)}, "\n".join([shown, *planned.notes]))
             return
-        for line in (*shown.splitlines(), *planned.notes):
-            out.say(line)
+        out.say(*(*shown.splitlines(), *planned.notes))
         learned = run.run(learning)
     if learned.confirmed and (promote or _agreed(learned, out)):
         learned = run.promote(server, learned)
-    out.emit({"schema": SCHEMA, **learned.as_json()}, lambda: _show(learned))
+    out.emit({"schema": "termweave.learn/1", **learned.as_json()}, lambda: _show(learned))
     if not learned.confirmed:
         raise GateNotMet(*_missed(learned))
 
@@ -111,8 +106,7 @@ def _gain(learned: Learned) -> str:
 
 def _show(learned: Learned) -> None:
     """Print what was tried, the gain, and the next step."""
-    from termweave.learning.candidates import PARTS
-    from termweave.support.messages import sized
+    from termweave.learning.training_rounds import PARTS
 
     for each in learned.tried:
         result = (
@@ -126,8 +120,11 @@ def _show(learned: Learned) -> None:
         click.echo(f"    {row.system:<22} {row.ndcg:.4f}{'' if row.p == 1 else f'  p {row.p:.2g}'}")
     click.echo(_gain(learned))
     if learned.profile:
-        parts = ", ".join(f"{name} {share:.2f}" for name, share in learned.profile["weights"].items())
-        click.echo(f"searched with {parts}{''.join(f', {name}' for name in _reranked(learned.profile))}; {_encoded(learned)}")
+        parts = [f"{name} {share:.2f}" for name, share in learned.profile["weights"].items()]
+        parts += [name for key, name in (("reranking", "rNN"), ("ranker", "the trained ranker")) if learned.profile.get(key)]
+        stay = "no document encoded: the documents keep their vectors"
+        encoded = f"{counted(learned.encoded, 'document')} encoded" if learned.encoded else stay
+        click.echo(f"searched with {', '.join(parts)}; {encoded}")
     if learned.gained:
         click.echo(f"gained weight: {', '.join(each['term'] for each in learned.gained)}")
     for part in learned.forgotten:
@@ -136,10 +133,8 @@ def _show(learned: Learned) -> None:
         )
     if learned.cost:
         before, after = learned.cost["before"], learned.cost["after"]
-        click.echo(
-            f"a search takes {before.milliseconds:.0f} ms before and {after.milliseconds:.0f} ms after, the index {sized(before.bytes)} and "
-            f"{sized(after.bytes)}"
-        )
+        took = f"{before.milliseconds:.0f} ms before and {after.milliseconds:.0f} ms after"
+        click.echo(f"a search takes {took}, the index {sized(before.bytes)} and {sized(after.bytes)}")
     if learned.generation:
         click.echo(f"Report: {learned.folder / 'report.html'}")
     if learned.published:
@@ -148,26 +143,9 @@ def _show(learned: Learned) -> None:
         click.echo(f"Make it live: termweave promote {learned.name} {learned.generation}")
 
 
-def _reranked(profile: Mapping[str, Any]) -> list[str]:
-    """What reranks with a profile."""
-    return [name for key, name in (("reranking", "rNN"), ("ranker", "the trained ranker")) if profile.get(key)]
-
-
-def _encoded(learned: Learned) -> str:
-    """What was encoded for the trial generation."""
-    from termweave.support.messages import counted
-
-    return (
-        f"{counted(learned.encoded, 'document')} encoded"
-        if learned.encoded
-        else "no document encoded: the documents keep their vectors"
-    )
-
-
 def _missed(learned: Learned) -> tuple[str, str]:
     """The message and the hint where no gain was confirmed."""
     from termweave.learning.questions import more_to_confirm
-    from termweave.support.messages import counted
 
     if max(learned.before, learned.after) < _NOTHING:
         return f"The live search finds next to none of the answers (nDCG@10 {learned.before:.4f}), and nothing was changed.", (

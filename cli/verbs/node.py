@@ -1,19 +1,38 @@
-"""`termweave node`: the embedded OpenSearch."""
+"""`termweave node` and `demo`: the embedded OpenSearch, and a real corpus indexed, evaluated and searched in one command."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import CONTEXT
-from termweave.cli.options.shared_options import confirm, verb, yes_option
+from termweave import engine, evaluation, indexer, search
+from termweave.cli import hit_list
+from termweave.cli.declared_options import CONTEXT, IntRange, flag, option
+from termweave.cli.shared_options import confirm, verb, yes_option
+from termweave.engine.embedded import folders, node
+from termweave.errors import UsageError
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
+    from termweave.engine import Engine
     from termweave.engine.embedded.state import NodeState
+    from termweave.settings import Settings
+
+NAME = "demo"
+#: Queries that show what each signal adds; the corpus has judgements for them.
+QUERIES = (
+    "how do I run a function after a delay in another thread",
+    "remove whitespace from both ends of a string",
+    "compare two text files and show what changed",
+)
 
 
 @click.group("node", context_settings=CONTEXT)
@@ -31,16 +50,9 @@ def command() -> None:
 
 
 @verb("start", command)
-@click.option("--port", type=IntRange(1, 65535), help="HTTP port.  [default: as before, else a free one]")
-@click.option(
-    "--heap",
-    type=int,
-    metavar="MB",
-    help="Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]",
-)
-@click.option(
-    "--ml", is_flag=True, help="Add the plugin ml-commons, which 'termweave connect' needs (390 MB). Later starts keep it."
-)
+@option("--port", "HTTP port.  [default: as before, else a free one]", type=IntRange(1, 65535))
+@option("--heap", "Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]", "MB", type=int)
+@flag("--ml", "Add the plugin ml-commons, which 'termweave connect' needs (390 MB). Later starts keep it.")
 def start(*, port: int | None, heap: int | None, ml: bool, out: Output) -> None:
     """Start the embedded OpenSearch, or print its address if it runs.
 
@@ -52,8 +64,6 @@ def start(*, port: int | None, heap: int | None, ml: bool, out: Output) -> None:
       termweave node start --port 9200 --heap 2048
       termweave node start --ml
     """
-    from termweave.engine.embedded import node
-
     state = node.start(port=port, heap=heap, ml=ml, say=out.say)
     out.emit(state.as_dict(), state.url)
 
@@ -66,8 +76,6 @@ def stop(*, out: Output) -> None:
     Examples:
       termweave node stop
     """
-    from termweave.engine.embedded import node
-
     before = node.stop(say=out.say)
     now = node.status()
     stopped = before is not None and before.state in {"running", "degraded", "starting"}
@@ -85,15 +93,13 @@ def status(*, out: Output) -> None:
       termweave node status
       termweave node status --json
     """
-    from termweave.engine.embedded import node
-
     state = node.status()
     out.emit(_summary(state), _sentence(state))
 
 
 @verb("logs", command)
 @click.argument("name", metavar="[NODE]", default="node-1")
-@click.option("-n", "--lines", type=IntRange(1), default=100, show_default=True, help="Number of lines, from the end of the log.")
+@option("-n --lines", "Number of lines, from the end of the log.", type=IntRange(1), default=100, show_default=True)
 def logs(*, lines: int, name: str, out: Output) -> None:
     """Print the end of the log of the embedded OpenSearch: of its process node-1, or of NODE.
 
@@ -102,8 +108,6 @@ def logs(*, lines: int, name: str, out: Output) -> None:
       termweave node logs -n 20
       termweave node logs node-2
     """
-    from termweave.engine.embedded import node
-
     text = node.logs(node=name, lines=lines)
     out.emit({"schema": "termweave.node-logs/1", "node": name, "lines": text.splitlines()}, text)
 
@@ -120,8 +124,6 @@ def wipe(*, yes: bool, out: Output) -> None:
       termweave node wipe
       termweave node wipe --yes
     """
-    from termweave.engine.embedded import folders, node
-
     known = node.status()
     place = known.folder if known is not None else str(folders.default_home())
     if not yes:
@@ -148,3 +150,99 @@ def _sentence(state: NodeState | None) -> str:
     if state.state == "degraded":
         lines.append("Start the dead processes with: termweave node start")
     return "\n".join(lines)
+
+
+@verb("demo", connects=True)
+def demo(*, settings: Settings, out: Output) -> None:
+    """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
+
+    The corpus is the documentation of Python's standard library, with developers' questions and graded
+    judgements. If the server or the index exists already, it is used again.
+
+    \b
+    Examples:
+      termweave demo
+      termweave demo --url http://localhost:9200 --json
+    """
+    from termweave import corpora
+    from termweave.evaluation import table
+
+    began = time.monotonic()
+    if settings.url is None and node.running() is None:
+        out.say("Starting an OpenSearch (first time: downloading it, 180 MB) ...")
+        node.start(say=out.say)
+    server = engine.connect(settings)
+    out.say(f"OpenSearch {server.capabilities.version} at {server.url}")
+    dataset = corpora.open_dataset("demo")
+    _indexed(server, settings, out)
+    index = search.Index.open(server, NAME)
+    with out.progress("Queries") as bar:
+        experiment = evaluation.evaluate(index, dataset, progress=bar)
+    answers = {query: index.search(query, k=3, rerank="rnn", explain=True) for query in QUERIES}
+    data = {
+        "schema": "termweave.demo/1",
+        "url": server.url,
+        "generation": index.generation,
+        "evaluation": table.as_json(experiment),
+        "searches": {query: [hit.as_dict() for hit in hits] for query, hits in answers.items()},
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+    def text() -> None:
+        console = out.console()
+        console.print(table.table(experiment))
+        for query, hits in answers.items():
+            console.print(f'\n{called()} search demo "{query}" --rerank rnn --explain -k 3', style="bold")
+            hit_list.show(hits, out)
+        console.print(f"\n{_NEXT.replace('termweave ', f'{called()} ')}", highlight=False)
+
+    out.emit(data, text)
+
+
+_NEXT = """What to try next:
+  termweave search demo "parse a date from a string" --explain
+  termweave explain demo "run a function later" threading.Timer
+  termweave weights "Start a thread that calls a function after the given number of seconds."
+  termweave search demo "parse a date" --show-query       the requests, for applications not in Python
+  termweave index YOUR_FOLDER docs                        corpus.jsonl [queries.jsonl qrels/test.tsv]
+  termweave node stop                                     (termweave node wipe removes everything)"""
+
+
+def called() -> str:
+    """The command that runs this program: `termweave` if the shell finds it by that name, else the command that was typed."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m termweave"
+    installed = shutil.which("termweave")
+    if program.stem != "termweave" or (installed and program.exists() and Path(installed).samefile(program)):
+        return "termweave"
+    return shlex.quote(sys.argv[0])
+
+
+def _indexed(server: Engine, settings: Settings, out: Output) -> None:
+    """Build and verify the index, unless it is up to date."""
+    from termweave import corpora
+    from termweave.indexer.ledger import storage
+    from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
+
+    source = corpora.open_source("demo")
+    options = indexer.BuildOptions(weights=settings.weights, dense=settings.dense)
+    index = indexer.up_to_date(server, source, NAME, options)
+    if index is not None:
+        try:
+            with storage.existing(server, index) as ledger:
+                difference = indexer.verify(server, index, ledger)
+        except UsageError:
+            out.say(f"{index} was built on another host; building it again")
+        else:
+            if difference.ok:
+                out.say(f"{index} exists: {difference.counted:,} documents, verified")
+                return
+    out.say("Indexing the documentation of Python's standard library ...")
+    with out.stages("Reading") as progress:
+        try:
+            built = indexer.build(server, source, NAME, options, progress)
+        except UnfinishedBuild:  # begun with another model; it is safe to delete, because only the demo uses this name
+            built = indexer.build(server, source, NAME, replace(options, fresh=True), progress)
+    out.say(*built.notes)
+    out.say(f"{built.documents:,} documents indexed and verified in {built.seconds:.0f} s ({built.sent / built.seconds:.0f}/s)")

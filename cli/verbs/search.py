@@ -1,4 +1,4 @@
-"""`termweave search`: the best documents for a query."""
+"""`termweave search`, `explain` and `weights`: the best documents for a query, why they are, and which words of a text matter."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from termweave.cli.common import shaded_texts
-from termweave.cli.common.batch_search import answer_all
-from termweave.cli.common.hit_list import show, show_counts
-from termweave.cli.common.output_files import writable
-from termweave.cli.options.declared_options import click_options
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import check_together, model_options, models_to_open, verb
-from termweave.search.options import SENT, RunOptions, SearchOptions
-from termweave.support.messages import few
+from termweave import encoders, engine, search
+from termweave.cli import hit_list
+from termweave.cli.batch_search import answer_all
+from termweave.cli.declared_options import click_options, flag, option, option_group
+from termweave.cli.shared_options import check_together, model_options, verb, writable
+from termweave.search.options import SENT, ExplainOptions, RunOptions, SearchOptions
+from termweave.search.results import explanation, json, pictures
+from termweave.search.results.pictures import Picture
+from termweave.support.messages import clipped, few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.cli.common.output import Output
+    from termweave import answers
+    from termweave.cli.output import Output
     from termweave.search import Index
     from termweave.settings import Settings
 
@@ -32,21 +33,20 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("query", required=False)
 @click_options(SearchOptions, "given")
-@option_group("Hits", click.option("--show-query", is_flag=True, help="Print the requests instead of sending them."))
+@option_group("Hits", flag("--show-query", "Print the requests instead of sending them."))
 @option_group(
     "Many queries",
-    click.option(
-        "--queries",
-        "queries_file",
-        metavar="FILE",
-        help="Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
+    option(
+        "--queries queries_file",
+        "Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
         "'-' is standard input.",
+        "FILE",
     ),
-    click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
+    option("--run run_file", "Write the answers to --queries as a TREC run; '-' prints it.", "OUT"),
 )
 @click_options(RunOptions, "sending", ("workers",))
 @model_options
-@shaded_texts.html_option
+@hit_list.html_option
 def command(
     *,
     name: str,
@@ -78,27 +78,21 @@ def command(
       termweave search docs "parse json" --show-query
       termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn --log-features features.csv
     """
-    from termweave import engine
-    from termweave.search import Index
-    from termweave.search.results import json
-
     one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
     not_sent = bool(given.keys() - SENT or html)
     log = given.get("log_features")
     named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
+    same_log = log is not None and Path(log).resolve() in named
+    same_file = (
+        queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve()
+    )
     check_together(
-        (
-            "--log-features needs a file of its own: another option names this one",
-            log is not None and Path(log).resolve() in named,
-        ),
+        ("--log-features needs a file of its own: another option names this one", same_log),
         (
             "--queries goes with mode, reranker, rewriting, filters, --log-features and -k only; it takes no QUERY and shows nothing",
             queries_file is not None and one_query,
         ),
-        (
-            "--run would replace the file of queries: name another file",
-            queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve(),
-        ),
+        ("--run would replace the file of queries: name another file", same_file),
         ("--queries FILE and --run OUT belong together; '-' prints the answers", (queries_file is None) != (run_file is None)),
         (
             "--show-query sends no search: leave out --html, --explain, --like, --facet, --totals, --log-features, and what orders or leaves out hits",
@@ -109,11 +103,11 @@ def command(
     if queries_file is not None and run_file is not None:
         many = RunOptions(**given, **sending)
         server = engine.connect(settings, pool_maxsize=max(8, many.workers))
-        answer_all(server, name, queries_file, run_file, many, models_to_open(models, settings), out)
+        answer_all(server, name, queries_file, run_file, many, models, out)
         return
     text = _text(query, given.get("like", ()))
     options = SearchOptions(**{"highlight": not out.json, **given, "explain": html is not None or given.get("explain", False)})
-    index = Index.open(engine.connect(settings).watched(out.say), name, **models_to_open(models, settings))
+    index = search.Index.open(engine.connect(settings).watched(out.say), name, **models)
     if show_query:
         requests = index.requests(text, **vars(options))
         left_out = [f"The requests leave out {each}: termweave does that itself." for each in requests[0].get("left_out", ())]
@@ -136,56 +130,35 @@ def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, 
         out: Where results and messages go.
         others: Show the fields besides title and text on a line below each hit.
     """
-    from termweave.search.render import pictures
-    from termweave.search.results import json
-
     began = time.perf_counter()
     answer = index.answered(text, options)
     took = (time.perf_counter() - began) * 1000
-    _warn(answer.dropped, out, answer.remarks)
-    for cut in answer.cut_short:
-        out.warn(f"{cut}.")
+    _warn(answer.dropped, out, (*answer.remarks, *(f"{cut}." for cut in answer.cut_short)))
     if html:
-        shaded_texts.write(html, text, [each for hit in answer.hits for each in pictures.of_hit(hit)], out)
+        hit_list.write(html, text, [each for hit in answer.hits for each in pictures.of_hit(hit)], out)
 
     def show_answer() -> str | None:
         if not answer.hits:
             return "No hits on this page." if options.start else "Nothing found."
-        show(answer.hits, out, others=others)
-        show_counts(answer, out)
+        hit_list.show(answer.hits, out, others=others)
+        hit_list.show_counts(answer, out)
         return None
 
     out.emit(json.search(text, answer, took), show_answer)
 
 
-def _text(query: str | None, like: Sequence[str]) -> str:
-    """The text to search with; documents to search with may stand alone."""
+def _text(query: str | None, like: Sequence[str] = ()) -> str:
+    """The text to search with, from standard input where it is ``-``; documents to search with may stand alone."""
     if query is None and not like:
         raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
-    text = from_input(query or "")
-    if not like:
-        check_words(text)
+    text = sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query or ""
+    if not (text.strip() or like):
+        raise click.UsageError("The query is empty. Give it some words.")
     return text
 
 
-def from_input(query: str) -> str:
-    """A query as it was given, or from standard input where it is ``-``."""
-    return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query
-
-
-def check_words(query: str) -> None:
-    """Refuse a query without a character to search with.
-
-    Raises:
-        UsageError: It is one.
-    """
-    if not query.strip():
-        raise click.UsageError("The query is empty. Give it some words.")
-
-
 def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[str] = ()) -> None:
-    for remark in remarks:
-        out.warn(remark)
+    out.warn(*remarks)
     for signal, terms in dropped.items():
         out.warn(
             f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
@@ -200,9 +173,112 @@ def _as_console(requests: Sequence[dict[str, Any]]) -> str:
     parts = []
     for request in requests:
         body = request["body"]
-        lines = [
-            orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-            for line in (body if isinstance(body, list) else [body])
-        ]
+        bodies = body if isinstance(body, list) else [body]
+        lines = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY).decode() for each in bodies]
         parts.append("\n".join([f"{request['method']} {request['path']}", *lines]))
     return "\n\n".join(parts)
+
+
+@verb("explain", connects=True)
+@click.argument("name")
+@click.argument("query")
+@click.argument("document", metavar="ID")
+@click_options(ExplainOptions, "given")
+@model_options
+@hit_list.html_option
+def explain(
+    *,
+    name: str,
+    query: str,
+    document: str,
+    given: dict[str, Any],
+    models: dict[str, str | None],
+    html: Path | None,
+    settings: Settings,
+    out: Output,
+) -> None:
+    """Show which words and which signals gave the document ID its score for QUERY in the index NAME.
+
+    A QUERY of '-' is read from standard input. Give the same --candidates and --filter as in the search: the score depends on them.
+
+    In a terminal the words of the passage are shaded by their contribution. --html writes the same to a web page.
+
+    \b
+    Examples:
+      termweave explain demo "run a function later" threading.Timer
+      termweave explain demo "run a function later" sched.scheduler --rerank rnn --json
+      termweave explain demo "run a function later" threading.Timer --html why.html
+    """
+    from termweave.search.results import notices
+
+    query = _text(query)
+    index = search.Index.open(engine.connect(settings), name, **models)
+    hit = index.explain(query, document, **given)
+    if html:
+        hit_list.write(html, query, pictures.of_hit(hit), out)
+
+    def show() -> None:
+        console = out.console()
+        console.print(printable(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}"))
+        console.print(hit_list.passage(hit))
+        console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20))
+
+    out.emit(json.explain(query, hit), show)
+    if lag := notices.enrichment_lag(index.opened, [document]):
+        out.warn(str(lag))
+
+
+@verb("weights")
+@click.argument("text")
+@option(
+    "--weights model", "Folder, installed package, name or hf:OWNER/NAME of a weights model.  [default: the shipped one]", "MODEL"
+)
+@option(
+    "--kind",
+    "Weigh as a document (impacts) or as a query (factors).",
+    type=click.Choice(["document", "query"]),
+    default="document",
+    show_default=True,
+)
+@hit_list.html_option
+def weights(*, text: str, model: str | None, kind: Literal["document", "query"], html: Path | None, out: Output) -> None:
+    """Show which words of TEXT matter ('-' reads it from standard input).
+
+    In a terminal every word is shaded by its weight; otherwise the terms are listed, heaviest first. Document frequencies come from
+    the table in the model folder.
+
+    \b
+    Examples:
+      termweave weights "The mitochondrion is the powerhouse of the cell."
+      termweave weights "what is the powerhouse of the cell" --kind query
+      cat report.txt | termweave weights - --json
+      termweave weights "some text" --weights path/to/model --html weights.html
+    """
+    from termweave import settings
+
+    if text == "-":
+        given = sys.stdin.buffer.read()
+        text = given.decode("utf-8", "replace")
+        if text.encode() != given:
+            out.warn("Standard input holds bytes that are not UTF-8; they are passed over.")
+    encoder = encoders.load(weights=model or settings.load().weights, dense="")
+    words = encoder.shade(text, kind=kind)
+    terms = {word.term: word.weight for word in words if word.term}
+    terms = dict(sorted(terms.items(), key=lambda pair: (-pair[1], pair[0])))
+    data: answers.Weights = {
+        "schema": "termweave.weights/1",
+        "model": encoder.models["weights"].name,
+        "kind": kind,
+        "words": hit_list.weighted_words(text, words),
+        "terms": terms,
+    }
+    if not terms:
+        out.say("This text has no terms: it is empty, or has only stop words, punctuation and words longer than 200 characters.")
+    if html:
+        spans = [(word.start, word.end, word.weight) for word in words]
+        picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
+        hit_list.write(html, f"Weights: {clipped(text, 60)}", [picture], out)
+    if sys.stdout.isatty():
+        out.emit(data, lambda: hit_list.weighed(text, words))
+    else:
+        out.emit(data, "\n".join(f"{weight:10.4f}  {term}" for term, weight in terms.items()))

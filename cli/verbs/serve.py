@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.number_types import IntRange
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import (
-    check_rerankers,
-    check_together,
-    model_options,
-    models_to_open,
-    token_option,
-    verb,
-)
+from termweave import engine
+from termweave.cli.declared_options import IntRange, flag, option, option_group
+from termweave.cli.shared_options import check_rerankers, check_together, model_options, token_option, verb
 from termweave.errors import UsageError
 from termweave.support import extras
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.settings import Settings
 
 #: Connections to the server: as many searches run at the same time.
@@ -29,73 +22,52 @@ _CONNECTIONS = 32
 
 @verb("serve", connects=True)
 @click.argument("index", required=False)
-@click.option("--port", type=IntRange(0, 65_535), default=8321, show_default=True, help="Port to listen on; 0: a free one.")
-@click.option("--read-only", is_flag=True, help="Refuse every change: no grades, no profiles, no promotion.")
-@click.option(
-    "--rerank",
-    "rerankers",
+@option("--port", "Port to listen on; 0: a free one.", type=IntRange(0, 65_535), default=8321, show_default=True)
+@flag("--read-only", "Refuse every change: no grades, no profiles, no promotion.")
+@option(
+    "--rerank rerankers",
+    "A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
+    "NAME",
     multiple=True,
-    metavar="NAME",
     callback=check_rerankers,
-    help="A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
 )
-@click.option(
-    "--on",
-    "datasets",
+@option(
+    "--on datasets",
+    "A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
+    "DATASET",
     multiple=True,
-    metavar="DATASET",
-    help="A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
 )
-@click.option(
-    "--models",
-    "serves_models",
-    is_flag=True,
-    help="Serve models to other programs, not pages: those of all live indices (of INDEX, if it is given) and the shipped one.",
+@flag(
+    "--models serves_models",
+    "Serve models to other programs, not pages: those of all live indices (of INDEX, if it is given) and the shipped one.",
 )
-@click.option(
-    "--model",
-    "served",
+@option(
+    "--model served",
+    "Serve this model (a name or a folder), not pages; repeatable. Without --models no OpenSearch is asked.",
+    "MODEL",
     multiple=True,
-    metavar="MODEL",
-    help="Serve this model (a name or a folder), not pages; repeatable. Without --models no OpenSearch is asked.",
 )
 @option_group(
     "Access",
-    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another one needs a token."),
-    click.option(
-        "--name",
-        "names",
+    option("--host", "Address to listen on; another one needs a token.", default="127.0.0.1", show_default=True),
+    option(
+        "--name names",
+        "A further name under which browsers reach the pages, such as that of a proxy; repeatable. It needs a token.",
+        "HOST",
         multiple=True,
-        metavar="HOST",
-        help="A further name under which browsers reach the pages, such as that of a proxy; repeatable. It needs a token.",
     ),
-    click.option(
-        "--proxy",
-        "proxies",
-        multiple=True,
-        metavar="ADDRESS",
-        help="Address of a proxy, such as 127.0.0.1: what it says in X-Forwarded-For and X-Forwarded-Proto is believed; "
+    option(
+        "--proxy proxies",
+        "Address of a proxy, such as 127.0.0.1: what it says in X-Forwarded-For and X-Forwarded-Proto is believed; "
         "repeatable. It needs a token.",
+        "ADDRESS",
+        multiple=True,
     ),
     token_option("File with the token that clients must know: at least 16 characters."),
 )
 @model_options
 def command(
-    *,
-    index: str | None,
-    port: int,
-    read_only: bool,
-    rerankers: tuple[str, ...],
-    datasets: tuple[str, ...],
-    serves_models: bool,
-    served: tuple[str, ...],
-    host: str,
-    names: tuple[str, ...],
-    proxies: tuple[str, ...],
-    token: str | None,
-    models: dict[str, str | None],
-    settings: Settings,
-    out: Output,
+    *, index: str | None, serves_models: bool, served: tuple[str, ...], settings: Settings, out: Output, **pages: Any
 ) -> None:
     """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, learn, promote. Ctrl-C ends it.
 
@@ -111,7 +83,7 @@ def command(
       termweave serve --models --port 8322
       termweave serve --model shipped --model ./mine
     """
-    from termweave import corpora, engine
+    from termweave import corpora
     from termweave.catalog import lineage
 
     try:
@@ -120,36 +92,21 @@ def command(
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
     alone = bool(served) and not serves_models
+    models_alone, for_pages = alone or serves_models, bool(pages["rerankers"] or pages["datasets"])
     check_together(
         ("Give INDEX together with --models, or leave it out", alone and index is not None),
-        (
-            "--rerank and --on are for pages: leave them out with --models and --model",
-            bool((served or serves_models) and (rerankers or datasets)),
-        ),
+        ("--rerank and --on are for pages: leave them out with --models and --model", models_alone and for_pages),
     )
-    for spec in datasets:
+    for spec in pages["datasets"]:
         corpora.check_dataset(spec)
-    options = ServeOptions(
-        index=index,
-        host=host,
-        port=port,
-        names=names,
-        proxies=proxies,
-        token=token,
-        read_only=read_only,
-        rerankers=rerankers,
-        datasets=datasets,
-        settings=settings,
-        models=models_to_open(models, settings),
-        serves_models=serves_models or alone,
-        served=tuple(dict.fromkeys((*served, "shipped") if serves_models else served)),
-    )
+    served = tuple(dict.fromkeys((*served, "shipped") if serves_models else served))
+    options = ServeOptions(index=index, settings=settings, serves_models=serves_models or alone, served=served, **pages)
     connection = None if alone else engine.connect(settings, pool_maxsize=_CONNECTIONS)
     if index is not None and connection is not None:
         lineage.resolve(connection, index)
 
     def announce(url: str) -> None:
-        out.emit({"schema": "termweave.serve/1", "url": url, "read_only": read_only}, f"{url} (Ctrl-C ends it)")
+        out.emit({"schema": "termweave.serve/1", "url": url, "read_only": options.read_only}, f"{url} (Ctrl-C ends it)")
 
     server.run(connection, options, announce)
     out.say("Stopped.")

@@ -4,44 +4,61 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.method_help import TrainCommand
-from termweave.cli.options.shared_options import verb
-from termweave.cli.options.source_options import source_options
+from termweave.cli import hit_list
+from termweave.cli.declared_options import FOLDER, GroupedCommand, flag, option
+from termweave.cli.shared_options import verb
+from termweave.cli.source_options import source_options
+from termweave.declared_settings import settings_of, written
 from termweave.support.messages import duration, printable, sized
+from termweave.training.methods import base
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from termweave.cli.output import Output
+    from termweave.declared_settings import DeclaredSetting
+    from termweave.training.methods.base import Method
     from termweave.training.plan import TrainingPlan
     from termweave.training.run import TrainingResult
-    from termweave.training.term_weights.inspection import Change, Inspection
+    from termweave.training.term_weights.inspection import Inspection
 
-SCHEMA = "termweave.train/1"
+
+class TrainCommand(GroupedCommand):
+    """A command whose help lists the training methods; beside a METHOD it describes that one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note the METHOD: --help is carried out before click gives arguments their values."""
+        if not ctx.resilient_parsing:
+            ctx.meta[__name__] = self.make_parser(ctx).parse_args(args=list(args))[0].get("method")
+        return super().parse_args(ctx, args)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The help of the command, or of the method that the user names beside --help."""
+        name = ctx.meta.get(__name__)
+        return _described(base.get(name)) if isinstance(name, str) else super().get_help(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the methods before the options."""
+        with formatter.section("Methods (termweave train METHOD --help: paper, equations, parameters)"):
+            formatter.write_dl([(name, base.get(name).title) for name in base.names()])
+        super().format_options(ctx, formatter)
 
 
 @verb("train", long=True, cls=TrainCommand)
 @click.argument("method")
 @click.argument("dataset")
-@click.option(
-    "--out",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder of the run and of the model; --plan can do without.",
+@option("--out folder", "Folder of the run and of the model; --plan can do without.", "DIR", type=FOLDER)
+@option(
+    "--set assignments", "Set a parameter; repeatable. `termweave train METHOD --help` lists them.", "KEY=VALUE", multiple=True
 )
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set a parameter; repeatable. `termweave train METHOD --help` lists them.",
-)
-@click.option("--resume", is_flag=True, help="Resume the run in DIR on the same data; it ends with the same model.")
-@click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
+@flag("--resume", "Resume the run in DIR on the same data; it ends with the same model.")
+@flag("--plan only_plan", "Check the settings and print the planned run without training.")
 @source_options()
 def command(
     *,
@@ -49,7 +66,6 @@ def command(
     dataset: str,
     folder: Path | None,
     assignments: tuple[str, ...],
-    skip_bad: bool,
     resume: bool,
     only_plan: bool,
     reading: dict[str, Any],
@@ -81,13 +97,11 @@ def command(
       termweave train coder ./my-beir-folder --out runs/dense
     """
     from termweave.training import needs
-    from termweave.training.methods import base
 
     if folder is None and not only_plan:
         raise click.UsageError("--out DIR is missing: the folder of the run and of the model.")
     chosen = base.get(method)
-    flags = {"skip_bad": skip_bad, **reading}
-    settings = chosen.settings(base.read_assignments(assignments), {name: value for name, value in flags.items() if value})
+    settings = chosen.settings(base.read_assignments(assignments), {name: value for name, value in reading.items() if value})
     if chosen.torch:
         needs.check_packages("Training")
     from termweave.training import run
@@ -112,30 +126,25 @@ def command(
 
 def _planned(plan: TrainingPlan) -> str:
     """A plan as text."""
-    cache = (
-        f"hidden states of {plan.backbone}: {sized(plan.states_bytes)} in the cache"
-        if plan.frozen
-        else f"layers of {plan.backbone} are trained"
-    )
-    return "\n".join(
-        [
-            f"{plan.method} on {plan.dataset}: {plan.documents:,} documents",
-            f"{plan.questions:,} questions ({plan.origin}) on {plan.trained_on:,} documents",
-            *(
-                f"in addition: {each['dataset']}: {each['questions']:,} questions ({each['origin']}) on {each['trained']:,} of "
-                f"{each['documents']:,} documents"
-                for each in plan.beside
-            ),
-            f"{plan.dev:,} questions held out, searched in {plan.searched:,} documents",
-            cache,
-            f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, evaluated every {plan.settings['every']}",
-            *(
-                f"{each['method']} is trained first: at most {each['steps']:,} steps, about {duration(60 * each['minutes'])} of the time below"
-                for each in plan.before
-            ),
-            f"about {duration(60 * plan.minutes)} and {sized(plan.memory_bytes)} of memory",
-        ]
-    )
+    cached = f"hidden states of {plan.backbone}: {sized(plan.states_bytes)} in the cache"
+    lines = [
+        f"{plan.method} on {plan.dataset}: {plan.documents:,} documents",
+        f"{plan.questions:,} questions ({plan.origin}) on {plan.trained_on:,} documents",
+        *(
+            f"in addition: {each['dataset']}: {each['questions']:,} questions ({each['origin']}) on {each['trained']:,} of "
+            f"{each['documents']:,} documents"
+            for each in plan.beside
+        ),
+        f"{plan.dev:,} questions held out, searched in {plan.searched:,} documents",
+        cached if plan.frozen else f"layers of {plan.backbone} are trained",
+        f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, evaluated every {plan.settings['every']}",
+        *(
+            f"{each['method']} is trained first: at most {each['steps']:,} steps, about {duration(60 * each['minutes'])} of the time below"
+            for each in plan.before
+        ),
+        f"about {duration(60 * plan.minutes)} and {sized(plan.memory_bytes)} of memory",
+    ]
+    return "\n".join(lines)
 
 
 def without_effect(result: TrainingResult) -> str:
@@ -151,30 +160,12 @@ def without_effect(result: TrainingResult) -> str:
 
 def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str, Any]:
     """The result of a run as JSON values."""
-    data = {"schema": SCHEMA, **asdict(result), "folder": str(result.folder)}
+    data = {"schema": "termweave.train/1", **asdict(result), "folder": str(result.folder)}
     if inspection is None:  # a model of vectors has no words to show
         return {**data, "passages": [], "gained": [], "lost": []}
-    return {
-        **data,
-        "passages": [
-            {
-                "id": passage.id,
-                "words": [
-                    {
-                        "start": word.start,
-                        "end": word.end,
-                        "word": passage.text[word.start : word.end],
-                        "term": word.term,
-                        "weight": word.weight,
-                    }
-                    for word in passage.words
-                ],
-            }
-            for passage in inspection.passages
-        ],
-        "gained": [asdict(change) for change in inspection.gained],
-        "lost": [asdict(change) for change in inspection.lost],
-    }
+    passages = [{"id": each.id, "words": hit_list.weighted_words(each.text, each.words)} for each in inspection.passages]
+    changes = {name: list(map(asdict, getattr(inspection, name))) for name in ("gained", "lost")}
+    return {**data, "passages": passages, **changes}
 
 
 def _show(result: TrainingResult, inspection: Inspection | None, out: Output) -> None:
@@ -197,21 +188,44 @@ def _show(result: TrainingResult, inspection: Inspection | None, out: Output) ->
 
 def _show_weights(inspection: Inspection, out: Output) -> None:
     """Print sample passages (shaded in a terminal, else with their heaviest terms) and the terms that changed most against BM25."""
-    from termweave.cli.verbs.weights import shaded
-
     console = out.console()
     for passage in inspection.passages:
         if sys.stdout.isatty():
-            console.print(shaded(passage.text, passage.words, scale=False), "")
+            console.print(hit_list.weighed(passage.text, passage.words, scale=False), "")
         else:
             heavy = sorted({(-word.weight, word.term) for word in passage.words if word.term})[:8]
             click.echo(f"{printable(passage.text[:100])} ...\n    {', '.join(f'{term} {-weight:.1f}' for weight, term in heavy)}")
     if inspection.gained or inspection.lost:
-        gained, lost = _changes(inspection.gained), _changes(inspection.lost)
+        gained, lost = (
+            ", ".join(f"{each.term} x{each.ratio:.2f}" for each in changes) for changes in (inspection.gained, inspection.lost)
+        )
         click.echo(f"\ngained most against BM25: {gained}\nlost most against BM25:   {lost}\n")
     else:
         click.echo("\nno term gained or lost against BM25\n")
 
 
-def _changes(changes: list[Change]) -> str:
-    return ", ".join(f"{change.term} x{change.ratio:.2f}" for change in changes)
+def _described(method: Method) -> str:
+    """A method with its paper, equations and all its parameters."""
+    equations = [f"  {equation}" for equation in method.equations]
+    presets = [_preset(name, preset.help, preset.settings) for name, preset in method.presets.items()]
+    groups = [
+        "\n".join(["", f"{heading}:", *map(_line, parameters)])
+        for heading, parameters in groupby(settings_of(method.parameters).values(), lambda each: each.heading)
+    ]
+    lines = [
+        *(f"{method.name}: {method.title}", method.source, "", *equations, "", click.wrap_text(method.note, 100), ""),
+        *("Presets (--set preset=NAME; a parameter that is set wins over the preset):", *presets, ""),
+        *("Parameters (--set name=value):", *groups),
+    ]
+    return "\n".join(lines)
+
+
+def _preset(name: str, text: str, settings: Mapping[str, object]) -> str:
+    values = " ".join(f"{setting}={written(value)}" for setting, value in settings.items())
+    return click.wrap_text(f"{text}: {values}", 100, initial_indent=f"  {name:14} ", subsequent_indent=" " * 17)
+
+
+def _line(parameter: DeclaredSetting) -> str:
+    description = f"{parameter.setting.help}{' One of: ' + ', '.join(parameter.choices) + '.' if parameter.choices else ''}"
+    initial = f"  {parameter.name:16} {written(parameter.default) or '-':12} "
+    return click.wrap_text(description, 100, initial_indent=initial, subsequent_indent=" " * 32)

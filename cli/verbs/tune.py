@@ -1,19 +1,28 @@
-"""`termweave tune`: choose fusion and reranking on one half of the judged queries, and measure them on the other half."""
+"""`termweave tune` and `profiles`: fit a profile, and measure it; list profiles, put one together, choose or delete one."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.declared_options import DeclaredValue
-from termweave.cli.options.shared_options import model_options, models_to_open, verb
+from termweave import engine, search
+from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
+from termweave.cli.output import fitted_table
+from termweave.cli.shared_options import check_together, model_options, verb
 from termweave.declared_settings import settings_of
+from termweave.errors import GateNotMet, UsageError
 from termweave.search.options import RankingOptions
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from termweave.cli.common.output import Output
+    from rich.table import Table
+
+    from termweave.catalog.lineage import Lineage
+    from termweave.catalog.profiles import Profile
+    from termweave.cli.output import Output
+    from termweave.engine import Engine
     from termweave.evaluation import TuningReport
     from termweave.rerank.feature_ranker import FeatureReranker
     from termweave.rerank.ranker import CrossEncoderReranker
@@ -23,24 +32,22 @@ if TYPE_CHECKING:
 @verb("tune", connects=True, long=True)
 @click.argument("name")
 @click.argument("dataset")
-@click.option(
-    "--measure", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True, help="The measure to optimise."
-)
-@click.option("--profile", default="tuned", show_default=True, metavar="TEXT", help="Name of the stored profile.")
-@click.option(
+@option("--measure", "The measure to optimise.", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True)
+@option("--profile", "Name of the stored profile.", "TEXT", default="tuned", show_default=True)
+@option(
     "--rerank",
-    metavar="NAME",
-    help="A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
+    "A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
     "weight are fitted. Or ltr@FOLDER, with the signals and the fusion that it was trained behind.",
+    "NAME",
 )
-@click.option(
+@option(
     "--rerank-budget",
-    metavar="TIME",
+    "Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
+    "TIME",
     type=DeclaredValue(settings_of(RankingOptions)["rerank_budget"]),
-    help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
 )
-@click.option("--adopt", is_flag=True, help="Let searches use a better profile even where its gain may be chance.")
-@click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
+@flag("--adopt", "Let searches use a better profile even where its gain may be chance.")
+@flag("--dry-run", "Print the result, and store nothing.")
 @model_options
 def command(
     *,
@@ -72,24 +79,16 @@ def command(
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
       termweave tune docs ./judged --json
     """
-    from termweave import corpora, engine
+    from termweave import corpora
     from termweave.catalog import audit, lineage
     from termweave.catalog.profiles import check_name
-    from termweave.errors import GateNotMet
     from termweave.evaluation.tuning import tune as tuning
-    from termweave.search import Index
 
-    index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
+    index = search.Index.pinned(engine.connect(settings), name, **models)
     check_name(profile, index.signals)
     with out.stages("Tuning") as progress:
-        report = tuning.tune(
-            index,
-            corpora.open_dataset(dataset),
-            name=profile,
-            measure=measure,
-            ranker=_ranker(rerank, rerank_budget),
-            progress=progress,
-        )
+        judged, ranker = corpora.open_dataset(dataset), _ranker(rerank, rerank_budget)
+        report = tuning.tune(index, judged, name=profile, measure=measure, ranker=ranker, progress=progress)
     adopted = (report.proved or (report.better and adopt)) and not dry_run
     proposed = report.better and not (adopted or dry_run or report.in_force == profile)
     if adopted or proposed:
@@ -128,14 +127,13 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
     Raises:
         UsageError: It is another reranker, or a budget was given without one.
     """
-    from termweave.errors import UsageError
     from termweave.rerank import rerankers
     from termweave.rerank.feature_ranker import FeatureReranker
     from termweave.rerank.ranker import CrossEncoderReranker
 
+    if rerank is None and budget is not None:
+        raise UsageError("A time budget needs a ranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
     if rerank is None:
-        if budget is not None:
-            raise UsageError("A time budget needs a ranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
         return None
     chosen = rerankers.choose(rerank)
     stages = chosen.stages if chosen else ()
@@ -154,8 +152,7 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from termweave.evaluation.report.wording import label, queries
-    from termweave.support.messages import counted
+    from termweave.evaluation.measures import label, queries
 
     heading = Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}")
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
@@ -170,16 +167,116 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     console.print(f"tuned against default: {gain} ({counted(report.trials, 'trial')} on {queries(report.fitted)})")
     parts = [f"{name} {share:.2f}" for name, share in report.profile.weights.items()]
     console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}")
-    reranking = report.profile.reranking
-    if reranking:
-        parameters = ", ".join(f"{name} {value}" for name, value in reranking.items() if name != "similarity")
-        console.print(f"rnn: {parameters}")
-    else:
-        console.print("no rNN reranking" if report.profile.ranker else "no reranking")
+    parameters = (f"{name} {value}" for name, value in (report.profile.reranking or {}).items() if name != "similarity")
+    no_rnn = "no rNN reranking" if report.profile.ranker else "no reranking"
+    console.print(f"rnn: {', '.join(parameters)}" if report.profile.reranking else no_rnn)
     if ranker := report.profile.ranker:
-        parameters = ", ".join(f"{name} {value}" for name, value in ranker.items() if name not in {"model", "hash"} and value)
-        console.print(f"ranker {ranker['model']}: {parameters}")
+        parameters = (f"{name} {value}" for name, value in ranker.items() if name not in {"model", "hash"} and value)
+        console.print(f"ranker {ranker['model']}: {', '.join(parameters)}")
     for note in report.notes:
         console.print(note)
     if adopted:
         console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.")
+
+
+@verb("profiles", connects=True)
+@click.argument("name")
+@option("--use", "Let searches use this profile from now on; 'hybrid' stands for no profile.", "PROFILE")
+@option("--save", "Store --mode, --rerank (rnn, then rules) and --rewrite under this name.", "PROFILE")
+@click_options(RankingOptions, "given", ("mode", "rerank", "rewrite"))
+@option("--drop", "Delete this profile. If searches use it, they use no profile from now on.", "PROFILE")
+def profiles(
+    *, name: str, use: str | None, save: str | None, given: dict[str, Any], drop: str | None, settings: Settings, out: Output
+) -> None:
+    """List the profiles of NAME, which 'termweave tune' or --save stored, and what they gained; choose one, or delete one.
+
+    A profile that is tuned again stays under a number (tuned-1, tuned-2 ...), the last five of them; 'termweave audit NAME' says when each came
+    into force.
+
+    \b
+    Examples:
+      termweave profiles docs
+      termweave profiles docs --use tuned
+      termweave profiles docs --save shop --rerank 'rnn>boost@votes:0.2' --rewrite spelling,synonyms@shop.txt,pins@pins.csv --use shop
+      termweave profiles docs --use hybrid
+      termweave profiles docs --drop tuned
+    """
+    from termweave.catalog import audit, lineage
+    from termweave.catalog.profiles import adopted, using, without
+    from termweave.search.profiles import composed, find
+    from termweave.search.rewriting.configuration import parse
+    from termweave.search.single_query import choose
+
+    check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(given) and save is None))
+    server = engine.connect(settings)
+    index = lineage.resolve(server, name)
+    record = lineage.read(server, index)
+    before = record
+    if drop is not None:
+        record = without(record, drop)
+    if save is not None:
+        ranked = RankingOptions(**given)
+        mode, reranking = choose(record, ranked.mode, ranked.rerank)
+        made = composed(record, save, mode, reranking, parse(ranked.rewrite))
+        record = adopted(record, made, use=save == record.profile)
+    if use is not None:
+        record = using(record, None if use == "hybrid" else use)
+    for wanted in dict.fromkeys((save, use)):
+        if wanted and (profile := find(record, wanted)):
+            _check(server, index, record, profile, out, stored=wanted != save)
+    if use is not None or save is not None or drop is not None:
+        lineage.write(server, index, record)
+    now, then = ((each.profile, each.profiles.get(each.profile)) for each in (record, before))
+    if now != then:  # a profile that is saved anew keeps its name
+        audit.write(server, "profile", record.name, before=before.profile, after=record.profile)
+    stored = [profile for title in sorted(record.profiles) if (profile := find(record, title))]
+    data = {"schema": "termweave.profiles/1", "name": name, "in_force": record.profile, "profiles": list(map(asdict, stored))}
+    none = f"{name} has no profiles. Make one: termweave tune {name} DATASET."
+    out.emit(data, lambda: _table(stored, record, out.console().width) if stored else none)
+
+
+def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
+    """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
+    from termweave.catalog import application_fields
+    from termweave.rerank.stored_rerankers import reranking_of, stages_of
+    from termweave.search.filters.documents import documents_passing
+    from termweave.search.profiles import rewriting_of
+    from termweave.search.retrieval.execution import check_needs
+    from termweave.search.rewriting.configuration import NOTHING
+    from termweave.search.rewriting.rewriter import check_fields
+
+    layout, rewriting = application_fields.with_fields(server, index, record), rewriting_of(profile) or NOTHING
+    reranking = reranking_of(profile)
+    check_needs(record.name, layout, reranking.needs if reranking else ())
+    for stage in stages_of(profile):
+        stage.check(layout)
+    check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
+    pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
+    if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):
+        out.warn(
+            f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
+        )
+
+
+def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
+    from termweave.rerank.stored_rerankers import reranking_of
+    from termweave.search.profiles import rewriting_of
+
+    def held_out(name: str) -> list[str]:
+        figures = [profile.fitted.get("held_out", {}).get(name) for profile in stored]
+        return ["" if figure is None else f"{figure:.4f}" for figure in figures]
+
+    columns = {
+        "profile": [profile.name for profile in stored],
+        "state": ["in force" if profile.name == record.profile else "" for profile in stored],
+        "fusion": [
+            f"{each.fusion}: {', '.join(f'{name} {share:.2f}' for name, share in each.weights.items())}" for each in stored
+        ],
+        "reranking": [reranking.name if (reranking := reranking_of(profile)) else "none" for profile in stored],
+        **({"queries": [str(rewriting_of(each) or "") for each in stored]} if any(each.rewrite for each in stored) else {}),
+        "fitted on": [f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}" for profile in stored],
+        "at": [str(profile.fitted.get("at", ""))[:16].replace("T", " ") for profile in stored],
+        "held out: tuned": held_out("tuned"),
+        "default": held_out("default"),
+    }
+    return fitted_table(columns, width, kept={"state"})

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.options.option_groups import GroupedCommand
-from termweave.cli.options.shared_options import check_together, verb
-from termweave.cli.options.source_options import for_build, source_options
+from termweave import engine, indexer
+from termweave.cli.declared_options import GroupedCommand, option
+from termweave.cli.shared_options import check_together, verb
+from termweave.cli.source_options import for_build, source_options
 from termweave.declared_settings import share
+from termweave.errors import TermweaveError, UsageError, VerificationFailed
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave import answers
     from termweave.catalog.lineage import Lineage
-    from termweave.cli.common.output import Output
+    from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.indexer.verification import Difference
     from termweave.settings import Settings
@@ -40,22 +43,15 @@ class _Command(GroupedCommand):
 @verb("verify", long=True, cls=_Command, connects=True)
 @click.argument("name")
 @click.argument("source", required=False)
-@click.option(
+@option(
     "--deep",
+    "Also read text, weights and vectors back and check their digests; '--deep 5%' does so for a random sample.",
+    "[SHARE]",
     callback=lambda _context, _option, text: share(text),
-    metavar="[SHARE]",
-    help="Also read text, weights and vectors back and check their digests; '--deep 5%' does so for a random sample.",
 )
 @source_options(folders=True, index=True)
 def command(
-    *,
-    name: str,
-    source: str | None,
-    deep: float | None,
-    skip_bad: bool,
-    reading: dict[str, Any],
-    settings: Settings,
-    out: Output,
+    *, name: str, source: str | None, deep: float | None, reading: dict[str, Any], settings: Settings, out: Output
 ) -> int:
     """Compare the index NAME with its ledger, or with SOURCE itself.
 
@@ -72,11 +68,9 @@ def command(
     if deep == 0.0:
         raise click.UsageError("--deep 0% reads nothing back: remove it, or write --deep 5%.")
     problem = "--skip-bad, --id-field, --title-field and --text-field need a SOURCE, because they say how it is read"
-    check_together((problem, source is None and (skip_bad or any(reading.values()))))
-    from termweave import corpora, engine
+    check_together((problem, source is None and any(reading.values())))
+    from termweave import corpora
     from termweave.catalog import lineage
-    from termweave.errors import UsageError, VerificationFailed
-    from termweave.indexer import verify, verify_against_source
     from termweave.indexer.ledger import storage
 
     server = engine.connect(settings)
@@ -90,11 +84,11 @@ def command(
         )
     if source is None:
         with storage.existing(server, index) as ledger:
-            difference = verify(server, index, ledger, deep=deep or 0.0, made=made)
+            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, made=made)
     else:
         reading = for_build(reading, "", whole="kept" in made.source)
-        opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
-        difference = verify_against_source(server, index, opened, deep=deep or 0.0, made=made)
+        opened = corpora.open_source(source, **reading)
+        difference = indexer.verify_against_source(server, index, opened, deep=deep or 0.0, made=made)
     state = _ledger_state(server, index, made)
     data: answers.Verify = {
         "schema": "termweave.verify/1",
@@ -112,8 +106,7 @@ def command(
         "refused": list(state.refused),
     }
     out.emit(data, lambda: _result(name, "standard input" if source == "-" else source or "its ledger", difference, deep))
-    for remark in _remarks(name, index, source, difference, state):
-        out.say(remark)
+    out.say(*_remarks(name, index, source, difference, state))
     return 0 if difference.ok else VerificationFailed.exit_status
 
 
@@ -136,7 +129,6 @@ class _LedgerState:
 
 def _ledger_state(server: Engine, index: str, made: Lineage) -> _LedgerState:
     """Read the state of an index from its ledger on this host."""
-    from termweave.errors import TermweaveError
     from termweave.indexer.ledger import storage
     from termweave.indexer.pipeline import dead_letters
 
@@ -154,8 +146,6 @@ def _ledger_state(server: Engine, index: str, made: Lineage) -> _LedgerState:
 
 def _result(name: str, against: str, difference: Difference, deep: float | None) -> str:
     """The result as text, with the ids that differ."""
-    from termweave.support.messages import counted
-
     cut = difference.counted != difference.documents
     if difference.same:
         read = f" (content of {difference.read:,} read back)" if deep else " (compared by digests)"
@@ -173,8 +163,6 @@ def _result(name: str, against: str, difference: Difference, deep: float | None)
 
 def _remarks(name: str, index: str, source: str | None, difference: Difference, state: _LedgerState) -> Iterator[str]:
     """Sentences that explain the result and say what to do."""
-    from termweave.support.messages import counted
-
     if difference.ok and state.updating:
         yield f"An update of {name} is running, or was stopped and may be incomplete. If it was stopped, repeat it."
     if not difference.same:

@@ -5,6 +5,13 @@
 A click needs both: the user looks at the position, and the document attracts. Both factors are estimated from the log itself: documents that
 were shown at several positions for the same query tell how much a position costs. (Chuklin, Markov, de Rijke: Click Models for Web Search,
 2015, section 3.2 and algorithm of 4.2.)
+
+How well a document does over all queries is told by its clicks and conversions, compared with those that its positions make likely:
+
+    rate = (events + 1) / (expected + 1),   expected = sum over the lists that showed it of the average events at its position
+
+That is clicks over expected clicks (Zhang and Jones, Comparing Click Logs and Editorial Labels, 2007), with one event as prior: 1 for a document
+that nobody was shown, above 1 for one that does better than what usually stands at its positions.
 """
 
 from __future__ import annotations
@@ -14,8 +21,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from termweave.support.messages import normalised
+
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
+
+    from termweave.corpora.behaviour.ubi import Behaviour
 
 #: Positions from this one on share one value: few people get there.
 DEEPEST = 50
@@ -23,6 +36,8 @@ DEEPEST = 50
 _PASSES, _STILL = 500, 1e-6
 #: Pseudo-counts of a click and of no click for each pair, so that one impression is no certainty.
 _PRIOR = 0.5
+#: Clicks or conversions that every document is expected to have, and has, beside its own.
+_EXPECTED_PRIOR = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,3 +107,28 @@ def raw(impressions: Impressions) -> PositionModel:
     clicks = np.bincount(impressions.pair, weights=impressions.clicked, minlength=pairs)
     positions = min(DEEPEST, int(impressions.position.max(initial=-1)) + 1)
     return PositionModel(np.ones(positions), clicks / np.maximum(seen, 1.0), 0)
+
+
+def rates(behaviour: Behaviour, without: Collection[str] = ()) -> dict[str, tuple[float, float]]:
+    """Document -> its rate of clicks and of conversions; documents that were never shown are left out.
+
+    Args:
+        behaviour: The log.
+        without: Queries that do not count, in upper or lower case: neither the documents' events nor the averages come from them.
+    """
+    excluded = {normalised(query) for query in without}
+    counts = np.array([normalised(query) not in excluded for query, _ in behaviour.pairs], dtype=bool)
+    numbers: dict[str, int] = {}
+    documents = np.array([numbers.setdefault(document, len(numbers)) for _, document in behaviour.pairs], dtype=np.int64)
+    log = behaviour.impressions
+    used = counts[log.pair]
+    document, position = documents[log.pair[used]], np.minimum(log.position[used], DEEPEST - 1)
+    shown, lists = log.shown[used], np.bincount(position, weights=log.shown[used])
+    columns = []
+    for events in (log.clicked[used], log.converted[used]):
+        average = np.bincount(position, weights=events) / np.maximum(lists, 1.0)
+        actual, expected = (
+            np.bincount(document, weights=values, minlength=len(numbers)) for values in (events, shown * average[position])
+        )
+        columns.append((actual + _EXPECTED_PRIOR) / (expected + _EXPECTED_PRIOR))
+    return {name: (float(columns[0][at]), float(columns[1][at])) for name, at in numbers.items()}

@@ -112,25 +112,19 @@ class Behaviour:
         if self.unplaced:
             sentences.append(f"{counted(self.unplaced, 'click')} on documents without a known position left out.")
         if self.lost:
-            sentences.append(
-                f"{counted(self.lost, 'event')} left out: without the query_id of a logged search, and without a query and who typed it."
-            )
+            lost = "without the query_id of a logged search, and without a query and who typed it"
+            sentences.append(f"{counted(self.lost, 'event')} left out: {lost}.")
         if self.busiest is not None and 2 * self.busiest[1] > self.busiest[2] > 1:
             (kind, name), clicks, of = self.busiest
-            sentences.append(
-                f"The {PERSONS[kind]} {clipped(name, _NAMED)!r} made {clicks:,} of {counted(of, 'click')}; it counts once for each query and "
-                "document."
-            )
+            made = f"made {clicks:,} of {counted(of, 'click')}; it counts once for each query and document"
+            sentences.append(f"The {PERSONS[kind]} {clipped(name, _NAMED)!r} {made}.")
         if self.internal:
-            sentences.append(
-                f"{counted(self.internal, 'list')} of shown documents left out: the search requests named no object_id_field, and the server "
-                "logged its internal document numbers."
-            )
+            reason = "the search requests named no object_id_field, and the server logged its internal document numbers"
+            sentences.append(f"{counted(self.internal, 'list')} of shown documents left out: {reason}.")
         if corrected and model.moved < _FEWEST_MOVED:
-            sentences.append(
-                f"Only {counted(model.moved, 'pair')} of query and document stood at several positions: how often a position is looked at is "
-                "mostly the assumption 1 / position. Raw counts: the split 'raw'."
-            )
+            few = f"Only {counted(model.moved, 'pair')} of query and document stood at several positions"
+            assumed = "how often a position is looked at is mostly the assumption 1 / position. Raw counts: the split 'raw'"
+            sentences.append(f"{few}: {assumed}.")
         elif corrected:
             looked = ", ".join(f"{value:.2f}" for value in model.examined[:5])
             sentences.append(f"Positions 1 to {min(5, len(model.examined))} are looked at in the proportion {looked}.")

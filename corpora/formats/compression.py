@@ -123,9 +123,8 @@ class _Pieces(io.RawIOBase):
         room[: len(piece)] = piece
         self._left -= len(piece)
         if self._left < 0:
-            raise InputError(
-                f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", "Split it into smaller files."
-            )
+            hint = "Split it into smaller files."
+            raise InputError(f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", hint)
         return len(piece)
 
 
@@ -163,15 +162,12 @@ def opened(
             if _LONG in str(error):
                 hint = "Compress it again without `--long` (`zstd -d --long=31` decompresses it)."
                 raise InputError(f"{called(path)} is compressed with a window of more than 128 MB.", hint) from error
-            place = f"{where()}, " if where() else ""
-            place += f"near byte {raw.tell():,} of {path.stat().st_size:,}"
-            hint = f"Download or compress it again; `{tool} -t` checks it."
-            reason = str(error).rstrip(".")
-            raise InputError(f"{called(path)} is compressed, and damaged or cut short {place}: {reason}.", hint) from error
+            place = ", ".join(filter(None, [where(), f"near byte {raw.tell():,} of {path.stat().st_size:,}"]))
+            message = f"{called(path)} is compressed, and damaged or cut short {place}: {str(error).rstrip('.')}."
+            raise InputError(message, f"Download or compress it again; `{tool} -t` checks it.") from error
         except OSError as error:
-            raise InputError(
-                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it."
-            ) from error
+            hint = "Check the disk that holds it."
+            raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", hint) from error
 
 
 def is_packed(path: Path) -> bool:

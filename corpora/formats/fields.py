@@ -28,7 +28,7 @@ from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
 
 _SKIPPED = ", or skip such entries with --skip-bad."
@@ -61,12 +61,18 @@ class BadLine(ValueError):
         return InputError(f"{place(path, line, entry)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
 
 
+def attempted(make: Callable[..., Document], *arguments: Any) -> Document | BadLine:
+    """The document that a function makes of an entry, or the reason why the entry is none."""
+    try:
+        return make(*arguments)
+    except BadLine as bad:
+        return bad
+
+
 def too_long() -> BadLine:
     """The reason for a line or file that is too long."""
-    return BadLine(
-        f"longer than {sized(files.longest_line())}",
-        "Put every document on its own line, and split documents that are longer than this.",
-    )
+    hint = "Put every document on its own line, and split documents that are longer than this."
+    return BadLine(f"longer than {sized(files.longest_line())}", hint)
 
 
 _INTO_UTF8 = f"Convert the file to UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
@@ -91,7 +97,7 @@ def text_line(line: bytes | None, hint: str) -> str:
         raise not_utf8(wrong, hint=hint) from None
 
 
-def identity(entry: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:
+def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None:
     """Remove the id from an entry and return it; None if the entry has none.
 
     Raises:
@@ -121,7 +127,7 @@ def checked_id(text: str) -> str:
     return text
 
 
-def text_of(entry: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+def text_of(entry: dict[str, Any], keys: Sequence[str]) -> str | None:
     """Remove a text from an entry and return it: that of the first of `keys` that exists; "" for null, None if there is no key.
 
     Raises:
@@ -150,20 +156,10 @@ def _shortened(value: Any) -> str:
     return clipped(orjson.dumps(value).decode(), _MANY)
 
 
-def nested_too_deep(value: Any) -> bool:
-    """Whether objects and arrays in a value are nested deeper than `MAX_DEPTH` levels."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+def nested_too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
+    """Whether objects and arrays in a value are nested deeper than that many levels."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(nested_too_deep(each, levels - 1) for each in parts if isinstance(each, dict | list))
 
 
 def json_value(value: Any) -> Any:
@@ -253,9 +249,8 @@ class Mapper:
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
         # A field that the user named for one purpose is not used for its usual purpose.
-        self._ids, self._titles, self._texts = (
-            tuple(key for key in keys if key not in fields.named()) for keys in (ID_KEYS, (TITLE_KEY,), TEXT_KEYS)
-        )
+        usual = [[key for key in keys if key not in fields.named()] for keys in (ID_KEYS, (TITLE_KEY,), TEXT_KEYS)]
+        self._ids, self._titles, self._texts = usual[0], [fields.title] if fields.title else usual[1], usual[2]
         self._numbered: bool | None = None
         self._titled = self._mapped = False
 
@@ -265,11 +260,10 @@ class Mapper:
         Raises:
             BadLine: The entry is not a document.
         """
-        id_, title, text = self._id(entry, line), self._title(entry), self._text(entry)
+        id_, title, text = self._id(entry, line), text_of(entry, self._titles), self._text(entry)
         if title is None and text is None:
-            raise BadLine(
-                f"neither a title nor a text among {_names(entry)} (--id-field, --title-field and --text-field name them)"
-            )
+            options = "--id-field, --title-field and --text-field name them"
+            raise BadLine(f"neither a title nor a text among {_names(entry)} ({options})")
         nested = entry.get("metadata")
         if isinstance(nested, dict):
             del entry["metadata"]
@@ -286,17 +280,15 @@ class Mapper:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)
         """
         if self._mapped and self._fields.title and not self._titled:
-            raise UsageError(
-                f"No entry has a {self._fields.title!r}, which --title-field names.", "Correct or remove --title-field."
-            )
+            hint = "Correct or remove --title-field."
+            raise UsageError(f"No entry has a {self._fields.title!r}, which --title-field names.", hint)
 
     def _id(self, entry: dict[str, Any], line: int) -> str:
         if self._fields.id is not None:
             own = identity(entry, (self._fields.id,))
             if own is None:
-                raise BadLine(
-                    f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}", f"Correct --id-field{_SKIPPED}"
-                )
+                hint = f"Correct --id-field{_SKIPPED}"
+                raise BadLine(f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}", hint)
             return own
         own = identity(entry, self._ids)
         if self._numbered is None:
@@ -307,16 +299,11 @@ class Mapper:
             raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
         return own or str(line)
 
-    def _title(self, entry: dict[str, Any]) -> str | None:
-        return text_of(entry, (self._fields.title,) if self._fields.title else self._titles)
-
     def _text(self, entry: dict[str, Any]) -> str | None:
         if not self._fields.text:
             return text_of(entry, self._texts)
         parts = [part for key in self._fields.text if (part := text_of(entry, (key,))) is not None]
         if not parts:
-            raise BadLine(
-                f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}",
-                f"Correct --text-field{_SKIPPED}",
-            )
+            message = f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}"
+            raise BadLine(message, f"Correct --text-field{_SKIPPED}")
         return "\n".join(part for part in parts if part)

@@ -8,8 +8,9 @@ import shutil
 import stat
 import sys
 import tempfile
+from contextlib import contextmanager
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -39,12 +40,9 @@ def head(path: Path) -> bytes:
         InputError: The file is compressed and damaged from the start.
     """
     with opened(path) as stream:
-        start = b""
-        while not start and (
-            chunk := stream.read1(HEAD)
-        ):  # read1 returns the first bytes even if the file is cut short soon after
-            start = chunk.removeprefix(BOM).lstrip(b" \t\r\n")
-        return start
+        # read1 returns the first bytes even if the file is cut short soon after
+        chunks = (chunk.removeprefix(BOM).lstrip(b" \t\r\n") for chunk in iter(lambda: stream.read1(HEAD), b""))
+        return next(filter(None, chunks), b"")
 
 
 def is_utf16(start: bytes) -> bool:
@@ -79,12 +77,10 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
             number += 1
             if number > most:
                 raise InputError(f"{called(path)} has more than {most:,} lines.", "Split it into smaller files.")
-            if len(line) > longest and not line.endswith(b"\n"):
-                while line and not line.endswith(b"\n"):
-                    line = stream.readline(_CHUNK)
-                yield number, None
-                continue
-            yield number, line
+            too_long = len(line) > longest and not line.endswith(b"\n")
+            while too_long and line and not line.endswith(b"\n"):
+                line = stream.readline(_CHUNK)
+            yield number, None if too_long else line
 
 
 def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
@@ -131,14 +127,11 @@ def fingerprint(path: Path, kind: str) -> str:
 def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
     """Hash a file (about 1 GB per second). Size and time are arguments so that a changed file is hashed again."""
     del size, changed_ns
-    digest = blake2b(kind.encode() + b"\n", digest_size=16)
     try:
         with path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
+            return file_digest(stream, lambda: blake2b(kind.encode() + b"\n", digest_size=16)).hexdigest()
     except OSError as error:
         raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it.") from error
-    return digest.hexdigest()
 
 
 def spooled(spec: str) -> Path | None:
@@ -153,10 +146,8 @@ def spooled(spec: str) -> Path | None:
     """
     if spec == "-":
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-            raise UsageError(
-                "Standard input is a terminal or closed, so no corpus can be read from it.",
-                "Pipe documents into it, or name a path.",
-            )
+            hint = "Pipe documents into it, or name a path."
+            raise UsageError("Standard input is a terminal or closed, so no corpus can be read from it.", hint)
         return _copy(sys.stdin.buffer, "Standard input")
     path = Path(spec)
     try:
@@ -180,23 +171,32 @@ def unpacked(path: Path) -> Path:
 
 
 def _copy(stream: IO[bytes], name: str) -> Path:
-    """Copy a stream to a temporary file, and remember its name for messages."""
-    handle, made = tempfile.mkstemp(dir=private_files.scratch())
-    path = Path(made)
-    try:
-        with os.fdopen(handle, "wb") as copy:
-            shutil.copyfileobj(stream, copy, 1 << 20)
-    except BaseException as error:  # Ctrl-C, too: a pipe may never end
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            hint = "Set TMPDIR to a folder on a disk with enough room."
-            raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
-        raise
-    copies[path] = name
-    return path
+    with new_copy(name) as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+    return Path(copy.name)
+
+
+@contextmanager
+def new_copy(name: str) -> Iterator[IO[bytes]]:
+    """A temporary file to write, called `name` in messages. It is removed if that fails, else by `discard`.
+
+    Raises:
+        InputError: There is no room.
+    """
+    with tempfile.NamedTemporaryFile(dir=private_files.scratch(), delete=False) as copy:
+        path = Path(copy.name)
+        copies[path] = name
+        try:
+            yield copy
+        except BaseException as error:  # Ctrl-C, too: a pipe may never end
+            discard(path)
+            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                hint = "Set TMPDIR to a folder on a disk with enough room."
+                raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
+            raise
 
 
 def discard(copy: Path) -> None:
-    """Remove a copy that `spooled` or `unpacked` made."""
+    """Remove a copy."""
     copy.unlink(missing_ok=True)
     copies.pop(copy, None)

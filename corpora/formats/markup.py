@@ -35,7 +35,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}")
-_ASCIIDOC_HEADING = re.compile(r"={1,6}[ \t]+(\S.*)")
+_ASCIIDOC_HEADING = re.compile(r"^={1,6}[ \t]+(\S.*)\n?", re.MULTILINE)
 
 #: Elements that a browser does not show. (`noscript` is shown, because no scripts run here.)
 _HIDDEN = frozenset({"script", "style", "template", "head", "svg", "iframe"})
@@ -106,12 +106,8 @@ def restructured(text: str) -> tuple[str, str]:
     """reStructuredText: the first line with an underline of punctuation is the title; its overline is dropped, too."""
     lines = text.replace("\r\n", "\n").split("\n")
     for number, (line, below) in enumerate(pairwise(lines)):
-        if (
-            line.strip()
-            and not _RULE.fullmatch(line.rstrip())
-            and _RULE.fullmatch(below.rstrip())
-            and len(below.rstrip()) >= len(line.strip())
-        ):
+        is_rule, rule = _RULE.fullmatch(line.rstrip()), _RULE.fullmatch(below.rstrip())
+        if line.strip() and not is_rule and rule and len(rule[0]) >= len(line.strip()):
             over = number > 0 and _RULE.fullmatch(lines[number - 1].rstrip()) is not None
             kept = [*lines[: number - over], *lines[number + 2 :]]
             return line.strip(), "\n".join(kept).strip()
@@ -120,25 +116,18 @@ def restructured(text: str) -> tuple[str, str]:
 
 def asciidoc(text: str) -> tuple[str, str]:
     """AsciiDoc: the first heading (``= Title``) is the title."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    for number, line in enumerate(lines):
-        if match := _ASCIIDOC_HEADING.fullmatch(line):
-            return match[1].strip(), "\n".join([*lines[:number], *lines[number + 1 :]]).strip()
-    return "", text.strip()
+    text = text.replace("\r\n", "\n")
+    before, title, behind = [*_ASCIIDOC_HEADING.split(text, maxsplit=1), "", ""][:3]
+    return title.strip(), f"{before}{behind}".strip()
 
 
 #: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.
 KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
-    ".txt": plain,
-    ".text": plain,
-    ".md": markdown,
-    ".markdown": markdown,
+    **dict.fromkeys((".txt", ".text"), plain),
+    **dict.fromkeys((".md", ".markdown"), markdown),
     ".rst": restructured,
-    ".adoc": asciidoc,
-    ".asciidoc": asciidoc,
-    ".html": html,
-    ".htm": html,
-    ".xhtml": html,
+    **dict.fromkeys((".adoc", ".asciidoc"), asciidoc),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), html),
 }
 
 

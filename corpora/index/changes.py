@@ -40,20 +40,14 @@ class ChangedDocuments(IndexSource):
         """The ids of all documents of the index, page by page, from the same point in time."""
         field = self.reading.fields.id
         own = field if field and field != "_id" else None
-        body = {"size": _IDS, "_source": [own] if own else False, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}
+        body = {"_source": [own] if own else False, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}
         pace = Pace(self.reading.index.rate)
         point = PointInTime(self.engine, self.reading.index.query, self._views)
         try:
             for view in point.views:
-                low = 0
-                while True:
-                    pace.wait(_IDS)
-                    hits = point.search(view, low, None, body)["hits"]["hits"]
+                for hits, _ in point.pages(view, 0, None, body, lambda: pace.turn(_IDS)):
                     ids = (id_at(hit["_source"], own) if own else hit["_id"] for hit in hits)
                     yield [identity for identity in ids if identity is not None]
-                    if len(hits) < _IDS:
-                        break
-                    low = hits[-1]["sort"][0] + 1
         finally:
             point.close(delete=False)
 

@@ -45,10 +45,8 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
     """
     source = mappings.get("_source") or {}
     if source.get("enabled") is False:
-        raise UsageError(
-            f"The index {index!r} keeps no _source: its documents cannot be read back.",
-            "Index from the data that it was filled from.",
-        )
+        hint = "Index from the data that it was filled from."
+        raise UsageError(f"The index {index!r} keeps no _source: its documents cannot be read back.", hint)
     texts = [name for name in TEXT_KEYS if name in fields_of(mappings)] if not (fields.title or fields.text) else []
     left_out = {
         name
@@ -58,9 +56,8 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
     usual = texts if left_out.issuperset(texts) else []  # one of them suffices
     for name in (*fields.named(), *usual):
         if name in left_out:
-            raise UsageError(
-                f"The _source of the index {index!r} leaves the field {name!r} out.", "Name a field that is stored in it."
-            )
+            hint = "Name a field that is stored in it."
+            raise UsageError(f"The _source of the index {index!r} leaves the field {name!r} out.", hint)
 
 
 def check_held(
@@ -91,10 +88,8 @@ def check_held(
         origins = [field["path"] for known, field in leaves if known == name and field.get("type") == "alias"]
         origins += [known for known, field in leaves if name in _names(field.get("copy_to"))]
         if origins:
-            raise UsageError(
-                f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.",
-                f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field.",
-            )
+            hint = f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field."
+            raise UsageError(f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.", hint)
         remarks.append(f"{shown}: no document of the first {len(sources)} has the field {name!r}.")
     return remarks
 
@@ -125,10 +120,8 @@ def check_named(known: Mapping[str, str], shown: str, fields: Fields) -> None:
         if name not in usable:
             raise UsageError(f"{shown} has no field {name!r}.", f"Its fields: {listed}.")
     if not fields.text and not fields.title and not any(name in known for name in (*TEXT_KEYS, TITLE_KEY)):
-        raise UsageError(
-            f"{shown} has no field of a usual name for the text ({', '.join(TEXT_KEYS)}).",
-            f"Name its fields with --text-field and --title-field. Its fields: {listed}.",
-        )
+        hint = f"Name its fields with --text-field and --title-field. Its fields: {listed}."
+        raise UsageError(f"{shown} has no field of a usual name for the text ({', '.join(TEXT_KEYS)}).", hint)
 
 
 def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:

@@ -1,15 +1,30 @@
-"""Pages of documents, read from the slices of a point in time by several threads."""
+"""Pages of documents: read from the slices of a point in time by several threads, and kept on this host's disk.
+
+A build reads its source twice, and a build that was stopped reads it again. The snapshot on disk makes all these passes equal, with one pass
+over the server, whatever is written to the index meanwhile. Each block of its file is one page, compressed; the last one may be cut short by a
+crash.
+"""
 
 from __future__ import annotations
 
+import os
 import queue
+import shutil
+import tempfile
 import threading
 import time
+import weakref
+import zlib
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
+from termweave.errors import InputError, TermweaveError
+from termweave.support import atomic_files, file_locks, paths, private_files
 from termweave.support.batching import ahead
 
 if TYPE_CHECKING:
@@ -27,6 +42,8 @@ _SMALLEST = 2000
 _FIRST, _MOST, _BYTES = 100, 1000, 2_000_000
 #: Pages that wait for the thread that stores them.
 _WAITING = 2
+#: Bytes before each block: its length.
+_LENGTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +88,21 @@ class Pace:
         self._lock = threading.Lock()
         self._free = 0.0
 
-    def wait(self, documents: int, stop: threading.Event | None = None) -> None:
-        """Wait until a page of that many documents may be read, or until `stop` is set."""
+    def turn(self, size: int, stop: threading.Event | None = None) -> int:
+        """Wait until the next page may be read, or until `stop` is set.
+
+        Returns:
+            The size of the page: with a limit at most the documents of one second.
+        """
         if self.rate is None:
-            return
+            return size
+        size = max(1, min(size, int(self.rate)))
         with self._lock:
             now = time.monotonic()
             start = max(now, self._free)
-            self._free = start + documents / self.rate
+            self._free = start + size / self.rate
         (stop or threading.Event()).wait(start - now)
-
-    def page(self, size: int) -> int:
-        """The size of a page: with a limit at most the documents of one second."""
-        return size if self.rate is None else max(1, min(size, int(self.rate)))
+        return size
 
 
 def slices_of(views: Sequence[ShardView]) -> list[Slice]:
@@ -148,14 +167,13 @@ class PageReader:
     def _read(self, number: int, start: int) -> Iterator[Page]:
         part = self._slices[number]
         view = self._point.views[part.shard]
-        while start <= part.high and not self._stop.is_set():
-            size = self._pace.page(self._size)
-            self._pace.wait(size, self._stop)
-            hits = self._point.search(view, start, part.high, {**self._body, "size": size})["hits"]["hits"]
-            start = hits[-1]["sort"][0] + 1 if len(hits) == size else part.high + 1
-            kept = [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
+        pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
+        for hits, following in pages:
+            kept = _contents(hits)
             self._fit(kept)
-            yield Page(number, start, kept)
+            yield Page(number, following, kept)
+            if self._stop.is_set():
+                return
 
     def _fit(self, hits: list[dict[str, Any]]) -> None:
         """Choose the size of the next page by the size of the documents of this one."""
@@ -166,20 +184,118 @@ class PageReader:
 
 def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     """Pages of the documents that were written after the point in time of their shard was lost and opened again."""
-    body = _body(excludes)
     for view in point.views:
-        low, size = view.last + 1, pace.page(_FIRST)
-        while view.renewed:
-            pace.wait(size)
-            hits = point.search(view, low, None, {**body, "size": size})["hits"]["hits"]
-            if hits:
-                yield [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
-            if len(hits) < size:
-                break
-            low = hits[-1]["sort"][0] + 1
+        if view.renewed:
+            for hits, _ in point.pages(view, view.last + 1, None, _body(excludes), lambda: pace.turn(_FIRST)):
+                yield _contents(hits)
+
+
+def _contents(hits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]
 
 
 def _body(excludes: Sequence[str]) -> dict[str, Any]:
     """The request for documents in the order of their sequence numbers, without some fields."""
     source = {"excludes": list(excludes)} if excludes else True
     return {"_source": source, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}
+
+
+class Spool:
+    """A folder with the pages that were read, and with what is needed to read the others.
+
+    Args:
+        folder: The folder of a build that can be resumed; None: a temporary folder, which `discard` removes.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.lasting = folder is not None
+        with _writing(folder):
+            self._folder = folder or Path(tempfile.mkdtemp(dir=private_files.scratch()))
+        self._file = self._folder / "pages"
+        self._end = 0
+        self._lock, self._held = ExitStack(), False
+        weakref.finalize(self, self._lock.close)
+
+    def hold(self) -> None:
+        """Keep the snapshot for this process, until `discard` or its end; nobody else knows a temporary folder.
+
+        Raises:
+            TermweaveError: Another process holds it.
+            InputError: The lock cannot be written.
+        """
+        if self._held or not self.lasting:
+            return
+        with _writing(self._folder):
+            private_files.make_folder(self._folder.parent)
+            self._lock.enter_context(file_locks.one_at_a_time(self._folder.with_suffix(".lock"), partial(_refuse, self._folder)))
+        self._held = True
+
+    def get(self) -> dict[str, Any] | None:
+        """The state that `put` stored; None if there is none."""
+        try:
+            stored: dict[str, Any] = orjson.loads((self._folder / "state.json").read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return None
+        return stored
+
+    def put(self, state: dict[str, Any]) -> None:
+        """Store what is needed to go on reading; called before the first page."""
+        path = self._folder / "state.json"
+        with _writing(path):
+            private_files.make_folder(self._folder)
+            private_files.make_file(self._file)
+            atomic_files.write(path, orjson.dumps(state), private=True)
+
+    def append(self, page: Page) -> None:
+        """Add a page behind the blocks that `pages` or `append` reached last."""
+        block = zlib.compress(orjson.dumps([page.slice, page.next, page.hits]), 1)
+        with _writing(self._file), self._file.open("r+b") as file:
+            file.seek(self._end)
+            file.truncate()  # a block that a crash cut short
+            file.write(len(block).to_bytes(_LENGTH, "big") + block)
+        self._end += _LENGTH + len(block)
+
+    def pages(self) -> Iterator[Page]:
+        """Read all whole pages from the first one."""
+        position, size = 0, os.path.getsize(self._file)  # noqa: PTH202 - one call
+        with self._file.open("rb") as file:
+            while (head := file.read(_LENGTH)) and position + _LENGTH + (length := int.from_bytes(head, "big")) <= size:
+                position += _LENGTH + length
+                self._end = max(self._end, position)
+                yield Page(*orjson.loads(zlib.decompress(file.read(length))))
+
+    def discard(self) -> None:
+        """Delete the snapshot, unless another process holds it."""
+        with suppress(TermweaveError):
+            self.hold()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._lock.close()
+            self._held = False
+
+
+def snapshots() -> Path:
+    """The folder with the snapshots of builds that can be resumed."""
+    return paths.state() / "snapshots"
+
+
+def discard_all(build: str) -> None:
+    """Delete the snapshots of a name that no process holds."""
+    for file in snapshots().glob("*/state.json"):
+        spool = Spool(file.parent)
+        if (spool.get() or {}).get("build") == build:
+            spool.discard()
+
+
+def _refuse(folder: Path) -> NoReturn:
+    hint = "Wait until it has ended, or stop it."
+    raise TermweaveError(f"Another command reads the index into the same snapshot ({folder}).", hint)
+
+
+@contextmanager
+def _writing(place: Path | None) -> Iterator[None]:
+    """Explain why nothing can be written to a place; None: the temporary folder."""
+    try:
+        yield
+    except OSError as error:
+        message = f"The snapshot of the index cannot be written to {place or tempfile.gettempdir()}: {error.strerror or error}."
+        raise InputError(message, "Make room, or set TMPDIR (for a build XDG_STATE_HOME) to another disk.") from error

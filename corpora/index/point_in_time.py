@@ -18,7 +18,7 @@ from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from termweave.engine.client.connection import Engine
 
@@ -80,13 +80,35 @@ class PointInTime:
         self._closed = threading.Event()
         threading.Thread(target=self._keep_alive, name="termweave-point-in-time", daemon=True).start()
 
-    def search(self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Search one shard for documents with sequence numbers from `low` to `high`; None: no upper limit.
+    def pages(
+        self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any], size: Callable[[], int]
+    ) -> Iterator[tuple[list[dict[str, Any]], int]]:
+        """The documents of one shard in the order of their sequence numbers.
+
+        Args:
+            view: The shard.
+            low: The first sequence number.
+            high: The last one; None: no upper limit.
+            body: The rest of the request.
+            size: Called before each page: its size.
+
+        Yields:
+            The documents of a page, and the sequence number at which the next page begins.
 
         Raises:
             InputError: The index was deleted meanwhile.
             EngineError: The server does not answer.
         """
+        while high is None or low <= high:
+            most = size()
+            hits = self._search(view, low, high, {**body, "size": most})
+            complete = len(hits) < most
+            low = (high or 0) + 1 if complete else hits[-1]["sort"][0] + 1
+            yield hits, low
+            if complete:
+                return
+
+    def _search(self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         limits = {"gte": low} if high is None else {"gte": low, "lte": high}
         query = {"bool": {"filter": [self._query, view.alias_filter or _ALL, {"range": {"_seq_no": limits}}]}}
         while True:
@@ -98,8 +120,9 @@ class PointInTime:
                     raise
                 self._renew(view, pit)
             else:
-                _check_order(answer["hits"]["hits"], low, self._engine.url)
-                return answer
+                hits: list[dict[str, Any]] = answer["hits"]["hits"]
+                _check_order(hits, low, self._engine.url)
+                return hits
 
     def close(self, *, delete: bool = True) -> None:
         """Stop keeping the points in time alive, and delete them on the server."""
@@ -126,11 +149,7 @@ class PointInTime:
 
 
 def open_views(
-    engine: Engine,
-    name: str,
-    indices: Collection[str],
-    query: Mapping[str, Any] | None,
-    after: Mapping[str, int] | None = None,
+    engine: Engine, name: str, indices: Collection[str], query: Mapping[str, Any] | None, after: Mapping[str, int] | None = None
 ) -> list[ShardView]:
     """Open a point in time for every shard that a search of `name` reads, one directly after the other.
 
@@ -163,9 +182,8 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
     if list(indices) == [name]:
         answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
         if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:
-            raise EngineError(
-                f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", "No OpenSearch has so many."
-            )
+            hint = "No OpenSearch has so many."
+            raise EngineError(f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", hint)
         uuid = uuid_of(engine, name)
         return [ShardView(name, number, uuid) for number in range(answer["_shards"]["total"])]
     answer = engine.request("GET", f"/{quote(name)}/_search_shards")
@@ -203,12 +221,8 @@ def sequence_numbers(engine: Engine, index: str) -> dict[int, dict[str, int]]:
     """
     answer = engine.request("GET", f"/{quote(index)}/_stats/docs", params={"level": "shards"})
     shards = answer["indices"].get(index, {"shards": {}})["shards"]  # none while all of its shards are unassigned
-    return {
-        int(number): copy["seq_no"]
-        for number, copies in shards.items()
-        for copy in copies
-        if copy["routing"]["primary"] and "seq_no" in copy
-    }
+    primaries = [(number, copy) for number, copies in shards.items() for copy in copies if copy["routing"]["primary"]]
+    return {int(number): copy["seq_no"] for number, copy in primaries if "seq_no" in copy}
 
 
 def delete_views(engine: Engine, views: Sequence[ShardView]) -> None:
@@ -239,9 +253,8 @@ def _open(engine: Engine, view: ShardView) -> str:
         shards = answer.get("_shards", {"successful": 1}) if _is_elasticsearch(engine) else answer["_shards"]
         if shards.get("successful") != 1:  # its node has died: another copy may take over
             reason, hint = f"shard {view.number} has no copy that can be read", "GET /_cluster/allocation/explain says why."
-            raise EngineResponseError(
-                HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, request=f"POST {path}", hint=hint, product=engine.product
-            )
+            asked = {"request": f"POST {path}", "hint": hint, "product": engine.product}
+            raise EngineResponseError(HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, **asked)
         return str(answer["pit_id"] if "pit_id" in answer else answer["id"])
 
     return engine.repeat(attempt)
@@ -252,16 +265,12 @@ def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None
 
     A write gives its document the highest number of the shard, so count and numbers together change with every write and deletion.
     """
-    body = {
-        "size": 0,
-        "track_total_hits": True,
-        "query": query,
-        "aggs": {"numbers": {"extended_stats": {"field": "_seq_no"}}},
-    }
-    while True:
+    numbers = {"numbers": {"extended_stats": {"field": "_seq_no"}}}
+    body = {"size": 0, "track_total_hits": True, "query": query, "aggs": numbers}
+    answer = None
+    while answer is None:
         try:
             answer = _search(engine, view.pit, body)
-            break
         except EngineResponseError as error:  # its node has died since it was opened
             if not _expired(error):
                 raise
@@ -289,28 +298,20 @@ def _check_order(hits: Sequence[Mapping[str, Any]], low: int, url: str) -> None:
     for hit in hits:
         number = (hit.get("sort") or [None])[0]
         if not isinstance(number, int) or number < low:
-            raise EngineError(
-                f"{url} gave documents that are not in the order of their sequence numbers ({number!r} after {low - 1}).",
-                "Look at what stands between, a proxy for example.",
-            )
+            message = f"{url} gave documents that are not in the order of their sequence numbers ({number!r} after {low - 1})."
+            raise EngineError(message, "Look at what stands between, a proxy for example.")
         low = number + 1
 
 
 def _deleted(index: str) -> InputError:
-    return InputError(
-        f"The index {index!r} was deleted while it was read.", "Name another source, or wait until the index is back."
-    )
+    hint = "Name another source, or wait until the index is back."
+    return InputError(f"The index {index!r} was deleted while it was read.", hint)
 
 
 def _expired(error: EngineResponseError) -> bool:
+    died = ("no node found for id", "Node not connected", "] disconnected")  # its node
     text = str(error.body)
-    lost = (
-        "search_context_missing",
-        "no node found for id",
-        "Node not connected",
-        "] disconnected",
-    )  # all but the first: its node died
-    return error.status == HTTPStatus.NOT_FOUND or any(each in text for each in lost)
+    return error.status == HTTPStatus.NOT_FOUND or any(each in text for each in ("search_context_missing", *died))
 
 
 def _is_elasticsearch(engine: Engine) -> bool:

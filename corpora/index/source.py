@@ -15,17 +15,17 @@ import orjson
 
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.file_source import EntrySource
-from termweave.corpora.formats import index_address as address
+from termweave.corpora.formats import addresses
 from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.index import entries
-from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
+from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, Spool, changed_since, slices_of, snapshots
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
-from termweave.corpora.index.spool import Spool, snapshots
 from termweave.corpora.sources import NotAnIndex, Reader
 from termweave.engine.client.connection import Engine, connect, quote
-from termweave.engine.client.search_pipelines import DefaultPipeline, of_indices
+from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.errors import EngineError, TermweaveError, UsageError
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,11 +49,11 @@ class IndexSource(EntrySource, Reader):
     KIND: ClassVar[str] = "index/1"
     ENTRY = "document"
 
-    def __init__(self, place: address.IndexAddress, engine: Engine, reading: Reading) -> None:
+    def __init__(self, place: addresses.IndexAddress, engine: Engine, reading: Reading) -> None:
         super().__init__(reading)
         self.address, self.engine = place, engine
         self.mappings = _mappings(engine, place)
-        pipeline = DefaultPipeline() if reading.index.hidden else of_indices(engine, self.mappings)
+        pipeline = DefaultPipeline() if reading.index.hidden else shared_pipeline(engine, self.mappings)
         if pipeline.filters:
             clauses = [*pipeline.filters, *filter(None, [reading.index.query])]
             self.reading = reading = replace(reading, index=replace(reading.index, query={"bool": {"filter": clauses}}))
@@ -68,23 +68,21 @@ class IndexSource(EntrySource, Reader):
             merged |= entries.fields_of(mapping)
         self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
-        for hit in self.sample:
-            names = [name for name in hit.get("_source") or () if name not in self.excluded]
-            known = dict.fromkeys(names, "not in the mapping") | known
-        entries.check_named(known, place.shown, reading.fields)
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
+        for source in sources:
+            known = dict.fromkeys((name for name in source if name not in self.excluded), "not in the mapping") | known
+        entries.check_named(known, place.shown, reading.fields)
         self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         if pipeline.filters:
-            self._remarks.append(
-                f"{place.shown}: documents that its default search pipeline {pipeline.name!r} hides are not read."
-            )
+            hidden = f"documents that its default search pipeline {pipeline.name!r} hides are not read"
+            self._remarks.append(f"{place.shown}: {hidden}.")
         self._remarks += pipeline.remarks
         self._known = known
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
         """Whether the spec is the address of an index."""
-        return address.is_address(spec)
+        return addresses.is_index(spec)
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> IndexSource:
@@ -94,26 +92,21 @@ class IndexSource(EntrySource, Reader):
             UsageError: They do not.
             EngineError: The server does not answer, or this user may not read the index.
         """
-        place = address.parse(spec)
+        place = addresses.parse_index(spec)
         settings = reading.index.settings_for(place.url)
         try:
             return cls(place, connect(settings, pool_maxsize=READERS + 2).patient(_PATIENCE), reading)
         except TermweaveError as error:
             if settings.origin("url") == "SOURCE":
-                from termweave.source_settings import hint_of  # noqa: PLC0415 - loaded already where a source has settings of its own
+                from termweave.settings import hint_of_source  # noqa: PLC0415 - loaded already where a source has settings of its own
 
-                error.hint = hint_of(error.hint)
+                error.hint = hint_of_source(error.hint)
             raise
 
     @property
     def name(self) -> str:
         """The address without user name and password."""
         return self.address.shown
-
-    @property
-    def shown(self) -> str:
-        """The source in messages."""
-        return self.name
 
     @property
     def index(self) -> IndexSource:
@@ -152,14 +145,8 @@ class IndexSource(EntrySource, Reader):
     def fingerprint(self) -> str:
         """Hash of the state of all shards, the query and the named fields: it changes with every write to the documents that are read."""
         # Not stored with the snapshot: a command with other fields reads the same pages as other documents.
-        parts = [
-            self.KIND,
-            repr(self.reading.fields),
-            self.reading.index.whole,
-            self.query,
-            *(view.state for view in self._views),
-        ]
-        return blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest()
+        options = [self.KIND, repr(self.reading.fields), str(self.reading.index.whole), str(self.query)]
+        return blake2b(orjson.dumps([*options, *(view.state for view in self._views)]), digest_size=16).hexdigest()
 
     @property
     def total(self) -> int:
@@ -179,10 +166,8 @@ class IndexSource(EntrySource, Reader):
         if self.excluded:
             sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
         if self.resumed:
-            sentences.append(
-                f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; later changes of the index are "
-                "not in it (--fresh takes a new one, --update brings an index up to date)."
-            )
+            later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
+            sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")
         return sentences
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
@@ -306,7 +291,7 @@ class IndexSource(EntrySource, Reader):
         return max(1, len(orjson.dumps(self.sample)) // max(1, len(self.sample)))
 
 
-def _mappings(engine: Engine, place: address.IndexAddress) -> dict[str, dict[str, Any]]:
+def _mappings(engine: Engine, place: addresses.IndexAddress) -> dict[str, dict[str, Any]]:
     """Concrete index -> its mapping, for an index or an alias.
 
     Raises:
@@ -332,7 +317,7 @@ def _is_of_a_file(error: EngineError) -> bool:
     return type(error) is EngineError
 
 
-def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddress) -> list[str]:
+def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddress) -> list[str]:
     """The fields that `termweave enrich` wrote into the index of an application.
 
     Raises:
@@ -340,10 +325,8 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddres
     """
     made = (mapping.get("_meta") or {}).get("termweave") or {}
     if made and "enriched" not in made.get("source", {}):
-        raise UsageError(
-            f"{place.shown} was made by termweave ({index}): its documents are not those of its source.",
-            "Name the source that it was made from.",
-        )
+        hint = "Name the source that it was made from."
+        raise UsageError(f"{place.shown} was made by termweave ({index}): its documents are not those of its source.", hint)
     return str(made["source"]["enriched"]).split() if made else []
 
 
@@ -364,14 +347,10 @@ def _names(engine: Engine) -> str:
     except EngineResponseError:
         return "Check the name and the address."
     names = sorted(row["index"] for row in rows if not row["index"].startswith(".") and not _OWN.search(row["index"]))
-    return (
-        f"There are: {', '.join(names[:20])}{' ...' if names[20:] else ''}."
-        if names
-        else "The server has no index that can be a source."
-    )
+    return f"There are: {few(names, 20)}." if names else "The server has no index that can be a source."
 
 
-def _sample(engine: Engine, place: address.IndexAddress, reading: Reading) -> list[dict[str, Any]]:
+def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> list[dict[str, Any]]:
     """The first documents that the query finds.
 
     Raises:
@@ -383,8 +362,7 @@ def _sample(engine: Engine, place: address.IndexAddress, reading: Reading) -> li
         hits = engine.request("POST", f"/{quote(place.index)}/_search", body=body)["hits"]["hits"]
     except EngineResponseError as error:
         if query and error.status == HTTPStatus.BAD_REQUEST:
-            raise UsageError(
-                f"The server does not take the query of the source: {error.reason}.", "Correct --source-query."
-            ) from error
+            hint = "Correct --source-query."
+            raise UsageError(f"The server does not take the query of the source: {error.reason}.", hint) from error
         raise
     return [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]

@@ -10,14 +10,14 @@ from termweave.corpora.behaviour import ubi
 from termweave.corpora.behaviour.ubi_records import CLICKS
 from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines
+from termweave.corpora.formats.addresses import parse_index
 from termweave.corpora.formats.fields import BadLine
-from termweave.corpora.formats.index_address import parse as parse_address
 from termweave.corpora.index.pages import Pace, PageReader, slices_of
 from termweave.corpora.index.point_in_time import PointInTime, open_views
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect, quote
-from termweave.engine.client.search_pipelines import of_indices
+from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import InputError, UsageError
 from termweave.records import Qrels, Query
 
@@ -64,7 +64,7 @@ class UbiLog(JudgementSource):
     def name(self) -> str:
         """The spec without a password."""
         place = self._spec.removeprefix(PREFIX)
-        return f"{PREFIX}{parse_address(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
+        return f"{PREFIX}{parse_index(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
 
     @property
     def notes(self) -> list[str]:
@@ -104,10 +104,9 @@ class UbiLog(JudgementSource):
         records = _of_cluster if place.startswith(_CLUSTER) else _of_files
         behaviour = ubi.read(records(place, QUERIES), records(place, EVENTS))
         if not behaviour.impressions.clicked.any():
-            raise InputError(
-                f"{self.name} holds no click on a document that was shown ({len(behaviour.pairs):,} pairs of query and document were).",
-                f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(CLICKS))}.",
-            )
+            shown, actions = f"{len(behaviour.pairs):,} pairs of query and document were", ", ".join(sorted(CLICKS))
+            hint = f"A click is an event with the query_id of a search, an object_id, and one of the actions {actions}."
+            raise InputError(f"{self.name} holds no click on a document that was shown ({shown}).", hint)
         return behaviour
 
     @cached_property
@@ -131,11 +130,9 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
     names = (f"{stem}{end}" for stem in (name, _BOTH) for end in _ENDS)
     file = next((path for each in names if (path := lines.plain_or_packed(folder, each))), None) if folder.is_dir() else None
     if file is None:
-        raise UsageError(
-            f"There is no {name}.jsonl in {folder}.",
-            f"Put {QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst) into a folder, or write ubi:opensearch "
-            "to read the indices.",
-        )
+        files = f"{QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst)"
+        hint = f"Put {files} into a folder, or write ubi:opensearch to read the indices."
+        raise UsageError(f"There is no {name}.jsonl in {folder}.", hint)
     wanted = True
     for number, line in lines.lines(file):
         try:
@@ -152,10 +149,10 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     """The records of an index, alias or data stream, from a point in time, in the same order each time: clicks are summed in it."""
-    at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
+    at = parse_index(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")
-    query = {"bool": {"filter": list(of_indices(engine, indices).filters)}}
+    query = {"bool": {"filter": list(shared_pipeline(engine, indices).filters)}}
     point = PointInTime(engine, query, open_views(engine, at.index, indices, query))
     try:
         for page in PageReader(point, slices_of(point.views), {}, (), Pace(None), readers=1):

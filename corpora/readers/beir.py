@@ -1,7 +1,6 @@
 """Read BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain, ``.gz`` or ``.zst``.
 
-A folder with only a corpus is a source; with queries and judgements it is a data set. Judgements may also have TREC's four columns
-(query, iteration, document, grade). A header line is optional in both.
+A folder with only a corpus is a source; with queries and judgements it is a data set.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import BadLine, checked_id, identity, text_line, text_of
-from termweave.corpora.judgements import Judged, Judgements, joined
-from termweave.corpora.readers.jsonl import JsonLines, parse
+from termweave.corpora.judgements import QUERIES, Judged, Judgements, queries_in, read_judgements, relevant_from
+from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Reader
 from termweave.errors import UsageError
-from termweave.records import Qrels, Query
-from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,16 +22,8 @@ if TYPE_CHECKING:
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
-CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
-QUERY_ID_KEYS = ("_id", "id", "qid", "query_id")
-QUERY_TEXT_KEYS = ("text", "query", "question", "title")
-
+CORPUS, QRELS = "corpus.jsonl", "qrels"
 _TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz|\.zst)?")
-_HEADER = re.compile(r"[A-Za-z].*")
-_COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
-#: The largest grade: trec_eval allocates a counter for every grade, so that a timestamp in the wrong column would take all memory.
-_LARGEST = 1_000_000
-_TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
 def folders_in(folder: Path) -> list[str]:
@@ -78,10 +66,8 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         source = cls(Path(spec), reading=reading)
         target = source._corpus.path.resolve()
         if not reading.follow_links and source._corpus.path.is_symlink() and not target.is_relative_to(Path(spec).resolve()):
-            raise UsageError(
-                f"{source._corpus.path} is a link to a file outside its folder: {target}.",
-                "If you trust this link, add --follow-links.",
-            )
+            hint = "If you trust this link, add --follow-links."
+            raise UsageError(f"{source._corpus.path} is a link to a file outside its folder: {target}.", hint)
         return source
 
     @classmethod
@@ -120,7 +106,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         """Number of queries without a judgement in the split."""
         judged = self._judged.qrels.keys()
         path = files.plain_or_packed(self._folder, QUERIES)
-        return len({query_of(line).id for _, line in files.lines(path)} - judged) if path else 0
+        return len({query.id for _, query in queries_in(path, str(path))} - judged) if path else 0
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """Read the documents of the corpus; see `JsonLines.documents`."""
@@ -139,88 +125,4 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         if table is None or path is None:
             hint = f"There are: {', '.join(self.splits()) or 'none'}."
             raise UsageError(f"{self._folder} has no queries with judgements for the split {self.split!r}.", hint)
-        qrels = read_qrels(table)
-        return joined(read_queries(path, qrels), qrels, table=str(table), file=str(path))
-
-
-def relevant_from(*names: str) -> int:
-    """The lowest relevant grade: 2 for data sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
-    return 2 if any(map(_TREC_DL.search, names)) else 1
-
-
-def read_queries(path: Path, wanted: Qrels) -> list[Query]:
-    """Read the queries of a file that have judgements.
-
-    Raises:
-        InputError: A line is not a query, or two lines have the same id and different texts.
-    """
-    queries: dict[str, Query] = {}
-    for number, line in files.lines(path):
-        try:
-            query = query_of(line)
-        except BadLine as bad:
-            raise bad.at(str(path), number, skips=False) from None
-        if query.id in wanted and queries.setdefault(query.id, query) != query:
-            reason = f"the query {query.id!r} is in the file twice, with different texts"
-            raise BadLine(reason, "Keep one of the two.").at(str(path), number)
-    return list(queries.values())
-
-
-def query_of(line: bytes | None) -> Query:
-    """Read the query on a line of JSON.
-
-    Raises:
-        BadLine: The line is not a query.
-    """
-    entry = parse(line)
-    id_, text = identity(entry, QUERY_ID_KEYS), text_of(entry, QUERY_TEXT_KEYS)
-    if id_ is None or text is None:
-        missing, keys = ("id", QUERY_ID_KEYS) if id_ is None else ("text", QUERY_TEXT_KEYS)
-        raise BadLine(f"a query without {missing}; its usual names are {', '.join(map(repr, keys))}", "Correct the line.")
-    return Query(id_, text)
-
-
-def read_qrels(path: Path) -> Qrels:
-    """Read the judgements of a table with BEIR's three columns or TREC's four.
-
-    Raises:
-        InputError: A line has other columns, a grade is not a whole number, or a pair has two different grades.
-    """
-    qrels: Qrels = {}
-    counts: tuple[int, ...] = (3, 4)
-    for position, (number, line) in enumerate(files.lines(path)):
-        try:
-            query, *_, document, grade = columns = _columns(line, counts)
-            if position == 0 and _HEADER.fullmatch(grade):
-                continue
-            counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
-            value = _grade(grade)
-        except BadLine as bad:
-            raise bad.at(str(path), number) from None
-        if qrels.setdefault(query, {}).setdefault(document, value) != value:
-            reason = f"the document {document!r} is judged twice for the query {query!r}, with different grades"
-            raise BadLine(reason, "Keep one of the two.").at(str(path), number)
-    return qrels
-
-
-def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
-    """The columns of a line: the query first, document and grade last."""
-    text = text_line(line, _COLUMNS)
-    columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may contain blanks
-    if len(columns) not in counts:
-        expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
-        raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
-    return [checked_id(column.strip()) for column in columns]
-
-
-def _grade(grade: str) -> int:
-    """The grade as a whole number; 1.0 is read as 1."""
-    try:
-        number = float(grade)
-    except ValueError:
-        number = 0.5
-    if not number.is_integer():
-        raise BadLine(f"the grade {grade!r} is not a whole number", _COLUMNS)
-    if abs(number) > _LARGEST:
-        raise BadLine(f"the grade {grade!r} is larger than {_LARGEST:,}", f"{_COLUMNS} Check the order of the columns.")
-    return int(number)
+        return read_judgements(table, path)

@@ -15,13 +15,12 @@ import orjson
 
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
-from termweave.corpora.formats.fields import BadLine, Mapper, json_value
-from termweave.corpora.judgements import Judged, Judgements, joined
-from termweave.corpora.readers.beir import relevant_from
+from termweave.corpora.formats.fields import BadLine, Mapper, attempted, json_value
+from termweave.corpora.judgements import Judged, Judgements, joined, relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT, Reader
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -97,17 +96,14 @@ class IrDataset(Judged, EntrySource, Reader):
 
     @property
     def relevant_from(self) -> int:
-        """The lowest relevant grade; see `termweave.corpora.readers.beir.relevant_from`."""
+        """The lowest relevant grade; see `termweave.corpora.judgements.relevant_from`."""
         return relevant_from(self._judged_name)
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the records in the collection's order, numbered from 1."""
         mapper, position = Mapper(self.reading.fields), 0
         for number, record in enumerate(self._records("docs"), 1):
-            try:
-                yield number, self._document(mapper, record, number)
-            except BadLine as bad:
-                yield number, bad
+            yield number, attempted(self._document, mapper, record, number)
             position += len(_bytes(record))
             if progress:
                 progress(position)
@@ -169,11 +165,7 @@ def _bytes(record: Any) -> bytes:
 
 
 def _registry() -> Any:
-    try:
-        import ir_datasets  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise UsageError("`ir:` names a collection of ir_datasets, which is not installed.", f"Run `{install('ir')}`.") from error
-    return ir_datasets.registry
+    return needed("ir_datasets", "ir", "`ir:` names a collection of ir_datasets, which").registry
 
 
 def _load(name: str) -> Any:

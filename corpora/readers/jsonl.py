@@ -10,7 +10,7 @@ import orjson
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import BadLine, Mapper, described, lacks_named, not_utf8, too_long
+from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, lacks_named, not_utf8, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,8 +103,5 @@ class JsonLines(FileSource):
         """Read the lines that are not blank."""
         mapper = Mapper(self.reading.fields)
         for number, line in files.lines(self.path, progress):
-            try:
-                yield number, mapper.document(parse(line), number)
-            except BadLine as bad:
-                yield number, bad
+            yield number, attempted(lambda line, number: mapper.document(parse(line), number), line, number)
         mapper.finish()

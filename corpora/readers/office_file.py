@@ -1,23 +1,38 @@
-"""Read one PDF or office file: it is one document, whose id is the file's name. Folders of them are read by `text_folder`."""
+"""Read one PDF or office file (extra `office`): it is one document, whose id is the file's name. `text_folder` reads folders of them.
+
+Files are read in a process of its own with a time limit per file: see `termweave.corpora.formats.office_text`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
+import time
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from threading import Timer
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from termweave.corpora.file_source import FileSource
-from termweave.corpora.formats import lines, office
-from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.formats import lines
+from termweave.corpora.formats.fields import BadLine, attempted
 from termweave.errors import UsageError
 from termweave.records import Document
 from termweave.support.extras import install
+from termweave.support.python_processes import start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from termweave.corpora.sources import Progress, Reading
+    from termweave.support.python_processes import PythonProcess
 
+#: Suffix -> the module that reads such files.
+MODULES = {".pdf": "pypdfium2", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}
+#: Seconds after which a file is given up.
+SECONDS = 60.0
 _PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
 #: Main part of an office file -> the suffix of such files.
 _PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/workbook.xml": ".xlsx"}
@@ -47,7 +62,7 @@ class OfficeFile(FileSource):
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
-        if not office.readable():
+        if not readable():
             raise UsageError(f"{self.shown} is a PDF or office file, which needs more packages.", f"Run `{install('office')}`.")
 
     @classmethod
@@ -62,12 +77,79 @@ class OfficeFile(FileSource):
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[None, Document | BadLine]]:
         """The file as one document."""
-        with office.Extractor() as extractor:
-            try:
-                title, text = extractor.read(self.path, kind_of(self.path))
-            except BadLine as bad:
-                yield None, bad
-            else:
-                yield None, Document(self.name, text, title, {}, 1)
+        with Extractor() as extractor:
+            yield None, attempted(extractor.document, self.path, kind_of(self.path), self.name)
         if progress:
             progress(self.size)
+
+
+def readable() -> bool:
+    """Whether the packages of the extra are installed."""
+    return all(find_spec(module) is not None for module in MODULES.values())
+
+
+class Extractor:
+    """Reads files in a process that is started with the first one and again after a file that ended it."""
+
+    def __init__(self) -> None:
+        self._process: PythonProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def document(self, path: Path, kind: str, name: str) -> Document:
+        """A file as a document.
+
+        Args:
+            path: The file.
+            kind: Its suffix, a key of `MODULES`.
+            name: Id of the document.
+
+        Raises:
+            BadLine: It is encrypted, damaged or too large, or takes too long.
+        """
+        process, line, began = self._started(), b"", time.monotonic()
+        assert process.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps({"path": str(path), "kind": kind}).encode() + b"\n")
+                process.stdin.flush()
+                line = self._line(process)
+        except BaseException:  # Ctrl-C: the answer would be read as that of the next file
+            self._stop()
+            raise
+        if not line.endswith(b"\n"):
+            self._stop()
+            late = f"reading it takes more than {SECONDS:.0f} s" if time.monotonic() - began >= SECONDS else ""
+            raise BadLine(late or "it is damaged: it ended the program that reads it")
+        answer = json.loads(line)
+        if "bad" in answer:
+            raise BadLine(answer["bad"])
+        return Document(name, answer["text"], answer["title"], {}, 1)
+
+    def _started(self) -> PythonProcess:
+        if self._process is None or self._process.poll() is not None:
+            self._stop()
+            program = "termweave.corpora.formats.office_text"
+            self._process = start_python("-m", program, stderr=subprocess.DEVNULL, start_new_session=True)
+        return self._process
+
+    @staticmethod
+    def _line(process: PythonProcess) -> bytes:
+        """The next line of the process; shorter if it ended, by itself or because the time is over."""
+        assert process.stdout is not None
+        timer = Timer(SECONDS, process.kill)
+        timer.start()
+        try:
+            return process.stdout.readline()
+        finally:
+            timer.cancel()
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()  # closes the pipes
+            self._process = None

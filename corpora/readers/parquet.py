@@ -15,9 +15,9 @@ from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import BadLine, Mapper, described, json_value, too_long
+from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, json_value, too_long
 from termweave.errors import InputError, UsageError
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
@@ -44,13 +44,7 @@ class Parquet(FileSource):
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
-        try:
-            import pyarrow.parquet  # noqa: F401, PLC0415 - checked before any work begins
-        except ImportError as error:
-            raise UsageError(
-                f"{self.shown} is a Parquet file, and pyarrow is not installed.",
-                f"Run `{install('parquet')}`.",
-            ) from error
+        needed("pyarrow.parquet", "parquet", f"{self.shown} is a Parquet file, and pyarrow")
         asked = self.reading.fields
         if twice := {name for name in self._names if self._names.count(name) > 1}:
             raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")
@@ -75,14 +69,11 @@ class Parquet(FileSource):
     def remarks(self) -> list[str]:
         """Sentences about which columns are read as what, and about binary columns that are left out."""
         columns = [name for name in self._names if name not in self._binary]
-        mapping = f"{self.shown}: {described(columns, self.reading.fields, self.ENTRY)}."
-        if not self._binary:
-            return [mapping]
-        named = ", ".join(map(repr, sorted(self._binary)))
-        return [
-            mapping,
-            f"{self.shown}: binary columns are left out of the metadata ({named}); convert columns with text to strings.",
-        ]
+        remarks = [f"{described(columns, self.reading.fields, self.ENTRY)}."]
+        if self._binary:
+            named = ", ".join(map(repr, sorted(self._binary)))
+            remarks.append(f"binary columns are left out of the metadata ({named}); convert columns with text to strings.")
+        return [f"{self.shown}: {remark}" for remark in remarks]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the rows in the file's order."""
@@ -97,7 +88,7 @@ class Parquet(FileSource):
                     for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
                         for row in _rows(batch.cast(_readable(batch.schema), safe=False)):
                             number += 1
-                            yield number, _document(mapper, row, number)
+                            yield number, row if isinstance(row, BadLine) else attempted(_document, mapper, row, number)
                         if progress:  # bytes on disk, as if all rows had as many
                             progress(self.size * number // total)
         except (pa.ArrowException, *_DAMAGED) as error:
@@ -114,24 +105,20 @@ class Parquet(FileSource):
         try:
             # A row group can have gigabytes: with these options its pages are read one by one, and none in advance.
             return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-        except UnicodeDecodeError as error:  # it decodes the paths of columns
-            raise self._no_name() from error
         except (pa.ArrowException, *_DAMAGED) as error:
             hint = "Write or download it again: without its end, no part of a Parquet file can be read."
             raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
 
     @cached_property
     def _schema(self) -> Any:
-        with self._opened() as table:
-            try:
+        try:
+            with self._opened() as table:
                 schema = table.schema_arrow
                 schema.names  # noqa: B018 - pyarrow decodes the names now
-            except UnicodeDecodeError as error:
-                raise self._no_name() from error
-            return schema
-
-    def _no_name(self) -> InputError:
-        return InputError(f"{self.shown} is damaged: the name of a column is not UTF-8.", "Write or download it again.")
+                return schema
+        except UnicodeDecodeError as error:
+            hint = "Write or download it again."
+            raise InputError(f"{self.shown} is damaged: the name of a column is not UTF-8.", hint) from error
 
     @property
     def _names(self) -> list[str]:
@@ -179,15 +166,11 @@ def _rows(batch: Any) -> Iterator[dict[str, Any] | BadLine]:
                 yield row
 
 
-def _document(mapper: Mapper, row: dict[str, Any] | BadLine, number: int) -> Document | BadLine:
-    if isinstance(row, BadLine):
-        return row
-    try:
-        entry = {name: json_value(value) for name, value in row.items()}
-        document = mapper.document(entry, number)
-    except BadLine as bad:
-        return bad
-    return document if len(document.text) <= lines.MAX_LINE else too_long()
+def _document(mapper: Mapper, row: dict[str, Any], number: int) -> Document:
+    document = mapper.document({name: json_value(value) for name, value in row.items()}, number)
+    if len(document.text) > lines.MAX_LINE:
+        raise too_long()
+    return document
 
 
 def _holds_bytes(kind: Any) -> bool:
@@ -196,8 +179,7 @@ def _holds_bytes(kind: Any) -> bool:
 
     if types.is_dictionary(kind):
         return _holds_bytes(kind.value_type)
-    if any(
-        is_bytes(kind) for is_bytes in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
-    ):
-        return True
-    return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
+    tests = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(is_bytes(kind) for is_bytes in tests) or any(
+        _holds_bytes(kind.field(number).type) for number in range(kind.num_fields)
+    )

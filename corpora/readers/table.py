@@ -1,32 +1,34 @@
 """Read tables (CSV, TSV and similar): one document per row. The header line or the user names the columns.
 
 Tables are UTF-8, with commas, tabs, semicolons or bars between columns (or the character of Excel's line ``sep=``), and cells in double
-quotes or not (`termweave.corpora.formats.csv_dialect` detects this). Every row must have as many cells as the header line. A row whose
-cells are all empty counts as an empty line: spreadsheets write such rows. The line of a row is its first line. Cells keep their blanks,
-and all columns but id, title and text become metadata, as strings.
+quotes or not. Every row must have as many cells as the header line. A row whose cells are all empty counts as an empty line: spreadsheets write
+such rows. The line of a row is its first line. Cells keep their blanks, and all columns but id, title and text become metadata, as strings.
+
+`csv.Sniffer` counts characters in lines, and text with many commas and apostrophes misleads it (for MS MARCO's collection.tsv it chose a letter
+as the delimiter). Here every usual dialect reads the first lines, and the one in which most rows have as many cells as the first row is chosen.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections import deque
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields
 from termweave.corpora.file_source import FileSource
-from termweave.corpora.formats import csv_dialect
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.compression import opened
-from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, described, not_utf8, too_long
+from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, attempted, described, not_utf8, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.formats.csv_dialect import Dialect
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
@@ -38,6 +40,97 @@ _REASONS = {
     "new-line character": "a carriage return in the middle of a line",
     "field larger": "a cell that is too long",
 }
+#: Column names that show that the first line is a header line.
+KNOWN = frozenset({*ID_KEYS, *TEXT_KEYS, TITLE_KEY})
+
+#: The usual delimiters, and their names in messages.
+DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+#: In a table without a known column name, more than this share of rows must be as wide as the first; some may be broken.
+_ENOUGH = 0.5
+#: The line by which Excel announces the delimiter.
+_EXCEL = re.compile(r'sep=([^"\r\n])\s*', re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The dialect of a table.
+
+    Attributes:
+        delimiter: Character between the cells of a row.
+        quoted: Whether cells can be in double quotes, with ``""`` for a quote (RFC 4180); if not, quotes are ordinary characters.
+        first: Cells of the first row.
+        announced: Whether the file begins with Excel's line ``sep=;``.
+    """
+
+    delimiter: str
+    quoted: bool
+    first: tuple[str, ...]
+    announced: bool = False
+
+    def __str__(self) -> str:
+        return f"{DELIMITERS.get(self.delimiter, repr(self.delimiter))} between columns, {'' if self.quoted else 'no '}quoting"
+
+    def options(self) -> dict[str, object]:
+        """Keyword arguments for `csv.reader`. It is strict, because a lenient reader loses text after a stray quote."""
+        quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
+        return {"delimiter": self.delimiter, "quoting": quoting, "quotechar": '"', "doublequote": True, "strict": True}
+
+
+def dialect_of(start: str, *, whole: bool) -> Dialect | None:
+    """Find the dialect of a table; None if the text is not a table.
+
+    Args:
+        start: First lines of the file.
+        whole: Whether these are all lines; if not, the last one may be cut.
+    """
+    lines = re.findall(r"[^\n]*\n|[^\n]+", start)  # str.splitlines would also split at U+2028
+    if not whole:
+        del lines[-1:]
+    announced = _EXCEL.fullmatch(lines[0]) if lines else None
+    delimiters = [announced[1]] if announced else [*DELIMITERS]
+    lines = lines[announced is not None :]
+    possible = [Dialect(mark, quoted, ()) for mark in delimiters for quoted in _quotings(lines, mark)]
+    fits = [(*fit, dialect) for dialect in possible if (fit := _fit(lines, dialect)) is not None]
+    if not fits:
+        return None
+    _, first, dialect = max(fits, key=lambda fit: fit[0])  # if equal, the first one: quoted before unquoted
+    return replace(dialect, first=first, announced=announced is not None)
+
+
+def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
+    """The kinds of quoting that are possible for these lines: quoted, unquoted or both."""
+    # The possessive quantifier *+ avoids quadratic time for a quote that is never closed.
+    mark = re.escape(delimiter)
+    others, closed = re.subn(rf'(?:^|(?<={mark}))"(?:[^"]|"")*+"(?={mark}|\r?$)', "", "".join(lines), flags=re.MULTILINE)
+    stray = len(re.findall(rf'(?:^|{mark})"', others, flags=re.MULTILINE))
+    if closed > stray:
+        return (True,)
+    # In TSV files a quote is usually an ordinary character (MS MARCO, search tools); in CSV files it usually quotes a cell.
+    return (False,) if delimiter == "\t" else (True, False) if stray else (True,)
+
+
+def _fit(lines: list[str], dialect: Dialect) -> tuple[tuple[bool, float, int], tuple[str, ...]] | None:
+    """How well a dialect fits some lines, to be compared with others, and the cells of the first row; None if the lines are no table in it."""
+    rows = [row for row in _readable_rows(lines, dialect) if row is None or any(row)]
+    first = tuple(rows[0] or ()) if rows else ()
+    width = len(first)
+    agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))
+    known = width > 1 and any(cell.strip().lower() in KNOWN for cell in first)
+    is_table = known or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
+    return ((known, round(agreeing, 2), width), first) if is_table else None
+
+
+def _readable_rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:
+    """Read the rows; None for a row that cannot be read."""
+    reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if reader.line_num < len(lines) or "unexpected end" not in str(error):  # else the cut of the text is the reason
+                yield None
 
 
 def find_dialect(path: Path) -> Dialect | None:
@@ -55,7 +148,7 @@ def find_dialect(path: Path) -> Dialect | None:
     start = start.removeprefix(files.BOM)
     if b"\0" in start.partition(b"\n")[0] or not start.strip() or start.lstrip()[:1] in {b"{", b"["}:
         return None
-    return csv_dialect.find(start.decode(errors="surrogateescape"), whole=whole)
+    return dialect_of(start.decode(errors="surrogateescape"), whole=whole)
 
 
 class Table(FileSource):
@@ -103,22 +196,19 @@ class Table(FileSource):
                     raise row.at(self.shown, line)
                 header_comes = False
                 continue
-            yield line, row if isinstance(row, BadLine) else self._document(mapper, row, line)
+            yield line, row if isinstance(row, BadLine) else attempted(self._document, mapper, row, line)
 
-    def _document(self, mapper: Mapper, row: list[str], line: int) -> Document | BadLine:
+    def _document(self, mapper: Mapper, row: list[str], line: int) -> Document:
         names = self._columns.names
         if len(row) != len(names):
-            return BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
+            raise BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
         cells: dict[str, Any] = dict(zip(names, row, strict=True))
         if separator := self.reading.list_separator:
             kept = {self._columns.fields.id, self._columns.fields.title, *self._columns.fields.text}
             for name, cell in cells.items():
                 if name not in kept and separator in cell:
                     cells[name] = [part.strip() for part in cell.split(separator) if part.strip()]
-        try:
-            return mapper.document(cells, line)
-        except BadLine as bad:
-            return bad
+        return mapper.document(cells, line)
 
 
 class _Columns:
@@ -132,7 +222,7 @@ class _Columns:
 
     def __init__(self, first: tuple[str, ...], asked: Fields, file: str) -> None:
         cells = [cell.strip() for cell in first]
-        known = any(cell.lower() in csv_dialect.KNOWN for cell in cells)
+        known = any(cell.lower() in KNOWN for cell in cells)
         # A number in the options does not make a header line: in "1<tab>some text" the 1 is the id of a document.
         self.header = known or any(cell in asked.named() and not _is_number(cell, len(cells)) for cell in cells)
         self._by_options = self.header and not known
@@ -150,11 +240,8 @@ class _Columns:
                 return name
             if _is_number(name, len(self.names)):
                 return self.names[int(name) - 1]
-            hint = "Name one of these, or its number."
-            if not known:  # the first line may be a document
-                hint = (
-                    f"If that is a document, give the columns' numbers, 1 to {len(cells)}; if it is a header line, their names."
-                )
+            unknown = f"If that is a document, give the columns' numbers, 1 to {len(cells)}; if it is a header line, their names."
+            hint = "Name one of these, or its number." if known else unknown
             raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", hint)
 
         taken = {*map(column, asked.named())}
@@ -249,9 +336,8 @@ class _Lines:
 
 def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | BadLine]]:
     """Read the rows that are not empty, each with its first line; a row that cannot be read as the reason."""
-    csv.field_size_limit(
-        max(csv.field_size_limit(), files.MAX_LINE + 1)
-    )  # a limit of the whole process; its default of 128 kB is too small
+    # A limit of the whole process; its default of 128 kB is too small.
+    csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE + 1))
     reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
     again = False
     while True:
@@ -279,15 +365,12 @@ def _hint(message: str, delimiter: str) -> str:
     # If quotes are ordinary characters, quoting every cell and doubling the quotes in it makes the file readable.
     cell = "\\t" if delimiter == "\t" else delimiter
     quoting = f'sed \'s/"/""/g; s/[^{cell}]*/"&"/g\''
-    return (
-        "Double the quotes within a quoted cell, or skip such rows with --skip-bad. If quotes are ordinary characters "
-        f"in the whole file, convert it: `{quoting}`."
-    )
+    ordinary = f"If quotes are ordinary characters in the whole file, convert it: `{quoting}`."
+    return f"Double the quotes within a quoted cell, or skip such rows with --skip-bad. {ordinary}"
 
 
 def _reason(message: str, lines: _Lines) -> str:
     """A clause that describes the problem behind a message of `csv`."""
-    known = next((reason for part, reason in _REASONS.items() if part in message), None)
-    if known is None:  # "',' expected after '"'"
-        known = "a quoted cell has text after its closing quote"
+    quote = "a quoted cell has text after its closing quote"  # "',' expected after '"'"
+    known = next((reason for part, reason in _REASONS.items() if part in message), quote)
     return f"{known}, up to line {lines.last}" if lines.last > lines.first else known

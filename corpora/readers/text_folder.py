@@ -1,6 +1,6 @@
 """Read folders of texts: every .txt, .md, .rst, .adoc and .html file below a folder is a document, and its id is its path in the folder.
 
-PDF and office files are read where the extra `office` is installed (`formats.office`). The user may name the files instead, by patterns
+PDF and office files are read where the extra `office` is installed (`office_file`). The user may name the files instead, by patterns
 (``*.py``, ``src/*.c``): then each matching file is a text, whatever its type. A link to a file outside the folder is named and not read, unless
 the user asks for it: a folder that was downloaded must not put the private files of this host into an index.
 
@@ -22,9 +22,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.file_source import FileSource
-from termweave.corpora.formats import lines, markup, office
+from termweave.corpora.formats import lines, markup
 from termweave.corpora.formats.compression import SUFFIXES, opened
-from termweave.corpora.formats.fields import BadLine, too_long
+from termweave.corpora.formats.fields import BadLine, attempted, too_long
+from termweave.corpora.readers import office_file as office
 from termweave.corpora.readers.beir import CORPUS, folders_in
 from termweave.corpora.sources import Reading
 from termweave.errors import InputError, TermweaveError, UsageError
@@ -82,9 +83,8 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
     def failed(error: OSError) -> None:
         if isinstance(error, FileNotFoundError) and folder.is_dir():
             return  # a folder below was deleted after it was listed, as a file may be
-        raise InputError(
-            f"{error.filename} cannot be listed: {error.strerror}.", "Name a folder that you have permission to read."
-        ) from error
+        hint = "Name a folder that you have permission to read."
+        raise InputError(f"{error.filename} cannot be listed: {error.strerror}.", hint) from error
 
     for parent, below, names in os.walk(folder, onerror=failed):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -116,10 +116,8 @@ class TextFolder(FileSource):
     def recognises(cls, spec: str) -> bool:
         """Whether this is a folder with text files below it, and without a BEIR folder in it."""
         path = Path(spec)
-        if not path.is_dir() or lines.plain_or_packed(path, CORPUS) is not None or folders_in(path):
+        if not path.is_dir() or lines.plain_or_packed(path, CORPUS) is not None or folders_in(path) or lines.hidden(spec):
             return False  # a README beside data sets is not a corpus
-        if lines.hidden(spec):  # from Python 3.14 on, `is_file` returns False for all files in it instead of raising an error
-            return False
         return any(file.is_text or kind_of(file.id) in office.MODULES for file in _files(path))
 
     @classmethod
@@ -131,9 +129,8 @@ class TextFolder(FileSource):
         """
         if next(texts(Path(spec), reading), None) is None:
             if any(file.is_text for file in _files(Path(spec), reading.include)):
-                raise UsageError(
-                    f"The texts in {spec} are links to files outside it.", "If you trust these links, add --follow-links."
-                )
+                hint = "If you trust these links, add --follow-links."
+                raise UsageError(f"The texts in {spec} are links to files outside it.", hint)
             raise UsageError(f"{spec} holds PDF and office files only, which need more packages.", f"Run `{install('office')}`.")
         return super().open(spec, reading)
 
@@ -165,37 +162,32 @@ class TextFolder(FileSource):
                 outside.append(file.id)
             else:
                 (read if file.is_text else others)[kind_of(file.id) or "without suffix"] += 1
-        mapping = [
-            f"{self.shown}: each text file is a document ({_numbers(read)}); id = its path; title = its heading or <title>."
-        ]
+        kinds, other = _numbers(read), f"{counted(others.total(), 'file is', 'files are')}"
+        remarks = [f"each text file is a document ({kinds}); id = its path; title = its heading or <title>."]
         if outside:
             count = counted(len(outside), "text is a link to a file", "texts are links to files")
-            mapping.append(f"{self.shown}: {count} outside the folder and ignored ({few(outside)}); --follow-links reads them.")
-        if not others:
-            return mapping
-        count = counted(others.total(), "file is", "files are")
-        if self.reading.include:
-            return [*mapping, f"{self.shown}: {count} not included and ignored ({_numbers(others)})."]
-        remark = (
-            f"{self.shown}: {count} of other types and ignored ({_numbers(others)}); --include '*.py' reads texts of any type."
-        )
-        unread = set() if office.readable() else others.keys() & office.MODULES.keys()
-        return [*mapping, f"{remark} `{install('office')}` reads {few(sorted(unread))}." if unread else remark]
+            remarks.append(f"{count} outside the folder and ignored ({few(outside)}); --follow-links reads them.")
+        if others and self.reading.include:
+            remarks.append(f"{other} not included and ignored ({_numbers(others)}).")
+        elif others:
+            unread = [] if office.readable() else sorted(others.keys() & office.MODULES.keys())
+            advice = f" `{install('office')}` reads {few(unread)}." if unread else ""
+            remarks.append(
+                f"{other} of other types and ignored ({_numbers(others)}); --include '*.py' reads texts of any type.{advice}"
+            )
+        return [f"{self.shown}: {remark}" for remark in remarks]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Read the files. A document begins on line 1 of its file, so that it stays the same when files before it come and go."""
+        """Read the files."""
         done = 0
         with office.Extractor() as extractor:
             for path, id_ in texts(self.path, self.reading):
-                try:
-                    title, text = _read(path, id_, extractor)
-                except BadLine as bad:
+                document = attempted(_document, path, id_, extractor)
+                if isinstance(document, BadLine):
                     if not path.exists():
                         continue
-                    bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
-                    yield bad.line, bad
-                else:
-                    yield 1, Document(id_, text, title, {}, 1)
+                    document.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
+                yield document.line, document
                 done += _state(path)[0]
                 if progress:
                     progress(done)
@@ -214,8 +206,8 @@ def _state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _read(path: Path, id_: str, extractor: office.Extractor) -> tuple[str, str]:
-    """Read title and text of a file.
+def _document(path: Path, id_: str, extractor: office.Extractor) -> Document:
+    """A file as a document. It begins on line 1 of its file, so that it stays the same when files before it come and go.
 
     Raises:
         BadLine: The file is not a text, or cannot be read.
@@ -226,7 +218,7 @@ def _read(path: Path, id_: str, extractor: office.Extractor) -> tuple[str, str]:
         raise BadLine("its name is not UTF-8, and the name is the id") from None
     kind = kind_of(path.name)
     if kind in office.MODULES and office.readable():
-        return extractor.read(path, kind)
+        return extractor.document(path, kind, id_)
     try:
         with opened(path) as stream:
             content = stream.read(lines.MAX_LINE + 1)
@@ -249,7 +241,8 @@ def _read(path: Path, id_: str, extractor: office.Extractor) -> tuple[str, str]:
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
         reason = f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not {encoding.upper()}"
         raise BadLine(reason, line=line) from None
-    return read(text)
+    title, body = read(text)
+    return Document(id_, body, title, {}, 1)
 
 
 @lru_cache(maxsize=8)

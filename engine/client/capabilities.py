@@ -15,20 +15,24 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.server_errors import EngineResponseError
-from termweave.errors import EngineError
+from termweave.errors import EngineError, UsageError
 from termweave.records import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from termweave.engine.client.connection import Engine
 
 #: A search of no index: the server parses the query and finds nothing.
 _NOWHERE = "/termweave-probe-none-*/_search"
+_NO_INDEX = {"allow_no_indices": True, "ignore_unavailable": True}
 
-#: The server's default clause limit, and the lowest of all versions.
-_CLAUSES = 1024
+#: The server's default clause limit, which is the lowest of all versions, and its setting.
+_CLAUSES, _LIMIT = 1024, "indices.query.bool.max_clause_count"
 
+#: The attribute of a node whose k-NN plugin has no native libraries, and its line in the embedded node's opensearch.yml.
+_ATTRIBUTE = "native_vectors"
+WITHOUT_NATIVE_VECTORS = f"node.attr.{_ATTRIBUTE}: none"
 #: Statuses of the root page on a server that may still be OpenSearch: Serverless has no such page, and some roles may not read it.
 _NO_ROOT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, 0})
 
@@ -49,15 +53,14 @@ def probe(engine: Engine) -> Capabilities:
     if knn is None:
         # Simulating a template is forbidden. A server that understands the query has the plugin; that is all we can tell.
         knn = any("knn" in name for name in plugins) or _parses(engine, {"knn": {"v": {"vector": [1.0], "k": 1}}})
-    number = _number(version)
     return Capabilities(
-        version=version,
-        distribution=distribution,
-        plugins=plugins,
-        knn=knn,
+        version,
+        distribution,
+        plugins,
+        knn,
         neural_sparse=_parses(engine, {"neural_sparse": {"f": {"query_tokens": {"a": 1.0}}}}),
         # No harmless request shows this: before 3.7 the field has doc values, but reading them fails with 500 ("doesn't support sorting").
-        vector_doc_values=knn and number >= (3, 7),
+        vector_doc_values=knn and _number(version) >= (3, 7),
         max_clause_count=_max_clause_count(engine),
     )
 
@@ -70,9 +73,8 @@ def has_search_pipelines(engine: Engine) -> bool:
     """
     if engine.product == "Elasticsearch":
         return False
-    params = {"allow_no_indices": True, "ignore_unavailable": True}
     try:
-        engine.request("POST", _NOWHERE, params=params, body={"size": 0, "search_pipeline": {}})
+        engine.request("POST", _NOWHERE, params=_NO_INDEX, body={"size": 0, "search_pipeline": {}})
     except EngineResponseError as error:
         if error.status not in _NO_ROOT | {HTTPStatus.BAD_REQUEST}:
             raise
@@ -88,36 +90,24 @@ def _elasticsearch(engine: Engine, version: str) -> Capabilities:
     """
     weights = _accepts_template(engine, {}, {"w": _SPARSE_FIELD})
     if weights is None:
-        query = {"field": "w", "query_vector": {"a": 1.0}, "prune": False}
-        weights = _parses(engine, {"sparse_vector": query})
+        weights = _parses(engine, {"sparse_vector": {"field": "w", "query_vector": {"a": 1.0}, "prune": False}})
     vectors = _accepts_template(engine, {}, {"v": _DENSE_FIELD})
     if vectors is None:
         vectors = _parses(engine, {"knn": {"field": "v", "query_vector": [1.0], "num_candidates": 1}})
-    return Capabilities(
-        version=version,
-        distribution=ELASTICSEARCH,
-        plugins=_plugins(engine),
-        knn=vectors,
-        sparse_vector=weights,
-        max_clause_count=_CLAUSES,
-    )
+    return Capabilities(version, ELASTICSEARCH, _plugins(engine), vectors, weights, max_clause_count=_CLAUSES)
 
 
 #: `Capabilities.distribution` of Elasticsearch.
 ELASTICSEARCH = "elasticsearch"
-_SPARSE_FIELD: Mapping[str, Any] = {"type": "sparse_vector", "index_options": {"prune": False}}
-_DENSE_FIELD: Mapping[str, Any] = {
+_SPARSE_FIELD = {"type": "sparse_vector", "index_options": {"prune": False}}
+_DENSE_FIELD = {
     "type": "dense_vector",
     "dims": 2,
     "index": True,
     "similarity": "max_inner_product",
     "index_options": {"type": "hnsw"},
 }
-_KNN_FIELD: Mapping[str, Any] = {
-    "type": "knn_vector",
-    "dimension": 2,
-    "method": {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"},
-}
+_KNN_FIELD = {"type": "knn_vector", "dimension": 2, "method": {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}}
 
 
 def _identity(engine: Engine) -> tuple[str, str]:
@@ -137,27 +127,27 @@ def _identity(engine: Engine) -> tuple[str, str]:
 
 def _node_version(engine: Engine) -> str:
     """The version that a node reports, where the server has no root page: the archive for integration tests has none."""
+    nodes = _answer(engine, "/_nodes", filter_path="nodes.*.version").get("nodes", {})
+    return str(min((node["version"] for node in nodes.values()), default="unknown"))
+
+
+def _answer(engine: Engine, path: str, **params: Any) -> Any:
+    """The answer to a question; {} for a user who may not ask it."""
     try:
-        nodes = engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.version"})["nodes"]
-    except (EngineResponseError, KeyError):
-        return "unknown"
-    return str(min(node["version"] for node in nodes.values()))
+        return engine.request("GET", path, params=params)
+    except EngineResponseError:
+        return {}
 
 
 def _plugins(engine: Engine) -> tuple[str, ...]:
-    try:
-        rows = engine.request("GET", "/_cat/plugins", params={"format": "json", "h": "component"})
-    except EngineResponseError:
-        return ()
+    rows = _answer(engine, "/_cat/plugins", format="json", h="component")
     return tuple(sorted({str(row["component"]) for row in rows if "component" in row}))
 
 
 def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:
     """Whether the server knows a type of query: an unknown one fails with "unknown query [...]" (400)."""
     try:
-        engine.request(
-            "POST", _NOWHERE, params={"allow_no_indices": True, "ignore_unavailable": True}, body={"size": 0, "query": query}
-        )
+        engine.request("POST", _NOWHERE, params=_NO_INDEX, body={"size": 0, "query": query})
     except EngineResponseError:
         return False
     return True
@@ -169,12 +159,9 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
     Simulating a template validates both: "No handler for type [knn_vector]", "unknown setting [...]" (400).
     """
     template = {"settings": settings, "mappings": {"properties": properties}}
+    body = {"index_patterns": ["termweave-probe-none-*"], "priority": 2_000_000_000, "template": template}
     try:
-        engine.request(
-            "POST",
-            "/_index_template/_simulate",
-            body={"index_patterns": ["termweave-probe-none-*"], "priority": 2_000_000_000, "template": template},
-        )
+        engine.request("POST", "/_index_template/_simulate", body=body)
     except EngineResponseError as error:
         return False if error.status == HTTPStatus.BAD_REQUEST else None
     return True
@@ -182,22 +169,55 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
 
 def _max_clause_count(engine: Engine) -> int:
     """The current clause limit: set at run time, in the configuration file, or by default."""
-    try:
-        settings = engine.request(
-            "GET",
-            "/_cluster/settings",
-            params={"include_defaults": True, "flat_settings": True, "filter_path": "*.indices*max_clause*"},
-        )
-    except EngineResponseError:
-        return _CLAUSES
-    for level in ("transient", "persistent", "defaults"):
-        value = settings.get(level, {}).get("indices.query.bool.max_clause_count")
-        if value is not None:
-            return int(value)
-    return _CLAUSES
+    asked = {"include_defaults": True, "flat_settings": True, "filter_path": "*.indices*max_clause*"}
+    settings = _answer(engine, "/_cluster/settings", **asked)
+    levels = (settings.get(level, {}) for level in ("transient", "persistent", "defaults"))
+    return int(next((level[_LIMIT] for level in levels if level.get(_LIMIT) is not None), _CLAUSES))
 
 
 def _number(version: str) -> tuple[int, int]:
     """Major and minor version; (0, 0) where there are none."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+
+
+def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse an index whose vectors need a native library that the embedded node does not have: it would end with the first document.
+
+    Args:
+        engine: The server.
+        mapping: The index's mapping.
+        settings: Its settings, flat. Without `index.knn` vectors are only stored.
+
+    Raises:
+        UsageError: The server lacks the library.
+    """
+    if str(settings.get("index.knn")).lower() != "true":
+        return
+    field = next(_native_fields(mapping, "A field of a dynamic template"), None)
+    if field is not None and _lacking(engine):
+        raise UsageError(
+            f"{field} is a knn_vector of an engine in native code (Faiss, unless another is named), which would end the embedded node.",
+            'Give the field "method": {"name": "hnsw", "engine": "lucene"}, or use another OpenSearch.',
+        )
+
+
+def _native_fields(part: Any, name: str) -> Iterator[str]:
+    """Names of all fields of the type knn_vector, but those of the engine lucene; templates of fields count, too."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _native_fields(each, name)
+    if not isinstance(part, dict):
+        return
+    if part.get("type") == "knn_vector" and not (
+        isinstance(method := part.get("method"), dict) and method.get("engine") == "lucene"
+    ):
+        yield name
+    for key, value in part.items():
+        yield from _native_fields(value, key if isinstance(value, dict) and "type" in value and key != "mapping" else name)
+
+
+def _lacking(engine: Engine) -> bool:
+    """Whether a node says of itself that it has no native libraries; False for a user who may not ask."""
+    nodes = _answer(engine, "/_nodes", filter_path=f"nodes.*.attributes.{_ATTRIBUTE}").get("nodes") or {}
+    return any(node["attributes"][_ATTRIBUTE] == "none" for node in nodes.values())

@@ -1,6 +1,6 @@
 """The connection to an OpenSearch server: which server is used, and how a request is sent.
 
-Where things are: `credentials` and `tls` authenticate, `transports` holds the client libraries, `payloads` encodes bodies, `retries`
+Where things are: `credentials` authenticates, `transports` holds the client libraries, `payloads` encodes bodies, `retries`
 decides what is sent again, `server_errors` turns failures into sentences.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from termweave.engine.client import credentials, payloads, retries, server_errors
-from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.capabilities import has_search_pipelines, probe
-from termweave.engine.client.payloads import ALL_SHARDS, quote
+from termweave.engine.client.payloads import ALL_SHARDS, LastAnswers, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport, NoAnswer, Request
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping
 
     from termweave.engine.client.resolved_name import ResolvedName
@@ -53,9 +51,8 @@ class Engine:
         self._transport = DetectingTransport(access)
         self.addresses = tuple(each.url for each in access.addresses)
         self.url = ",".join(self.addresses)
-        self.user = next(filter(None, map(credentials.user_of, access.addresses)), "")
-        contexts = (each.authentication.get("ssl_context") for each in access.addresses)
-        self._tls: ssl.SSLContext | None = next(filter(None, contexts), None)  # all addresses share it
+        self.user = next((each.user for each in access.addresses if each.user and each.signer is None), "")
+        self._tls = next((each.context for each in access.addresses if each.context), None)  # all addresses share it
         self._retries = retries.Retries()
         self._last_answers = LastAnswers()
         self._narrowed: ResolvedName | None = None
@@ -82,16 +79,17 @@ class Engine:
             seconds: How long a request is repeated, from its first failure.
             say: Prints a sentence when the server is away and when it is back; None: what this view says it with, at first a logger.
         """
-        view = copy(self)
-        view._retries = retries.Retries(seconds, self._retries.outage if say is None else retries.Outage(say))  # noqa: SLF001
-        view._watched = True  # noqa: SLF001
-        _ENGINES.add(view)
-        return view
+        outage = self.outage if say is None else retries.Outage(say)
+        return self._view(_retries=retries.Retries(seconds, outage), _watched=True)
 
     def watched(self, say: Callable[[str], None]) -> Self:
         """The same connection, for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and later ones."""
+        return self._view(_retries=retries.Retries(outage=retries.Outage(say)), _watched=True)
+
+    def _view(self, **changed: Any) -> Self:
+        """The same connection with other attributes."""
         view = copy(self)
-        view._retries, view._watched = retries.Retries(outage=retries.Outage(say)), True  # noqa: SLF001
+        vars(view).update(changed)
         _ENGINES.add(view)
         return view
 
@@ -101,12 +99,7 @@ class Engine:
 
     def narrowed(self, resolved: ResolvedName) -> Self:
         """The same connection, whose requests read only the documents that a name shows."""
-        if not resolved.partial:
-            return self
-        view = copy(self)
-        view._narrowed = resolved  # noqa: SLF001
-        _ENGINES.add(view)
-        return view
+        return self._view(_narrowed=resolved) if resolved.partial else self
 
     @property
     def seconds_waited(self) -> float:
@@ -242,12 +235,8 @@ class Engine:
             with self.outage.watching(waiting, limited.timeout or self.timeout, again=patient):
                 return self._send(limited)
 
-        return self._retries.run(
-            attempt,
-            repeatable=again and retry is not False,
-            once=retry is False,
-            limit=timeout or self.timeout,
-        )
+        once = retry is False
+        return self._retries.run(attempt, repeatable=again and not once, once=once, limit=timeout or self.timeout)
 
     def repeat(self, call: Callable[[], T]) -> T:
         """Make a call that sends requests, and repeat it as a request that changes nothing is repeated.
@@ -280,9 +269,8 @@ class Engine:
             return self._parse(status, text, request.method, request.path, url)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
-            if not (request.params or {}).get(
-                "ignore_unavailable"
-            ):  # a server that does not know this parameter is not asked for ever
+            # A server that does not know this parameter is not asked for ever.
+            if not (request.params or {}).get("ignore_unavailable"):
                 self._check_missing(error, request)
             raise
 
@@ -298,20 +286,15 @@ class Engine:
         if not (name := server_errors.missing_index(error)):
             return
         try:
-            aliases = self._send(
-                replace(request, method="GET", path=f"/{quote(name)}/_alias", params={"ignore_unavailable": "true"}, data=None)
-            )
+            params = {"ignore_unavailable": "true"}
+            aliases = self._send(replace(request, method="GET", path=f"/{quote(name)}/_alias", params=params, data=None))
         except EngineResponseError as again:
             if retries.is_temporary(again):
                 raise
             return  # a role that may not ask: the first answer is all there is
         if aliases:
-            raise EngineResponseError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"the cluster was not ready and did not find {name}, which exists",
-                error.body,
-                hint="Repeat the command.",
-            ) from error
+            reason, status = f"the cluster was not ready and did not find {name}, which exists", HTTPStatus.SERVICE_UNAVAILABLE
+            raise EngineResponseError(status, reason, error.body, hint="Repeat the command.") from error
 
     def _parse(self, status: int, text: str, method: str, path: str, url: str) -> Any:
         """The value of a response from an address; an error status is raised as an error."""
@@ -359,9 +342,8 @@ def target(settings: Settings) -> str:
 
     state = node.running()
     if state is None:
-        raise EngineUnreachable(
-            "No OpenSearch was named, and no embedded node is running.", "Start one with: termweave node start (or give --url)."
-        )
+        hint = "Start one with: termweave node start (or give --url)."
+        raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
     return state.url
 
 

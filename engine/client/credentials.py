@@ -6,26 +6,31 @@ $REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY
 
 from __future__ import annotations
 
+import getpass
 import ipaddress
 import logging
 import os
 import shlex
+import ssl
 import subprocess
+import sys
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
-from termweave.engine.client import prompt
 from termweave.engine.client.transports import Address
 from termweave.errors import UsageError
 from termweave.settings_trust import PASSWORDS, each_address
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.settings import Settings
+
+_KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file."
 
 
 def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
@@ -43,40 +48,23 @@ def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
     parts = each_address(given)
     if len(parts) > 1 and any("@" in part and "://" not in part for part in parts):
         # The comma may belong to a password, of which nothing may be shown, or used as a port.
-        raise UsageError(
-            f"The addresses {without_password(given)!r} are not valid.",
-            "Write each with http:// or https://, and a comma in a password as %2C.",
-        )
+        hint = "Write each with http:// or https://, and a comma in a password as %2C."
+        raise UsageError(f"The addresses {without_password(given)!r} are not valid.", hint)
     split_parts = [split(part) for part in parts]
     # One context: the password of a client key is asked for once.
-    tls_options = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else {}
-    return tuple({url: Address(url, _options(settings, tls_options, url, *user)) for url, *user in split_parts}.values())
+    context = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else None
+    return tuple({url: _address(settings, context, url, *user) for url, *user in split_parts}.values())
 
 
-def _options(settings: Settings, tls_options: dict[str, Any], url: str, *in_address: str | None) -> dict[str, Any]:
-    """Arguments for opensearch-py's connection to an address."""
-    arguments: dict[str, Any] = {}
+def _address(settings: Settings, context: ssl.SSLContext | None, url: str, *in_address: str | None) -> Address:
     user, password = _user_and_password(settings, url, *in_address)
-    if user:
-        _warn_of_plain_text(url)
-        # OpenSearch reads UTF-8 (RFC 7617), and opensearch-py encodes as Latin-1. Bytes that are not UTF-8 are sent unchanged.
-        arguments["http_auth"] = tuple(
-            text.encode("utf-8", "surrogateescape").decode("latin-1") for text in (user, password or "")
+    if user and url.startswith("http:") and not _is_this_machine(urlsplit(url).hostname or ""):
+        logging.getLogger(__name__).warning(
+            "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
+            url,
         )
-    if url.startswith("https:"):
-        arguments |= tls_options
-    if settings.aws_sigv4:
-        arguments |= _sigv4(settings.aws_sigv4, url)
-    return arguments
-
-
-def user_of(address: Address) -> str:
-    """The user name that is sent to an address; "" if there is none."""
-    given = address.authentication.get("http_auth")
-    if not isinstance(given, tuple):
-        return ""
-    name: str = given[0]
-    return name.encode("latin-1").decode("utf-8", "replace")
+    signer = _signer(settings.aws_sigv4, url) if settings.aws_sigv4 else None
+    return Address(url, user or "", password or "", context if url.startswith("https:") else None, signer)
 
 
 def _user_and_password(settings: Settings, url: str, user: str | None, password: str | None) -> tuple[str | None, str | None]:
@@ -113,13 +101,10 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
         secret = settings.password.get_secret_value()
-        if secret == ASK and settings.origin("password") in {
-            "flag",
-            "$TERMWEAVE_SOURCE_PASSWORD",
-        }:  # no file may have a user asked
-            return prompt.secret(
-                f"Password of {user or 'the user'} at {url}: ", "Use $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD instead."
-            )
+        may_ask = {"flag", "$TERMWEAVE_SOURCE_PASSWORD"}  # no file may have a user asked
+        if secret == ASK and settings.origin("password") in may_ask:
+            instead = "Use $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD instead."
+            return _typed(f"Password of {user or 'the user'} at {url}: ", instead)
         return secret
     if settings.password_file is not None:
         return from_file(settings.password_file, "password")
@@ -143,6 +128,25 @@ def from_file(file: Path, what: str) -> str:
 
 
 @cache
+def _typed(question: str, instead: str) -> str:
+    """Ask for a secret on the terminal without showing what is typed, once per process.
+
+    Args:
+        question: What the terminal shows.
+        instead: What to do where there is no terminal.
+
+    Raises:
+        UsageError: There is no terminal.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", getpass.GetPassWarning)  # it would show the secret while it is typed
+        try:
+            return getpass.getpass(question)
+        except (getpass.GetPassWarning, EOFError):
+            raise UsageError("There is no terminal to ask for the password.", instead) from None
+
+
+@cache
 def _from_command(command: str) -> str:
     """The password that a command prints, run once per process and without a shell."""
     hint = "Correct password_command; for example: keyring get termweave USER"
@@ -158,15 +162,6 @@ def _from_command(command: str) -> str:
     return secret
 
 
-def _warn_of_plain_text(url: str) -> None:
-    """Warn where a password leaves this machine without encryption."""
-    if url.startswith("http:") and not _is_this_machine(urlsplit(url).hostname or ""):
-        logging.getLogger(__name__).warning(
-            "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
-            url,
-        )
-
-
 def _is_this_machine(host: str) -> bool:
     """Whether the traffic to a host does not leave this machine."""
     try:
@@ -175,33 +170,114 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")  # RFC 6761
 
 
-def _tls(settings: Settings) -> dict[str, Any]:
-    from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where https is spoken
+def _tls(settings: Settings) -> ssl.SSLContext:
+    """The TLS context that the settings describe: TLS 1.2 or newer.
 
+    It is made here, and not by opensearch-py, so that a wrong file is refused before anything is sent, with the file's name. opensearch-py
+    cannot pass on the password of a key at all. Without `ca_certs` the trusted authorities are those of $SSL_CERT_FILE or $SSL_CERT_DIR, else
+    those of the package certifi.
+
+    Raises:
+        UsageError: A file cannot be read, is not in PEM format, or does not go with the others; the message names the file.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as ssl.create_default_context, which adds the system's authorities
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.post_handshake_auth = True  # a server may ask for the client certificate after the handshake
     if settings.insecure:
         import urllib3  # noqa: PLC0415 - with the client, 150 ms
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the user asked for it
-    return {"ssl_context": tls.context(settings)}
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif settings.ca_certs is not None:
+        _check_pem(settings.ca_certs, "file of certificate authorities", f", from {settings.place('ca_certs')},")
+        try:
+            context.load_verify_locations(cafile=settings.ca_certs)
+        except ssl.SSLError as error:
+            wrong = f"holds a damaged certificate ({error.reason or error})"
+            hint = "Fetch the file again."
+            raise UsageError(f"{settings.ca_certs}, the file of certificate authorities, {wrong}.", hint) from error
+    else:
+        _trust_usual_authorities(context)
+    if settings.client_cert is not None:
+        password = settings.client_key_password
+        _identify(context, settings.client_cert, settings.client_key, None if password is None else password.get_secret_value())
+    elif settings.client_key is not None:
+        raise UsageError("A client key was given without its certificate.", "Set client_cert, too.")
+    return context
 
 
-def _sigv4(region: str, url: str) -> dict[str, Any]:
-    """Sign requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
+def _trust_usual_authorities(context: ssl.SSLContext) -> None:
+    import certifi  # noqa: PLC0415 - only where https is spoken
+
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    usual = None if file or folder else certifi.where()
     try:
-        import boto3  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise UsageError(
-            "Signing requests for AWS needs boto3, which is not installed.", f"Install it with: {install('aws')}."
-        ) from None
+        context.load_verify_locations(cafile=file or usual, capath=folder or None)
+    except OSError as error:
+        named = "the package certifi" if usual else "$SSL_CERT_FILE or $SSL_CERT_DIR"
+        hint = "Correct it, or give --ca-certs."
+        raise UsageError(f"The certificate authorities of {named} cannot be read: {error}.", hint) from error
+
+
+def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, password: str | None) -> None:
+    """Prove who we are with a client certificate and its key, which may stand in the same file."""
+    _check_pem(certificate, "client certificate")
+    if key is None and b"PRIVATE KEY-----" not in certificate.read_bytes():
+        raise UsageError(f"{certificate} holds a client certificate without its key.", "Set client_key, too.")
+    key_file, asked = key or certificate, False
+    _check_pem(key_file, "key of the client certificate", kind="private key")
+
+    def passphrase() -> str:
+        nonlocal asked
+        asked = True
+        if password is None:
+            if sys.stdin is not None and sys.stdin.isatty():
+                return _typed(f"Password of the key {key_file}: ", _KEY_IS_LOCKED)
+            raise UsageError(f"{key_file}, the key of the client certificate, is encrypted.", _KEY_IS_LOCKED)
+        return password
+
+    try:
+        context.load_cert_chain(certificate, key_file, password=passphrase)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            wrong = f"{key_file} is not the key of the client certificate {certificate}."
+            raise UsageError(wrong, "Give the two files that were made together.") from error
+        if asked:
+            wrong = f"The password of {key_file}, the key of the client certificate, is wrong."
+            raise UsageError(wrong, _KEY_IS_LOCKED) from error
+        wrong = f"The client certificate {certificate} or its key {key_file} is damaged ({error.reason or error})."
+        raise UsageError(wrong, "Fetch both files again.") from error
+
+
+def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certificate") -> None:
+    """Refuse a file that holds no certificate, or no private key, in PEM format.
+
+    Raises:
+        UsageError: It cannot be read, or holds none.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        hint = "Correct the path or its permissions."
+        raise UsageError(f"The {role}{place} cannot be read: {file}: {reason}.", hint) from error
+    if f"{kind.upper()}-----".encode() not in content:
+        openssl = f"openssl {'x509' if kind == 'certificate' else 'pkey'} -inform DER -in FILE -out FILE.pem"
+        hint = f"Convert it: {openssl} (or openssl pkcs12 -in FILE -nodes for PKCS #12)."
+        raise UsageError(f"{file}, the {role}, holds no {kind} in PEM format.", hint)
+
+
+def _signer(region: str, url: str) -> Any:
+    """What signs requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
+    boto3 = needed("boto3", "aws", "Signing requests for AWS needs boto3, which")
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()
     if credentials is None:
-        raise UsageError(
-            "Requests are to be signed for AWS (aws_sigv4), but no AWS credentials were found.",
-            "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-        )
-    return {"http_auth": Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")}
+        hint = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        raise UsageError("Requests are to be signed for AWS (aws_sigv4), but no AWS credentials were found.", hint)
+    return Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")
 
 
 def is_serverless(url: str) -> bool:
@@ -218,25 +294,20 @@ def split(address: str) -> tuple[str, str | None, str | None]:
     from urllib3.exceptions import LocationParseError  # noqa: PLC0415 - with the client, 150 ms
     from urllib3.util import parse_url  # noqa: PLC0415
 
-    wrong = f"The address {without_password(address)!r} is not valid"
-    hint = "Write it as https://host:9200."
-    if "@" in address:  # a password with "/" or "#" in it ends the host: the reason that the parser gives would show the password
-        hint = (
-            "Write it as https://host:9200, with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F."
-        )
+    wrong, hint = f"The address {without_password(address)!r} is not valid.", "Write it as https://host:9200."
+    if "@" in address:  # a password with "/" or "#" in it ends the host
+        beside = "with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F"
+        hint = f"Write it as https://host:9200, {beside}."
     try:
-        parts = urlsplit(address if "://" in address else f"http://{address}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(f"{wrong}." if "@" in address else f"{wrong}: {error}.", hint) from None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise UsageError(f"{wrong}.", hint)
-    bracketed = f"[{host}]" if ":" in host else host
-    port = port or (443 if parts.scheme == "https" else 9200)
-    url = urlunsplit((parts.scheme, f"{bracketed}:{port}", parts.path.rstrip("/"), "", ""))
-    try:
-        parse_url(url)  # the client's own parser is stricter
+        parts = parse_url(address if "://" in address else f"http://{address}")
     except LocationParseError:
-        raise UsageError(f"{wrong}.", hint) from None
-    user = unquote(parts.username) if parts.username else None
-    return url, user, unquote(parts.password) if parts.password else None
+        raise UsageError(wrong, hint) from None
+    if parts.scheme not in {"http", "https"} or not parts.host:
+        raise UsageError(wrong, hint)
+    port = parts.port or (443 if parts.scheme == "https" else 9200)
+    user, _, password = (parts.auth or "").partition(":")
+    return (
+        f"{parts.scheme}://{parts.host}:{port}{(parts.path or '').rstrip('/')}",
+        unquote(user) or None,
+        unquote(password) or None,
+    )

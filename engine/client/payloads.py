@@ -1,16 +1,22 @@
-"""Encode requests and decode responses: JSON bodies, query parameters, content types, escaped parts of a path."""
+"""Encode requests, decode responses, and say whether an answer has the shape that the server's documentation gives it.
+
+Commands read answers as OpenSearch and Elasticsearch document them. Where one breaks on an answer, its last answers are checked: if one of
+them has a value that the server never sends, the server is named, and else it is a fault in termweave itself.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as escape
 
 from termweave.engine.client.retries import endpoint
-from termweave.support.messages import readable
+from termweave.errors import EngineError
+from termweave.support.messages import clipped, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: Parameters of a search that must fail if a shard is missing. By default the server leaves out the documents of that shard and says
 #: nothing about it: `_shards.failed` stays 0.
@@ -19,6 +25,35 @@ ALL_SHARDS = {"allow_partial_search_results": False}
 NO_PIPELINES = {"index.default_pipeline": "_none", "index.final_pipeline": "_none"}
 #: Parts of its mapping, likewise: every field is stored, and no document needs a routing.
 WHOLE_DOCUMENTS: dict[str, Any] = {"_source": {"enabled": True, "excludes": [], "includes": []}, "_routing": {"required": False}}
+#: Answers that are kept, and the most characters of one.
+_KEPT, _LONGEST = 64, 100_000
+#: Exceptions that come of reading an answer that has another shape.
+_OF_READING = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_NUMBER = (int, float)
+#: Field of an answer -> the types of its value, wherever it stands.
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("_source", "_meta", "_shards", "aggregations", "aliases", "mappings", "settings", "properties"), (dict,)),
+    **dict.fromkeys(("nodes", "indices", "shards", "termweave", "attributes"), (dict, list)),
+    **dict.fromkeys(("_id", "_index", "pit_id", "component"), (str,)),
+    **dict.fromkeys(("_seq_no", "_primary_term", "_version", "doc_count", "count", "failed", "skipped"), (int,)),
+    **dict.fromkeys(("buckets", "docs", "hits", "items", "responses", "sort"), (list, dict)),
+    **dict.fromkeys(("signals", "models", "statistics", "source"), (dict,)),
+    **dict.fromkeys(("took", "_score", "max_score", "value", "min", "max", "sum", "sum_of_squares"), _NUMBER),
+    **dict.fromkeys(("errors", "found", "timed_out", "acknowledged"), (bool,)),
+    "successful": (int, bool),  # of shards, and of a point in time that is deleted
+    "total": (int, dict),
+    "number": (int, str),
+    "created": (str,),
+}
+#: Fields that may be null.
+_NULLABLE = {"_score", "max_score", "value", "min", "max", "sum", "sum_of_squares", "component"}
+#: Lists, and mappings of names, whose elements are objects.
+_LISTS_OF_OBJECTS = {"buckets", "docs", "hits", "items", "responses"}
+_NAMED_OBJECTS = {"aggregations", "nodes", "models"}
+#: Endpoint -> the field that its answer has, or that each index in it has.
+_REQUIRED = {"_search": "hits", "_mapping": "mappings", "_settings": "settings"}
+#: Values that belong to users: their fields may have any name. Retention leases have a `source` that is no lineage's.
+_FREE = {"_source", "fields", "highlight", "settings", "properties", "key", "after_key", "detail", "retention_leases"}
 
 
 def quote(part: str) -> str:
@@ -81,3 +116,71 @@ def decode(text: str) -> Any:
         # JSON allows half of a surrogate pair, and documents of other programs may hold one. Nothing here could write it again.
 
         return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))
+
+
+class LastAnswers:
+    """The last answers of a server that are not large."""
+
+    def __init__(self) -> None:
+        self._answers: deque[tuple[str, str, bool]] = deque(maxlen=_KEPT)
+
+    def add(self, request: str, text: str, *, whole: bool = True) -> None:
+        """Keep an answer.
+
+        Args:
+            request: Method and path.
+            text: The answer.
+            whole: Whether all fields were asked for.
+        """
+        if len(text) <= _LONGEST:
+            self._answers.append((request, text, whole))
+
+    def blamed(self, error: Exception, url: str) -> EngineError | None:
+        """The error about the server that an exception comes of; None if it does not, or all answers have their shape."""
+        if not isinstance(error, _OF_READING):
+            return None
+        for request, text, whole in reversed(self._answers):
+            try:
+                answer = decode(text)
+            except (ValueError, RecursionError):  # the page of a proxy: that was an error of its own
+                continue
+            missing = _missing(answer, request) if whole else ""
+            place = missing or next(_wrong_below(answer, ""), None)
+            if place is not None:
+                hint = "Look at what stands between, a proxy for example."
+                return EngineError(f"{url} answered {request} with something that no OpenSearch sends: {place}.", hint)
+        return None
+
+
+def _missing(answer: Any, request: str) -> str:
+    """The field that an answer lacks, as a clause; "" if it lacks none."""
+    method, _, path = request.partition(" ")
+    name = _REQUIRED.get(endpoint(path), "") if method == ("POST" if path.endswith("_search") else "GET") else ""
+    parts = answer.values() if name != "hits" and isinstance(answer, dict) else [answer]
+    return f"{name} is missing" if name and not all(isinstance(part, dict) and name in part for part in parts) else ""
+
+
+def _wrong_below(value: Any, place: str) -> Iterator[str]:
+    parts: Iterable[tuple[Any, Any]]
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    holder = place.rpartition(".")[2]
+    for key, part in parts:
+        here = f"{place}.{key}" if place else str(key)
+        is_object = holder in (_LISTS_OF_OBJECTS if isinstance(value, list) else _NAMED_OBJECTS)
+        is_version = key == holder == "termweave"  # of the lineage, which has this name, too
+        if not (isinstance(part, dict) if is_object else is_version or _fits(key, part)):
+            yield f"{here} is {clipped(repr(part), 80)}"
+        elif key == "hits" and isinstance(part, dict) and not isinstance(part.get("hits"), list):
+            yield f"{here}.hits is missing"
+        elif key not in _FREE:
+            yield from _wrong_below(part, here)
+
+
+def _fits(key: object, value: Any) -> bool:
+    """Whether a field has a value of its type."""
+    types = _TYPES.get(key) if isinstance(key, str) else None
+    if types is None or (value is None and key in _NULLABLE):
+        return True
+    if isinstance(value, bool):
+        return bool in types
+    return isinstance(value, types) and not (types == (int,) and isinstance(value, int) and value < 0)

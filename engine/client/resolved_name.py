@@ -1,8 +1,9 @@
 """What a name stands for in the server: one concrete index, and which of its documents searches of the name see.
 
-An alias may have a filter and a routing, and an index a default search pipeline whose `filter_query` hides documents. termweave searches
-the concrete index, without that pipeline (`Engine.without_pipeline`), so that neither would hold by itself: an engine that is narrowed to
-a resolved name (`Engine.narrowed`) adds them to every request that reads documents.
+An alias may have a filter and a routing, and an index a default search pipeline whose `filter_query` hides documents: drafts, for example.
+termweave searches the concrete index, without that pipeline (`Engine.without_pipeline`), because it may rename fields or change scores. So
+neither would hold by itself: an engine that is narrowed to a resolved name (`Engine.narrowed`) adds them to every request that reads
+documents. A cluster has no default pipeline of its own (OpenSearch 3.6.0), and Elasticsearch no search pipelines.
 """
 
 from __future__ import annotations
@@ -12,19 +13,31 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from termweave.engine.client import search_pipelines
 from termweave.engine.client.payloads import ALL_SHARDS, quote
 from termweave.engine.client.retries import endpoint
 from termweave.engine.client.server_errors import EngineResponseError
+from termweave.errors import UsageError
 from termweave.support.batching import in_parts
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.engine.client.connection import Engine
 
 #: Documents that one search reads by their ids.
 _IDS = 1000
+SETTING = "index.search.default_pipeline"
+#: The tag of processors that `termweave connect` makes; termweave searches in their way without them.
+OURS = "termweave"
+#: Processors that hide no document: they change size, scores, order or fields of a search, or its query for a model (OpenSearch 3.6.0).
+_HIDE_NOTHING = frozenset(
+    """
+    agentic_context agentic_query_translator collapse hybrid_score_explanation ml_inference neural_query_enricher
+    neural_sparse_two_phase_processor normalization-processor oversample personalize_search_ranking rename_field rerank
+    retrieval_augmented_generation score-ranker-processor script sort split truncate_hits
+    """.split()  # noqa: SIM905 - reads better than twenty quoted strings
+)
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,100 @@ def narrowing(engine: Engine, name: str, index: str, aliases: Mapping[str, Mappi
         UsageError: A default search pipeline cannot be read, or does what termweave cannot do.
     """
     alias = aliases.get(name, {})
-    pipeline = search_pipelines.of_index(engine, index)
+    pipeline = default_pipeline(engine, index)
     filters = [each for each in (alias.get("filter"), *pipeline.filters) if each]
     return ResolvedName(name, index, filters, str(alias.get("search_routing", "")), pipeline.remarks)
+
+
+@dataclass(frozen=True)
+class DefaultPipeline:
+    """The default search pipeline of an index, as far as it concerns termweave.
+
+    Attributes:
+        name: Its name; "": there is none.
+        filters: The queries of its `filter_query` processors.
+        remarks: Sentences about the processors that do not run.
+    """
+
+    name: str = ""
+    filters: Sequence[Mapping[str, Any]] = ()
+    remarks: Sequence[str] = ()
+
+
+def default_pipeline_name(engine: Engine, index: str) -> str | None:
+    """The name of the default search pipeline of a concrete index; None: it has none.
+
+    Raises:
+        EngineError: It cannot be read.
+    """
+    if not engine.has_search_pipelines:
+        return None
+    answer = _read(engine, f"/{quote(index)}/_settings/{SETTING}", flat_settings=True)
+    name = answer.get(index, {}).get("settings", {}).get(SETTING, "_none")
+    return None if name == "_none" else str(name)
+
+
+def default_pipeline(engine: Engine, index: str) -> DefaultPipeline:
+    """The default search pipeline of a concrete index.
+
+    Raises:
+        UsageError: It does not exist, or has a processor of which termweave does not know what it hides.
+        EngineError: It cannot be read.
+    """
+    name = default_pipeline_name(engine, index)
+    if name is None:
+        return DefaultPipeline()
+    pipeline = _read(engine, f"/_search/pipeline/{quote(name)}").get(name)
+    if pipeline is None:  # the server, too, refuses to search
+        hint = f"Create it, or take the setting {SETTING} away."
+        raise UsageError(f"The default search pipeline {name!r} of the index {index!r} does not exist.", hint)
+    processors = [
+        (kind, body)
+        for key, listed in pipeline.items()
+        if key.endswith("_processors")
+        for each in listed
+        for kind, body in each.items()
+    ]
+    if unknown := sorted({kind for kind, _ in processors} - _HIDE_NOTHING - {"filter_query"}):
+        raise UsageError(
+            f"The default search pipeline {name!r} of the index {index!r} has processors that may hide documents: {few(unknown)}.",
+            f"termweave cannot run them: copy what may be seen into an index of its own, or take the setting {SETTING} away.",
+        )
+    filters: list[Mapping[str, Any]] = []
+    others: list[str] = []
+    for kind, body in processors:
+        if kind == "filter_query":
+            filters += [body["query"]] if body["query"] not in filters else []
+        elif body.get("tag") != OURS and kind not in others:
+            others.append(kind)
+    remark = f"The default search pipeline {name!r} of {index!r} does not run: termweave keeps its filters and leaves out {few(others)}."
+    return DefaultPipeline(name, filters, [remark] if others else ())
+
+
+def shared_pipeline(engine: Engine, indices: Collection[str]) -> DefaultPipeline:
+    """The default search pipeline of several indices that are read as one.
+
+    Raises:
+        UsageError: As `default_pipeline`; or they have different ones.
+    """
+    pipelines = [default_pipeline(engine, index) for index in indices]
+    if any((each.name, each.filters) != (pipelines[0].name, pipelines[0].filters) for each in pipelines):
+        hint = "Read each of them by itself."
+        raise UsageError(f"The indices {few(list(indices))} have different default search pipelines.", hint)
+    return pipelines[0] if pipelines else DefaultPipeline()
+
+
+def _read(engine: Engine, path: str, **params: Any) -> dict[str, Any]:
+    """Read a part; {} if it does not exist.
+
+    Raises:
+        EngineError: This user may not, so that nobody knows what the index hides.
+    """
+    try:
+        answer: dict[str, Any] = engine.request("GET", path, params=params)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return {}
+        error.hint = f"A default search pipeline may hide documents, so that termweave must read it. {error.hint}".strip()
+        raise
+    return answer

@@ -66,7 +66,7 @@ class Outage:
         self._heard = -math.inf
         self._error: EngineError | None = None
         self._began = self._until = 0.0
-        self._late = self._said = self._due = self._again = False
+        self._late = self._said = self._due = self._again = self._away = False
 
     def failed(self, error: EngineError, sent: float, until: float, *, late: bool = False, again: bool = True) -> None:
         """Note that a request failed and will be repeated.
@@ -87,6 +87,9 @@ class Outage:
                 return
             if self._error is None:
                 self._began, self._said, self._late = sent if late else time.monotonic(), False, False
+                self._away = False  # the end of one node of several fails what was sent to it, and another one answers
+            elif sent >= self._began:
+                self._away = isinstance(error, EngineUnreachable)
             self._late = late or (self._late and isinstance(error, EngineUnreachable))  # a server that says no is not slow
             self._error, self._until, self._again = error, until, again
             if not self._due:
@@ -162,9 +165,10 @@ class Outage:
         with self._lock:
             if self._error is None or (sent < self._began and not self._late):
                 return
-            away, self._error = isinstance(self._error, EngineUnreachable), None
+            unreachable, self._error = isinstance(self._error, EngineUnreachable), None
             if self._said:
-                what = "has answered" if self._late else "answers again" if away else "takes the requests again"
+                slow = self._late or not self._away
+                what = "takes the requests again" if not unreachable else "has answered" if slow else "answers again"
                 with suppress(OSError):
                     self.say(f"The server {what}, after {time.monotonic() - self._began:.0f} s; the work goes on.")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
 
 from termweave.engine.client.transports import LARGEST, AnswerTooLarge
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.support.messages import clipped, readable, sized
-
-if TYPE_CHECKING:
-    import ssl
 
 #: Texts of exceptions whose connection ended before or within the response.
 _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection broken", "Response ended prematurely")
@@ -19,6 +19,7 @@ _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection
 _PAGE_START = 10_000
 #: Characters of a response without a reason that a sentence shows.
 _LONGEST = 200
+_IS_IT = "Is it an OpenSearch, or a proxy in front of one?"
 #: Name of the usual server in messages.
 OPENSEARCH = "OpenSearch"
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
@@ -38,6 +39,53 @@ _TEXT_HINTS = {
     "index_closed_exception": "Open the index again (POST /INDEX/_open), or build it anew under another name.",
     "create-index blocked": "The server's disks are nearly full: free some space, and it accepts indices again by itself.",
 }
+_TRUSTED = "give its certificate as --ca-certs; use --insecure for a test server only."
+#: OpenSSL's codes of a certificate that is not trusted -> what is wrong, and what to do.
+#: https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
+_CERTIFICATE_ERRORS = {
+    9: ("is not valid yet", "Check the clocks of this machine and of the server."),
+    10: ("has expired", "Renew the server's certificate; check the clock of this machine."),
+    18: ("is self-signed", f"If you trust it, {_TRUSTED}"),
+    19: ("is signed by an authority of the server's own", f"If you trust that authority, {_TRUSTED}"),
+    20: ("is signed by an unknown authority", f"If you trust that authority, {_TRUSTED}"),
+    21: (
+        "comes without the certificates that lead to its authority",
+        "Let the server send them, or add them to the file of --ca-certs.",
+    ),
+    62: ("is for another host name", "Write the address with a name that the certificate has."),
+    64: ("is for another address", "Write the address with a name or an IP address that the certificate has."),
+}
+#: OpenSSL's names of other failures, as they stand in an exception's text -> what is wrong with the server, and what to do.
+_HANDSHAKE_ERRORS = {
+    "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE": ("does not speak TLS", "Write the address with http://."),
+    "UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|VERSION_TOO_LOW": (
+        "speaks only an outdated version of TLS",
+        "Let the server speak TLS 1.2 or newer; nothing older is used.",
+    ),
+    "NO_SHARED_CIPHER|DH_KEY_TOO_SMALL|INSUFFICIENT_SECURITY": (
+        "offers no encryption that is safe enough",
+        "Let the server offer current cipher suites and keys.",
+    ),
+    "CERTIFICATE_REQUIRED": ("asks for a client certificate", "Give one with $TERMWEAVE_CLIENT_CERT and $TERMWEAVE_CLIENT_KEY."),
+    "ALERT_(UNKNOWN_CA|ACCESS_DENIED|(BAD|UNSUPPORTED)_CERTIFICATE|CERTIFICATE_(UNKNOWN|EXPIRED|REVOKED))": (
+        "does not accept the client certificate",
+        "Has it expired, and is it signed by the authority that the server trusts for clients? The server's log says more.",
+    ),
+    "UNRECOGNIZED_NAME": (
+        "serves no host of this name",
+        "Write the address with the host name that the server is configured for.",
+    ),
+    "ALERT_HANDSHAKE_FAILURE": (
+        "ended the TLS handshake",
+        "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or offer only outdated encryption; the server's log says more.",
+    ),
+    "EOF_OCCURRED_IN_VIOLATION|CONNECTION_HAS_BEEN_CLOSED": (  # the second in Python before 3.11.4
+        "closed the connection without saying why",
+        "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or have ended; the server's log says more.",
+    ),
+}
+#: Seconds to wait for what a server says after a handshake.
+_LISTENING = 2.0
 _AWS_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 #: Texts in AWS's errors about a request that it does not accept, in lower case -> what to do.
 _AWS_HINTS = {
@@ -91,9 +139,7 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-def from_exception(
-    error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str = OPENSEARCH
-) -> EngineError | None:
+def from_exception(error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str) -> EngineError | None:
     """Make the error to raise for an exception of the client library; None for any other exception.
 
     Args:
@@ -105,31 +151,17 @@ def from_exception(
     """
     cause = error.__context__
     if isinstance(cause, AnswerTooLarge):
-        return EngineError(
-            f"{url} answered {request} with more than {sized(LARGEST)}.", "Is it an OpenSearch, or a proxy in front of one?"
-        )
+        return EngineError(f"{url} answered {request} with more than {sized(LARGEST)}.", _IS_IT)
     if isinstance(cause if isinstance(cause, UnicodeDecodeError) else error, UnicodeDecodeError):
-        return EngineError(f"{url} answered {request}, but not in UTF-8.", "Is it an OpenSearch, or a proxy in front of one?")
-    timed_out, no_connection, any_failure = _exceptions(product)
-    if isinstance(error, timed_out) and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
-        return EngineUnreachable(
-            f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with $TERMWEAVE_TIMEOUT."
-        )
-    if isinstance(error, (no_connection, timed_out)):
+        return EngineError(f"{url} answered {request}, but not in UTF-8.", _IS_IT)
+    kinds = {kind.__name__ for kind in type(error).__mro__}  # both client libraries call their exceptions alike
+    timed_out = "ConnectionTimeout" in kinds
+    if timed_out and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
+        hint = "Check its load, or allow more time with $TERMWEAVE_TIMEOUT."
+        return EngineUnreachable(f"{product} at {url} did not answer {request} in time.", hint)
+    if timed_out or "ConnectionError" in kinds:
         return _unreachable(url, error, context)
-    return EngineError(f"{request} failed: {error}.") if isinstance(error, any_failure) else None
-
-
-def _exceptions(product: str) -> tuple[type[Exception], type[Exception], type[Exception]]:
-    """The exceptions of the client library: for time-outs, for failed connections, and the base class of all."""
-    if product == OPENSEARCH:
-        from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and loaded where a request failed
-        from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
-
-        return ConnectionTimeout, NoConnection, OpenSearchException
-    import elastic_transport  # noqa: PLC0415 - an extra
-
-    return elastic_transport.ConnectionTimeout, elastic_transport.ConnectionError, elastic_transport.TransportError
+    return EngineError(f"{request} failed: {error}.") if kinds & {"OpenSearchException", "TransportError"} else None
 
 
 def from_response(status: int, body: Any, text: str, url: str, request: str, product: str = OPENSEARCH) -> EngineResponseError:
@@ -145,9 +177,7 @@ def from_response(status: int, body: Any, text: str, url: str, request: str, pro
     """
     if status == HTTPStatus.NOT_FOUND and not _is_opensearch_404(body):
         return NotOpenSearch(url, request, body)
-    redirected = (
-        "A server in front of OpenSearch redirects this address: give the address it redirects to, perhaps with https://."
-    )
+    redirected = "A server in front of OpenSearch redirects this address: give the one it redirects to, perhaps with https://."
     hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, text if body is None else body)
     reason = _reason(body, text)
     return EngineResponseError(known_status(status, reason), reason, body, request=request, hint=hint, product=product)
@@ -169,23 +199,69 @@ def missing_index(error: EngineResponseError) -> str:
 
 def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> EngineUnreachable:
     """Explain why there is no connection to an address, as far as the client's exception tells."""
-    from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where a connection failed
-
     text = str(error)
-    if failure := tls.handshake_failure(error, url, context):
+    if failure := handshake_failure(error, url, context):
         return EngineUnreachable(*failure)
     if "NameResolutionError" in text or "Failed to resolve" in text:
         return EngineUnreachable(f"The host name in {url} is not known.", "Check the address and the network.")
     if "ConnectTimeoutError" in f"{text} {getattr(error, 'errors', '')}":
-        return EngineUnreachable(
-            f"{url} did not accept a connection in time.",
-            "Check the address, a firewall between, or allow more time with $TERMWEAVE_TIMEOUT.",
-        )
+        hint = "Check the address, a firewall between, or allow more time with $TERMWEAVE_TIMEOUT."
+        return EngineUnreachable(f"{url} did not accept a connection in time.", hint)
     if any(sign in text for sign in _CUT):
-        return EngineUnreachable(
-            f"{url} closed the connection.", "If it speaks TLS, write the address with https://; else look at its log."
-        )
+        hint = "If it speaks TLS, write the address with https://; else look at its log."
+        return EngineUnreachable(f"{url} closed the connection.", hint)
     return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
+
+
+def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | None) -> tuple[str, str] | None:
+    """Explain a failed TLS handshake.
+
+    Args:
+        error: The exception of the client; the one of OpenSSL is looked for among its causes and arguments.
+        url: The address, for the sentence.
+        context: The TLS context of the connection; None for a connection without TLS.
+
+    Returns:
+        ``(what is wrong, what to do)``; None where TLS is not the reason.
+    """
+    cause = _tls_error(error)
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) and context is not None:
+        cause = _said_to_a_listener(url, context) or cause
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        other = f"was refused ({cause.verify_message})"
+        wrong, hint = _CERTIFICATE_ERRORS.get(cause.verify_code, (other, "Correct it; use --insecure for a test server only."))
+        return f"The certificate of {url} could not be verified: it {wrong}.", hint
+    text = f"{cause} {error}".upper().replace(" ", "_")
+    found = next((entry for names, entry in _HANDSHAKE_ERRORS.items() if re.search(names, text)), None)
+    return found and (f"{url} {found[0]}.", found[1])
+
+
+def _said_to_a_listener(url: str, context: ssl.SSLContext) -> ssl.SSLError | None:
+    """Listen to the server as a client that sends nothing; returns its TLS error.
+
+    In TLS 1.3 a server checks the client certificate after the client's side of the handshake. A client that is sending its request at that
+    moment loses the server's message with the connection.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        with (
+            socket.create_connection((host, parts.port or 443), _LISTENING) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            secure.recv(1)
+    except OSError as error:  # others: it waits for a request, or is away
+        return error if isinstance(error, ssl.SSLError) else None
+    return None
+
+
+def _tls_error(error: BaseException, depth: int = 9) -> ssl.SSLError | None:
+    """OpenSSL's exception: urllib3 and opensearch-py keep it among the arguments of theirs."""
+    if isinstance(error, ssl.SSLError):
+        return error
+    inner = (*error.args, error.__cause__, error.__context__, getattr(error, "reason", None)) if depth else ()
+    found = (_tls_error(each, depth - 1) for each in inner if isinstance(each, BaseException))
+    return next(filter(None, found), None)
 
 
 def _is_opensearch_404(body: Any) -> bool:

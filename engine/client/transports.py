@@ -18,18 +18,18 @@ import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from termweave.errors import UsageError
-from termweave.support.extras import install
+from termweave.support.extras import needed
 from termweave.support.paced_responses import paced_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 #: Status, headers and text of a response.
 Answer = tuple[int, "Mapping[str, str]", str]
@@ -74,11 +74,25 @@ class Address:
 
     Attributes:
         url: Address without credentials.
-        authentication: Credentials and certificates, as `credentials.options` gives them for opensearch-py.
+        user: User name that requests carry; "": none.
+        password: Their password.
+        context: The TLS context; None for a connection without TLS.
+        signer: What signs requests for AWS, in place of user and password.
     """
 
     url: str
-    authentication: Mapping[str, Any]
+    user: str = ""
+    password: str = field(default="", repr=False)
+    context: ssl.SSLContext | None = None
+    signer: Any = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header with user and password: servers read UTF-8 (RFC 7617), and opensearch-py would encode them as Latin-1."""
+        if not self.user or self.signer is not None:
+            return {}
+        pair = f"{self.user}:{self.password}".encode("utf-8", "surrogateescape")  # bytes that are not UTF-8 are sent unchanged
+        return {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,10 @@ class Transport(ABC):
 
     client: Any
     product: ClassVar[str]
+    #: The library's pool of connections; both have `mark_dead` and `mark_live`.
+    _pool: Any
+    #: The connection whose turn it is; of those that are set aside only if there is no other, or their time is over.
+    _next: Callable[[], Any]
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -144,21 +162,12 @@ class Transport(ABC):
         """Make the client; no connection is opened yet."""
 
     @abstractmethod
-    def _next(self) -> Any:
-        """The connection whose turn it is; of those that are set aside only if there is no other, or their time is over."""
-
-    @abstractmethod
     def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request to one address."""
 
     @abstractmethod
     def _url(self, connection: Any) -> str:
         """The address that a connection leads to."""
-
-    @property
-    @abstractmethod
-    def _pool(self) -> Any:
-        """The library's pool of connections; both have `mark_dead` and `mark_live`."""
 
     def send(self, request: Request) -> tuple[Answer, str]:
         """Send a request; an error status is an answer like any other.
@@ -240,36 +249,22 @@ class OpenSearchTransport(Transport):
 
         # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
         logging.getLogger("opensearch").addHandler(logging.NullHandler())
-        self.client = opensearchpy.OpenSearch(
-            hosts=[_host(each) for each in self._access.addresses],
-            timeout=self._access.timeout,
-            pool_maxsize=self._access.connections,
-            http_compress=self._access.compress,
-            max_retries=0,  # `Engine.request` decides what is sent again
-        )
-        _limit_answers((connection.pool for connection, _ in self._pool.connection_opts), self._access)
-
-    @property
-    def _pool(self) -> Any:
-        return self.client.transport.connection_pool
-
-    def _next(self) -> Any:
-        return self._pool.get_connection()
+        access = self._access
+        hosts = [{**_host(each), "pool_maxsize": access.connections} for each in access.addresses]
+        # No retries: `Engine.request` decides what is sent again.
+        self.client = opensearchpy.OpenSearch(hosts, max_retries=0, timeout=access.timeout, http_compress=access.compress)
+        self._pool = self.client.transport.connection_pool
+        self._next = self._pool.get_connection
+        for connection, _ in self._pool.connection_opts:
+            _limit_answers(connection.pool, access)
 
     def _url(self, connection: Any) -> str:
         return f"{connection.host}{connection.url_prefix}"
 
     def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request with the connection's own serialization switched off."""
-        answer: Answer = connection.perform_request(
-            request.method,
-            request.path,
-            params=request.params,
-            body=request.data,
-            timeout=request.timeout,
-            ignore=_EVERY_STATUS,
-            headers=request.headers,
-        )
+        options = {"params": request.params, "timeout": request.timeout, "headers": request.headers, "ignore": _EVERY_STATUS}
+        answer: Answer = connection.perform_request(request.method, request.path, body=request.data, **options)
         return answer
 
 
@@ -283,21 +278,23 @@ class ElasticsearchTransport(Transport):
     product = "Elasticsearch"
 
     def _open(self) -> None:
-        self.client = _elasticsearch(self._access)
-        authentications = {each.url: each.authentication for each in self._access.addresses}
+        addresses, access = {each.url: each for each in self._access.addresses}, self._access
+        subject = f"The server at {access.addresses[0].url} is an Elasticsearch, and its client"
+        library = needed("elasticsearch", "elasticsearch", subject)
+        logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
+        context = next((each.context for each in access.addresses if each.context), None)
+        options: dict[str, Any] = {"connections_per_node": access.connections, "http_compress": access.compress}
+        if context is not None:
+            options |= {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE, "ssl_show_warn": False}
+        self.client = library.Elasticsearch([*addresses], max_retries=0, **options)
+        self._pool = self.client.transport.node_pool
+        self._next = self._pool.get
         for node in self._pool.all():
-            # Not in the configuration of the nodes: elasticsearch-py (9.5) gives the headers of the first one to all.
-            node.headers.update(_authorization(authentications[node.base_url]))
+            # Not as an option: elasticsearch-py (9.5) gives the headers of the first node to all.
+            node.headers.update(addresses[node.base_url].headers)
             if node.scheme == "https":
                 node.pool.ca_certs = None  # it would add the usual authorities to those of the context (elastic-transport 9.4)
-        _limit_answers((node.pool for node in self._pool.all()), self._access)
-
-    @property
-    def _pool(self) -> Any:
-        return self.client.transport.node_pool
-
-    def _next(self) -> Any:
-        return self._pool.get()
+            _limit_answers(node.pool, access)
 
     def _url(self, connection: Any) -> str:
         return str(connection.base_url)
@@ -305,7 +302,7 @@ class ElasticsearchTransport(Transport):
     def _ask(self, connection: Any, request: Request) -> Answer:
         """Send a request."""
         target = f"{request.path}?{urlencode(request.params)}" if request.params else request.path
-        limit = {} if request.timeout is None else {"request_timeout": request.timeout}
+        limit = {"request_timeout": request.timeout or self._access.timeout}
         meta, body = connection.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
         return meta.status, meta.headers, body.decode("utf-8", "surrogatepass")
 
@@ -314,45 +311,7 @@ def _host(address: Address) -> dict[str, Any]:
     """An address as opensearch-py takes it."""
     parts = urlsplit(address.url)
     host = {"host": parts.hostname, "port": parts.port, "url_prefix": parts.path, "use_ssl": parts.scheme == "https"}
-    return host | dict(address.authentication)
-
-
-def _elasticsearch(access: Access) -> Any:
-    """The client; it opens no connection yet."""
-    try:
-        from elastic_transport import NodeConfig  # noqa: PLC0415 - an extra
-        from elasticsearch import Elasticsearch  # noqa: PLC0415
-    except ImportError:
-        raise UsageError(
-            f"The server at {access.addresses[0].url} is an Elasticsearch, and its client is not installed.",
-            f"Install it with: {install('elasticsearch')}.",
-        ) from None
-    logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
-
-    def node(address: Address) -> Any:
-        parts, context = urlsplit(address.url), address.authentication.get("ssl_context")
-        return NodeConfig(
-            scheme=parts.scheme,
-            host=parts.hostname or "",
-            port=parts.port or 0,
-            path_prefix=parts.path,
-            connections_per_node=access.connections,
-            request_timeout=access.timeout,
-            http_compress=access.compress,
-            ssl_context=context,
-            verify_certs=context is None or context.verify_mode != ssl.CERT_NONE,
-            ssl_show_warn=False,
-        )
-
-    return Elasticsearch([node(each) for each in access.addresses], max_retries=0)  # `Engine.request` decides what is sent again
-
-
-def _authorization(authentication: Mapping[str, Any]) -> dict[str, str]:
-    """The header with user and password, which `credentials.options` gives as the characters of their bytes."""
-    user = authentication.get("http_auth")
-    if not isinstance(user, tuple):
-        return {}
-    return {"authorization": f"Basic {base64.b64encode(':'.join(user).encode('latin-1')).decode()}"}
+    return {**host, "ssl_context": address.context, "http_auth": address.signer, "headers": address.headers}
 
 
 def _never_sent(cause: BaseException | None) -> bool:
@@ -362,34 +321,28 @@ def _never_sent(cause: BaseException | None) -> bool:
     return isinstance(cause, ConnectTimeoutError | NewConnectionError)
 
 
-def _limit_answers(pools: Iterable[Any], access: Access) -> None:
-    """Limit the answers that pools of urllib3 read: their size, and the time for connecting, sending and the answer together."""
+def _limit_answers(pool: Any, access: Access) -> None:
+    """Limit the answers that a pool of urllib3 reads: their size, and the time for connecting, sending and the answer together."""
     from urllib3 import Timeout  # noqa: PLC0415 - comes with the client library
 
     connecting = _CONNECTING if len(access.addresses) > 1 else None
+    pool.ConnectionCls = paced_connection(pool.ConnectionCls)
+    send = pool.urlopen
 
-    def limit(pool: Any) -> None:
-        pool.ConnectionCls = paced_connection(pool.ConnectionCls)
-        send = pool.urlopen
+    def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
+        whole = Timeout(connect=connecting, total=access.timeout if timeout is None else timeout)
+        response = send(*arguments, timeout=whole, preload_content=False, **options)
+        content = bytearray()
+        for part in response.stream(_CHUNK):
+            content += part
+            if len(content) > LARGEST:
+                response.close()
+                raise AnswerTooLarge
+        # opensearch-py would print what the server calls deprecated as a warning of Python
+        response.headers.discard("warning")
+        return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
 
-        def urlopen(*arguments: Any, timeout: float | None = None, **options: Any) -> SimpleNamespace:
-            whole = Timeout(connect=connecting, total=access.timeout if timeout is None else timeout)
-            response = send(*arguments, timeout=whole, preload_content=False, **options)
-            content = bytearray()
-            for part in response.stream(_CHUNK):
-                content += part
-                if len(content) > LARGEST:
-                    response.close()
-                    raise AnswerTooLarge
-            response.headers.discard(
-                "warning"
-            )  # opensearch-py would print what the server calls deprecated as a warning of Python
-            return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(content))
-
-        pool.urlopen = urlopen
-
-    for pool in pools:
-        limit(pool)
+    pool.urlopen = urlopen
 
 
 class DetectingTransport:
@@ -409,16 +362,12 @@ class DetectingTransport:
     def send(self, request: Request) -> tuple[Answer, str]:
         """Send a request as `Transport.send`; the first answers say which library the next ones need."""
         answer, url = self.current.send(request)
-        if not self._known:
-            self._notice(answer[0], answer[1])
-        return answer, url
-
-    def _notice(self, status: int, headers: Mapping[str, str]) -> None:
-        """Read the product from an answer. An error without the header may come from a proxy, and says nothing."""
-        if any(name.lower() == _PRODUCT for name in headers):
+        status, headers, _ = answer
+        if not self._known and any(name.lower() == _PRODUCT for name in headers):
             self.use_elasticsearch()
-        elif HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        elif HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:  # an error without the header may come from a proxy
             self._known = True
+        return answer, url
 
     def use_elasticsearch(self) -> None:
         """Send all further requests by elasticsearch-py."""

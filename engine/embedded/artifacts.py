@@ -41,45 +41,21 @@ class Artifact(maven.MavenArtifact):
     plugin: str = ""
 
 
-ARTIFACTS = (
-    Artifact(
-        "org.opensearch.distribution.integ-test-zip",
-        "opensearch",
-        "3.6.0",
-        "a91faa1dc1cadc78cb278b4f63847e19e1627a4e9de698e14e7efc14ee37b286",
-    ),
-    Artifact(
-        "org.opensearch.plugin",
-        "opensearch-knn",
-        "3.6.0.0",
-        "ac392ca28a39b3bf290648a422ef30cb149dda2963a9d7feb26060e932341c9a",
-        plugin="opensearch-knn",
-    ),
-    Artifact(
-        "org.opensearch.plugin",
-        "neural-search",
-        "3.6.0.0",
-        "6ef1b206e79391e2e36268e32dc34d27fd8b8a59a8eb0a7393c97d53b038e433",
-        plugin="opensearch-neural-search",
-    ),
-)
+def _plugin(name: str, sha256: str, folder: str = "") -> Artifact:
+    """The archive of a plugin; its folder has the name of the archive unless another is given."""
+    return Artifact("org.opensearch.plugin", name, f"{VERSION}.0", sha256, plugin=folder or name)
 
+
+_SERVER_SHA256 = "a91faa1dc1cadc78cb278b4f63847e19e1627a4e9de698e14e7efc14ee37b286"
+ARTIFACTS = (
+    Artifact("org.opensearch.distribution.integ-test-zip", "opensearch", VERSION, _SERVER_SHA256),
+    _plugin("opensearch-knn", "ac392ca28a39b3bf290648a422ef30cb149dda2963a9d7feb26060e932341c9a"),
+    _plugin("neural-search", "6ef1b206e79391e2e36268e32dc34d27fd8b8a59a8eb0a7393c97d53b038e433", "opensearch-neural-search"),
+)
 #: The plugin ml-commons, through which the server asks a model server (`termweave connect`), and the plugin that it needs.
 ML_ARTIFACTS = (
-    Artifact(
-        "org.opensearch.plugin",
-        "opensearch-job-scheduler",
-        "3.6.0.0",
-        "f81d0aa9fc850b18f803292bd7ae68bd33561f6c1d12db0f68529d40eddcee24",
-        plugin="opensearch-job-scheduler",
-    ),
-    Artifact(
-        "org.opensearch.plugin",
-        "opensearch-ml-plugin",
-        "3.6.0.0",
-        "c051d436fe1936da1477bb999db829eb2bc92b12989e376c300d0a874fb90f9d",
-        plugin="opensearch-ml",
-    ),
+    _plugin("opensearch-job-scheduler", "f81d0aa9fc850b18f803292bd7ae68bd33561f6c1d12db0f68529d40eddcee24"),
+    _plugin("opensearch-ml-plugin", "c051d436fe1936da1477bb999db829eb2bc92b12989e376c300d0a874fb90f9d", "opensearch-ml"),
 )
 
 
@@ -143,9 +119,8 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
     except OSError as error:
         raise maven.disk_error(error, target) from error
     except zipfile.BadZipFile as error:
-        raise TermweaveError(
-            f"An archive of the server is damaged: {error}.", f"Delete {archives[0].parent} and start again."
-        ) from error
+        hint = f"Delete {archives[0].parent} and start again."
+        raise TermweaveError(f"An archive of the server is damaged: {error}.", hint) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

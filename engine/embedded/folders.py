@@ -114,10 +114,8 @@ def make_private(*paths: Path) -> None:
             for entry in (path, *path.rglob("*")):
                 os.chown(entry, uid, uid, follow_symlinks=False)
         except OSError as error:
-            raise TermweaveError(
-                f"{path} cannot be given to the server's user (uid {uid}): {error.strerror}.",
-                "Run as an ordinary user; the server refuses to run as root.",
-            ) from error
+            hint = "Run as an ordinary user; the server refuses to run as root."
+            raise TermweaveError(f"{path} cannot be given to the server's user (uid {uid}): {error.strerror}.", hint) from error
 
 
 def free_bytes(path: Path) -> int:
@@ -133,10 +131,8 @@ def require_space(path: Path, needed: int, purpose: str) -> None:
     """
     free = free_bytes(path)
     if free < needed:
-        raise TermweaveError(
-            f"The disk that holds {path} has {sized(free)} free, and {purpose} needs {sized(needed)}.",
-            "Free some space, or point XDG_CACHE_HOME and XDG_STATE_HOME at another disk.",
-        )
+        hint = "Free some space, or point XDG_CACHE_HOME and XDG_STATE_HOME at another disk."
+        raise TermweaveError(f"The disk that holds {path} has {sized(free)} free, and {purpose} needs {sized(needed)}.", hint)
 
 
 def size(path: Path) -> int:

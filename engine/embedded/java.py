@@ -29,18 +29,12 @@ MINIMUM = 21
 #: Preferred versions if there are several: long-term support, newest first. The start was tested with 25.
 _PREFERRED = (25, 21)
 
-#: Folders of system and user that hold JDKs, each in a folder of its own: base and pattern.
-_FOLDERS = (
-    ("/usr/lib/jvm", "*"),
-    ("/usr/java", "*"),
-    ("/usr/local", "*"),
-    ("/opt", "*"),
-    ("/Library/Java/JavaVirtualMachines", "*/Contents/Home"),
-    ("/opt/homebrew/opt", "openjdk*/libexec/openjdk.jdk/Contents/Home"),
-    ("~/Library/Java/JavaVirtualMachines", "*/Contents/Home"),
-    ("~/.sdkman/candidates/java", "*"),
-    ("~/.jdks", "*"),
-)
+#: Where system and user hold JDKs, each in a folder of its own.
+_FOLDERS = """
+/usr/lib/jvm/* /usr/java/* /usr/local/* /opt/* /Library/Java/JavaVirtualMachines/*/Contents/Home
+/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home ~/Library/Java/JavaVirtualMachines/*/Contents/Home
+~/.sdkman/candidates/java/* ~/.jdks/*
+""".split()  # noqa: SIM905 - reads better than a list
 
 #: Modules that the server needs; without some of them it fails only later, see the beginning of this file.
 _NEEDED_MODULES = frozenset({"java.instrument", "java.management", "jdk.incubator.vector", "jdk.localedata", "jdk.unsupported"})
@@ -92,12 +86,12 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
     if usable := [java for java in installations if not java.why_not]:
         return min(usable, key=_rank)
     reasons = "; ".join(f"{java.home}: {java.why_not}" for java in installations[:4])
-    because = f" (found {reasons})" if reasons else ""
+    lacking = f"OpenSearch needs a full JDK {MINIMUM}+; there is none{f' (found {reasons})' if reasons else ''}"
     hint = "Install a JDK 21 or 25 (for example from adoptium.net) and set JAVA_HOME to it."
     if not fetch:
-        raise TermweaveError(f"OpenSearch needs a full JDK {MINIMUM}+, and there is none{because}.", hint)
-    say(f"No JDK {MINIMUM}+ on this machine{because}: downloading Temurin {_FETCHED_VERSION} (about 140 MB, once).")
-    return _fetch(hint, because)
+        raise TermweaveError(f"{lacking}.", hint)
+    say(f"{lacking}: downloading Temurin {_FETCHED_VERSION} (about 140 MB, once).")
+    return _fetch(hint, lacking)
 
 
 def survey() -> list[Java]:
@@ -111,12 +105,10 @@ def examine(home: Path) -> Java:
     if not folders.reachable(launcher.resolve().parent, folders.server_uid()):
         return Java(home, why_not="the server's unprivileged user cannot enter its folder")
     output = _output(launcher, "-version")
-    # openjdk version "25.0.1" 2025-10-21 / java version "1.8.0_392"
-    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', output)
+    match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)  # openjdk version "25.0.1" 2025-10-21 / java version "1.8.0_392"
     if match is None:
         return Java(home, why_not="it does not run")
-    version = match.group(0).split('"')[1]
-    major = int(match.group(2) or 0) if match.group(1) == "1" else int(match.group(1))
+    version, major = match[1], int(match[2])
     if major < MINIMUM:
         return Java(home, version, major, f"Java {version} is older than {MINIMUM}")
     modules = {line.partition("@")[0] for line in _output(launcher, "--list-modules").split()}
@@ -127,11 +119,8 @@ def examine(home: Path) -> Java:
 
 def _output(launcher: Path, option: str) -> str:
     """The output of Java when it is run with an option; "" if it does not run."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
-    }
+    options = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
+    environment = {name: value for name, value in os.environ.items() if name not in options}
     try:
         result = subprocess.run([str(launcher), option], capture_output=True, text=True, timeout=60, check=False, env=environment)  # noqa: S603 - a Java installation of this machine
     except (OSError, subprocess.TimeoutExpired):
@@ -151,8 +140,8 @@ def _places() -> Iterator[Path]:
         yield Path(os.environ["JAVA_HOME"])
     if on_path := shutil.which("java"):
         yield Path(on_path).resolve().parent.parent
-    for base, pattern in _FOLDERS:
-        yield from sorted(paths.expanded(base).glob(pattern))
+    for pattern in map(paths.expanded, _FOLDERS):
+        yield from sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
     # cjdk keeps a JDK in v0/misc-dirs/<hash>/<name> (until 0.1 of termweave in v0/jdks), on macOS with Contents/Home below it.
     yield from (launcher.parent.parent for launcher in sorted(folders.jdk_cache().glob("v*/**/bin/java")))
 
@@ -166,46 +155,30 @@ def _rank(java: Java) -> int:
 
 def archive(system: str, machine: str) -> tuple[str, str] | None:
     """Address and SHA-256 of the JDK to download for a system, named as in `platform`; None for a system without one."""
-    if (system, machine) not in FETCHED_ARCHIVES:
-        return None
-    kind, checksum = FETCHED_ARCHIVES[system, machine]
-    version = _FETCHED_VERSION
-    name = f"OpenJDK25U-jdk_{kind}_hotspot_{version.replace('+', '_')}.tar.gz"
-    return f"{FETCHED_FROM}/jdk-{version.replace('+', '%2B')}/{name}", checksum
+    kind, checksum = FETCHED_ARCHIVES.get((system, machine), ("", ""))
+    name = f"OpenJDK25U-jdk_{kind}_hotspot_{_FETCHED_VERSION.replace('+', '_')}.tar.gz"
+    return (f"{FETCHED_FROM}/jdk-{_FETCHED_VERSION.replace('+', '%2B')}/{name}", checksum) if kind else None
 
 
-def _fetch(hint: str, because: str) -> Java:
+def _fetch(hint: str, lacking: str) -> Java:
     """Download the pinned JDK, check its checksum and unpack it."""
     import cjdk  # noqa: PLC0415 - requests and progressbar, only when needed
 
     system, machine = platform.system(), platform.machine()
     pinned = archive(system, machine)
     if pinned is None:
-        raise TermweaveError(
-            f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and termweave offers no download for {system} {machine}.",
-            hint,
-        )
+        raise TermweaveError(f"{lacking}, and termweave offers no download for {system} {machine}.", hint)
     address, checksum = pinned
-    folders.make(folders.jdk_cache())
-    folders.require_space(folders.jdk_cache(), 700_000_000, "a JDK")
+    name, cache = f"Temurin {_FETCHED_VERSION}", folders.jdk_cache()
+    folders.make(cache)
+    folders.require_space(cache, 700_000_000, "a JDK")
     try:
-        folder = cjdk.cache_package(
-            f"Temurin {_FETCHED_VERSION}",
-            f"tgz+{address}",
-            sha256=checksum,
-            cache_dir=folders.jdk_cache(),
-            progress=sys.stderr.isatty(),
-        )
+        folder = cjdk.cache_package(name, f"tgz+{address}", sha256=checksum, cache_dir=cache, progress=sys.stderr.isatty())
     except Exception as error:
         # cjdk wraps some errors of requests and passes on others.
-        raise TermweaveError(
-            f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and none could be downloaded: {_reason(error)}.",
-            hint,
-        ) from error
-    launchers = sorted(folder.glob("**/bin/java"))  # in one folder, on macOS with Contents/Home in it
-    if not launchers:
-        raise TermweaveError(f"The JDK that was downloaded to {folder} has no bin/java.", hint)
-    java = examine(launchers[0].parent.parent)
+        raise TermweaveError(f"{lacking}, and none could be downloaded: {_reason(error)}.", hint) from error
+    launcher = min(folder.glob("**/bin/java"))  # in one folder, on macOS with Contents/Home in it
+    java = examine(launcher.parent.parent)
     if java.why_not:
         raise TermweaveError(f"The JDK that was downloaded to {java.home} cannot be used: {java.why_not}.", hint)
     return java

@@ -21,7 +21,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from termweave.engine.embedded.state import NodeProcess, NodeState
+    from termweave.engine.embedded.state import NodeState
 
 __all__ = ["logs", "running", "start", "status", "stop", "wipe"]
 
@@ -31,10 +31,6 @@ _PATIENCE = 240.0
 _OTHER_PORTS = 2
 
 
-def _silent(message: str) -> None:
-    del message
-
-
 def start(
     *,
     nodes: int | None = None,
@@ -42,7 +38,7 @@ def start(
     heap: int | None = None,
     ml: bool = False,
     home: Path | None = None,
-    say: Callable[[str], None] = _silent,
+    say: Callable[[str], None] = lambda _: None,
     patience: float = _PATIENCE,
 ) -> NodeState:
     """Start the embedded node, or return its state if it runs already. Data of an earlier start are kept.
@@ -76,7 +72,7 @@ def start(
             if known.state == "dead":
                 say("The node ended without being stopped (killed, or the machine went down); starting it with its data.")
             if known.state == "starting":  # we have the lock, so the command that was starting it has ended
-                process.end(_layouts(known))
+                process.end(Path(known.folder), known.nodes)
                 known = status(home)
         request = startup.StartRequest(home=home, count=count, port=port, heap=heap, ml=ml, patience=patience, say=say)
         for _ in range(_OTHER_PORTS if port is None else 0):
@@ -95,23 +91,19 @@ def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None
         UsageError: The number of processes, the port, the heap or the plugins differ.
     """
     if known.state in {"running", "degraded"}:
-        if count != len(known.nodes):
-            raise UsageError(
-                f"A node of {counted(len(known.nodes), 'process', 'processes')} is running already.",
-                "Stop it first: termweave node stop.",
-            )
-        if port is not None and port != known.nodes[0].port:
-            raise UsageError(f"The node is running already, at {known.url}.", "Stop it first: termweave node stop.")
-        if heap is not None and heap != known.heap:
-            raise UsageError(f"The node is running already, with {known.heap} MB of heap.", "Stop it first: termweave node stop.")
-        if ml and not known.ml:
-            raise UsageError("The node is running already, without ml-commons.", "Stop it first: termweave node stop.")
+        processes = counted(len(known.nodes), "process", "processes")
+        for differs, running in (
+            (count != len(known.nodes), f"A node of {processes} is running already."),
+            (port not in {None, known.nodes[0].port}, f"The node is running already, at {known.url}."),
+            (heap not in {None, known.heap}, f"The node is running already, with {known.heap} MB of heap."),
+            (ml and not known.ml, "The node is running already, without ml-commons."),
+        ):
+            if differs:
+                raise UsageError(running, "Stop it first: termweave node stop.")
     # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
     if count < len(known.nodes) and Path(known.folder, "data").is_dir():
-        raise UsageError(
-            f"The data here belong to a cluster of {len(known.nodes)} processes, which cannot run with {count}.",
-            f"Start it with --nodes {len(known.nodes)}, or remove the data: termweave node wipe.",
-        )
+        message = f"The data here belong to a cluster of {len(known.nodes)} processes, which cannot run with {count}."
+        raise UsageError(message, f"Start it with --nodes {len(known.nodes)}, or remove the data: termweave node wipe.")
 
 
 def status(home: Path | None = None) -> NodeState | None:
@@ -130,7 +122,9 @@ def running(home: Path | None = None) -> NodeState | None:
     return known if known is not None and known.state in {"running", "degraded"} else None
 
 
-def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, patience: float = _PATIENCE) -> NodeState | None:
+def stop(
+    home: Path | None = None, *, say: Callable[[str], None] = lambda _: None, patience: float = _PATIENCE
+) -> NodeState | None:
     """Stop the node and keep its data. A node that does not run stays as it is.
 
     Returns:
@@ -142,12 +136,12 @@ def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, pati
     with states.locked(home, purpose="stop", patience=patience, say=say):
         known = status(home)
         if known is not None:
-            process.end(_layouts(known))
+            process.end(Path(known.folder), known.nodes)
             states.write(home, replace(known, state="stopped"))
         return known
 
 
-def wipe(home: Path | None = None, *, say: Callable[[str], None] = _silent) -> int:
+def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> int:
     """Stop the node and remove its data, logs and configuration.
 
     Returns:
@@ -179,8 +173,3 @@ def logs(home: Path | None = None, *, node: str = "node-1", lines: int = 100) ->
         raise UsageError(f"There is no process {node!r}.", f"Known: {', '.join(each.name for each in known.nodes)}.")
     layout = Layout(Path(known.folder), node)
     return process.tail(layout.log, lines) or process.tail(layout.output, lines)
-
-
-def _layouts(known: NodeState) -> list[tuple[Layout, NodeProcess]]:
-    """The processes of a node, each with its folders."""
-    return [(Layout(Path(known.folder), each.name), each) for each in known.nodes]

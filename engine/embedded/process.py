@@ -14,7 +14,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from termweave.engine import native_vectors
+from termweave.engine.client.capabilities import WITHOUT_NATIVE_VECTORS
 from termweave.engine.embedded import folders
 from termweave.engine.embedded.state import NodeProcess
 from termweave.errors import TermweaveError
@@ -32,7 +32,7 @@ _DISTRIBUTION_TYPE = "zip"
 # other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
 SETTINGS = f"""\
 cluster.name: termweave
-{native_vectors.SETTING}
+{WITHOUT_NATIVE_VECTORS}
 node.name: {{name}}
 path.data: {{data}}
 path.logs: {{logs}}
@@ -76,50 +76,45 @@ logger.deprecation.level = error
 PORT_TAKEN = "its port is taken by another program"
 
 #: Patterns in logs -> (what is wrong, what to do). The first match counts.
-_CAUSES = (
-    (
-        r"Address already in use",
-        (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
-    ),
-    (r"No space left on device|Disk quota exceeded", ("the disk is full", "Free some space and start again.")),
+_CAUSES = {
+    r"Address already in use": (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
+    r"No space left on device|Disk quota exceeded": ("the disk is full", "Free some space and start again."),
     # The server reports a lock error after any problem with its data folder, so the other problems come first.
-    (
-        r"AccessDeniedException|Permission denied",
-        ("it has no permission to use one of its folders", "Check who owns the folder, or run: termweave node wipe."),
+    r"AccessDeniedException|Permission denied": (
+        "it has no permission to use one of its folders",
+        "Check who owns the folder, or run: termweave node wipe.",
     ),
-    (
-        r"Mount point not found",
-        (
-            "Java does not find the file system of its data folder, for example in a chroot whose root is not a mount",
-            "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
-        ),
+    r"Mount point not found": (
+        "Java does not find the file system of its data folder, for example in a chroot whose root is not a mount",
+        "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
     ),
-    (
-        r"failed to obtain node locks|LockObtainFailedException",
-        ("its data folder is in use by another server", "Stop that server, or run: termweave node stop."),
+    r"failed to obtain node locks|LockObtainFailedException": (
+        "its data folder is in use by another server",
+        "Stop that server, or run: termweave node stop.",
     ),
-    (
-        r"Could not reserve enough space|Cannot allocate memory|insufficient memory|unable to create native thread",
-        ("there is not enough memory for its heap", "Give it less with --heap 512, or close other programs."),
+    r"Could not reserve enough space|Cannot allocate memory|insufficient memory|unable to create native thread": (
+        "there is not enough memory for its heap",
+        "Give it less with --heap 512, or close other programs.",
     ),
-    (r"OutOfMemoryError", ("its heap is too small for the data", "Give it more with --heap 2048.")),
-    (
-        r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found",
-        ("this Java cannot run it", "Set JAVA_HOME to a JDK 21 or 25."),
+    # The log names the argument -XX:+ExitOnOutOfMemoryError, too.
+    r"(?<!ExitOn)OutOfMemoryError": ("its heap is too small for the data", "Give it more with --heap 2048."),
+    r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found": (
+        "this Java cannot run it",
+        "Set JAVA_HOME to a JDK 21 or 25.",
     ),
-    (
-        r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node",
-        ("its data were written by another version", "Remove them with: termweave node wipe."),
+    r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node": (
+        "its data were written by another version",
+        "Remove them with: termweave node wipe.",
     ),
-    (
-        r"CorruptIndexException|CorruptStateException|EOFException",
-        ("its data are damaged", "Remove them with: termweave node wipe, and index again."),
+    r"CorruptIndexException|CorruptStateException|EOFException": (
+        "its data are damaged",
+        "Remove them with: termweave node wipe, and index again.",
     ),
-)
+}
 
 
 class Layout:
-    """The folders of one process below a node's run folder."""
+    """The folders of one process below a node's run folder, the server's log, and Java's output with errors from before logging starts."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
@@ -127,16 +122,8 @@ class Layout:
         self.data = root / "data" / name
         self.logs = root / "logs"
         self.tmp = root / "tmp" / name
-
-    @property
-    def log(self) -> Path:
-        """The log file of the server."""
-        return self.logs / f"{self.name}.log"
-
-    @property
-    def output(self) -> Path:
-        """The output of the Java process, with errors from before logging starts."""
-        return self.logs / f"{self.name}.out"
+        self.log = self.logs / f"{name}.log"
+        self.output = self.logs / f"{name}.out"
 
     def mine(self, process: NodeProcess) -> bool:
         """Whether the process runs and is the server of this folder: another program may have got its process id."""
@@ -199,12 +186,8 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
     ]
     uid = folders.server_uid()
     rights: dict[str, object] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(layout.tmp),
-        "LANG": "C.UTF-8",
-        "OPENSEARCH_PATH_CONF": str(layout.conf),
-    }
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(layout.tmp), "LANG": "C.UTF-8"}
+    environment["OPENSEARCH_PATH_CONF"] = str(layout.conf)
     try:
         with layout.output.open("wb") as output:
             child = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - the command above
@@ -218,34 +201,36 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
                 **rights,
             )
     except OSError as error:
-        raise TermweaveError(
-            f"The server could not be started: {error.strerror or error}.",
-            "Run as an ordinary user." if uid is not None else "Run: termweave doctor.",
-        ) from error
+        hint = "Run as an ordinary user." if uid is not None else "Run: termweave doctor."
+        raise TermweaveError(f"The server could not be started: {error.strerror or error}.", hint) from error
     child.returncode = 0  # it keeps running: without this, Popen warns when the object is deleted
     return NodeProcess(layout.name, child.pid, port, transport)
 
 
-def end(layouts: Sequence[tuple[Layout, NodeProcess]], *, patience: float = 30.0) -> None:
+def end(root: Path, processes: Sequence[NodeProcess], *, patience: float = 30.0) -> None:
     """End our processes: with SIGTERM, and with SIGKILL those that still run after `patience` seconds.
+
+    Args:
+        root: Run folder of their node.
+        processes: The processes.
+        patience: Seconds.
 
     Raises:
         TermweaveError: A process still runs.
     """
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        alive = [(layout, process) for layout, process in layouts if layout.mine(process)]
-        for _, process in alive:
+        alive = [each for each in processes if Layout(root, each.name).mine(each)]
+        for each in alive:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, kind)
+                os.kill(each.pid, kind)
         until = time.monotonic() + patience
         while alive and time.monotonic() < until:
             time.sleep(0.1)
-            alive = [(layout, process) for layout, process in alive if layout.mine(process)]
+            alive = [each for each in alive if Layout(root, each.name).mine(each)]
         if not alive:
             return
-    raise TermweaveError(
-        f"Process {alive[0][1].pid} does not end.", "It belongs to another user, or waits for a disk: end it by hand."
-    )
+    hint = "It belongs to another user, or waits for a disk: end it by hand."
+    raise TermweaveError(f"Process {alive[0].pid} does not end.", hint)
 
 
 def cause_of_death(layout: Layout) -> tuple[str, str]:
@@ -255,9 +240,8 @@ def cause_of_death(layout: Layout) -> tuple[str, str]:
         ``(what is wrong, what to do)``.
     """
     text = "\n".join(tail(path, 400) for path in (layout.output, layout.log))
-    for pattern, (wrong, advice) in _CAUSES:
-        if re.search(pattern, text):
-            return wrong, advice
+    if cause := next((cause for pattern, cause in _CAUSES.items() if re.search(pattern, text)), None):
+        return cause
     errors = [
         line.strip()
         for line in text.splitlines()

@@ -6,25 +6,37 @@ import http.client
 import json
 import random
 import socket
+import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.embedded import artifacts, folders, java, memory, process
+from termweave.engine.embedded import artifacts, folders, java, process
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.process import Layout
 from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
+from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Always loopback: the embedded server has no security plugin.
 _HOST = "127.0.0.1"
 #: Free ports are chosen below those that systems give to connections (Linux from 32768, macOS and Windows from 49152): no connection takes
 #: one while the server starts.
 _PORTS = range(20_000, 32_768)
+#: Bytes of memory of one process with 512 MB of heap (measured: 460 MB in a cluster, 650 MB alone with 1 GB of heap).
+_PROCESS = 700_000_000
+#: The least heap that is chosen, in MB.
+_LEAST = 512
+#: Files of a control group, of version 2 and of version 1: its limit, its use, and what its use consists of.
+_V1 = "/sys/fs/cgroup/memory/memory"
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (f"{_V1}.limit_in_bytes", f"{_V1}.usage_in_bytes", f"{_V1}.stat"),
+)
 
 
 class PortTakenError(TermweaveError):
@@ -70,14 +82,14 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     root = folders.run_folder(request.home)
     folders.require_space(root, folders.START_NEEDS, "a node")
     plan = _plan(request, known)
-    heap = request.heap or memory.heap(sum(not each.alive for each in plan), known.heap if known is not None else 0)
+    heap = request.heap or heap_size(sum(not each.alive for each in plan), known.heap if known is not None else 0)
     jdk = java.find(request.say)
     distribution = artifacts.distribution(request.say, ml=request.ml)
     began = time.monotonic()
     many = f" as a cluster of {request.count} processes" if request.count > 1 else ""
     request.say(f"Starting OpenSearch {artifacts.VERSION}{many} on Java {jdk.major} (10 to {20 * request.count} s).")
     state = NodeState(plan[0].url, artifacts.VERSION, tuple(plan), "starting", str(root), str(jdk.home), heap, request.ml)
-    started: list[tuple[Layout, NodeProcess]] = []
+    started: list[NodeProcess] = []
     joined: set[int] = set()
     try:
         for number, wanted in enumerate(plan):
@@ -87,17 +99,16 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
             settings = [*_discovery(layout, plan), *(process.ML_SETTINGS if request.ml else ())]
             process.prepare(layout, distribution, wanted.port, wanted.transport, settings)
             plan[number] = process.launch(layout, distribution, jdk, heap=heap, port=wanted.port, transport=wanted.transport)
-            started.append((layout, plan[number]))
+            started.append(plan[number])
             # Written after each process: if this start is killed, the next command still finds the process.
             state = replace(state, nodes=tuple(plan))
             states.write(request.home, state)
-        kept = [(Layout(root, each.name), each) for each in plan if each.name not in {child.name for _, child in started}]
-        _wait(request, started, kept, plan[0], began + request.patience, joined)
+        _wait(request, root, plan, started, joined)
     except BaseException:
         # On Ctrl-C, too: an unfinished start leaves no process.
-        process.end(started)
+        process.end(root, started)
         if started:
-            others_run = any(each.alive for each in plan if each not in [child for _, child in started])
+            others_run = any(each.alive for each in plan if each not in started)
             # Processes that never joined have no data and no vote: without them the node starts as before.
             held = max(len(known.nodes) if known is not None else 1, *joined, 0)
             states.write(request.home, replace(state, nodes=state.nodes[:held], state="degraded" if others_run else "stopped"))
@@ -146,22 +157,14 @@ def _discovery(layout: Layout, plan: list[NodeProcess]) -> list[str]:
     return lines
 
 
-def _wait(
-    request: StartRequest,
-    started: list[tuple[Layout, NodeProcess]],
-    kept: list[tuple[Layout, NodeProcess]],
-    first: NodeProcess,
-    until: float,
-    seen: set[int],
-) -> None:
+def _wait(request: StartRequest, root: Path, plan: list[NodeProcess], started: list[NodeProcess], seen: set[int]) -> None:
     """Wait until all processes form one cluster and its indices can be used.
 
     Args:
         request: The arguments of the start.
-        started: The processes that were started now.
-        kept: The processes that ran before.
-        first: The process that is asked.
-        until: When patience ends, by the monotonic clock.
+        root: Run folder of the node.
+        plan: All processes; the first one is asked.
+        started: Those of them that were started now.
         seen: Gets the numbers of processes that were one cluster.
 
     Raises:
@@ -170,22 +173,20 @@ def _wait(
         TermweaveError: A process ended.
     """
     last_message = time.monotonic()
+    until = last_message + request.patience
     while True:
-        for layout, child in started:
-            if not layout.mine(child):
-                wrong, advice = process.cause_of_death(layout)
-                if wrong == process.PORT_TAKEN:
-                    raise PortTakenError(
-                        f"The server ended while it started: {wrong} ({child.port} or {child.transport}).", advice
-                    )
-                raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
-        for layout, child in kept:
-            if not layout.mine(child):
-                raise TermweaveError(
-                    f"The process {child.name}, which ran before, ended while the others started.",
-                    f"Look at {layout.log}, and run 'termweave node start' again.",
-                )
-        health = _health(first.port)
+        for child in plan:
+            layout = Layout(root, child.name)
+            if layout.mine(child):
+                continue
+            if child not in started:
+                hint = f"Look at {layout.log}, and run 'termweave node start' again."
+                raise TermweaveError(f"The process {child.name}, which ran before, ended while the others started.", hint)
+            wrong, advice = process.cause_of_death(layout)
+            if wrong == process.PORT_TAKEN:
+                raise PortTakenError(f"The server ended while it started: {wrong} ({child.port} or {child.transport}).", advice)
+            raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
+        health = _health(plan[0].port)
         joined = int(health.get("number_of_nodes", 0))
         seen.add(joined)
         if joined == request.count and health.get("status") in {"green", "yellow"}:
@@ -193,7 +194,7 @@ def _wait(
         now = time.monotonic()
         if now > until:
             status = f"{joined} of {request.count} processes joined, status {health.get('status', 'unknown')}"
-            advice = f"Look at {started[0][0].log if started else 'its log'}; a busy machine needs more time."
+            advice = f"Look at {Layout(root, plan[0].name).log}; a busy machine needs more time."
             raise EngineUnreachable(f"The server did not become ready in {request.patience:.0f} s ({status}).", advice)
         if now - last_message > 10:
             request.say(f"Still starting: {joined} of {request.count} up." if request.count > 1 else "Still starting.")
@@ -233,3 +234,47 @@ def free_ports() -> Iterator[int]:
     """
     yield from (port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
     raise TermweaveError(f"No port from {_PORTS[0]} to {_PORTS[-1]} is free.", "End servers that are not needed.")
+
+
+def total_and_available() -> tuple[int, int]:
+    """Total and available memory of this machine, or of its container where that has less.
+
+    Returns:
+        ``(total, available)`` in bytes.
+    """
+    import psutil  # noqa: PLC0415 - 17 ms, only for starting a node and for doctor
+
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
+    if sys.platform == "linux":
+        for limit_file, used_file, parts_file in _GROUPS:
+            try:
+                limit, used = int(Path(limit_file).read_text()), int(Path(used_file).read_text())
+                parts = dict(line.split() for line in Path(parts_file).read_text().splitlines())
+                # The page cache counts as used, and the kernel gives it up when a process needs memory.
+                prefix = "total_" if "total_inactive_file" in parts else ""
+                used -= sum(int(parts[f"{prefix}{name}"]) for name in ("active_file", "inactive_file"))
+            except (OSError, ValueError, KeyError):  # no such control group, or "max": no limit
+                continue
+            if limit < total:
+                total, available = limit, min(available, max(limit - used, 0))
+    return total, available
+
+
+def heap_size(count: int, last: int = 0) -> int:
+    """The heap of one process in MB: an eighth of the memory, between 512 MB and 1 GB; 512 MB if there are several processes.
+
+    Args:
+        count: Processes that are to be started.
+        last: The heap of the last start, which is kept; 0: there was none. One below 512 was chosen because there is little memory.
+
+    Raises:
+        TermweaveError: There is too little memory.
+    """
+    total, available = total_and_available()
+    if available < count * _PROCESS and not 0 < last < _LEAST:
+        raise TermweaveError(
+            f"{sized(available)} of memory are free, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
+            "Close other programs, or start it with less: --heap 400.",
+        )
+    return last or (_LEAST if count > 1 else max(_LEAST, min(1024, total // 8 // 2**20)))

@@ -100,8 +100,8 @@ def read(home: Path) -> NodeState | None:
     try:
         state = orjson.loads(state_file(home).read_bytes())
         nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
-        ml = state.get("ml", False)  # a node of an earlier version has none
-        return NodeState(state["url"], state["version"], nodes, state["state"], state["folder"], state["java"], state["heap"], ml)
+        del state["schema"]
+        return NodeState(**{**state, "nodes": nodes})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -136,10 +136,8 @@ def locked(home: Path, *, purpose: str, patience: float, say: Callable[[str], No
                 break
             except file_locks.Held as held:
                 if time.monotonic() >= until:
-                    raise TermweaveError(
-                        f"The embedded node is busy: {held.note or 'another process'} is still under way.",
-                        "Wait until it has ended, or stop that process.",
-                    ) from None
+                    message = f"The embedded node is busy: {held.note or 'another process'} is still under way."
+                    raise TermweaveError(message, "Wait until it has ended, or stop that process.") from None
                 # A command writes its note just after it took the lock, so an empty note is about to be filled.
                 if held.note and not announced:
                     say(f"Waiting for another command: {held.note}.")

@@ -64,21 +64,22 @@ def measure(grades: Sequence[BookGrade]) -> JudgeAgreement:
     counts = Counter(judge for given in items.values() for judge in given)
     judges = sorted(counts)
     complete = [given for given in items.values() if len(given) == len(judges)] if len(judges) > 1 else []
+    both = {
+        (one, other): [(given[one], given[other]) for given in items.values() if one in given and other in given]
+        for one, other in combinations(judges, 2)
+    }
     return JudgeAgreement(
         judges={judge: counts[judge] for judge in judges},
         shared=sum(len(given) > 1 for given in items.values()),
-        pairs=tuple(pair for first, second in combinations(judges, 2) if (pair := _pair(first, second, items)).items),
+        pairs=tuple(_pair(*two, grades) for two, grades in both.items() if grades),
         complete=len(complete),
         fleiss=_fleiss(complete, len(judges)),
         alpha=_alpha(items, judges),
     )
 
 
-def _pair(first: str, second: str, items: Items) -> JudgePair:
-    """Cohen (1960): (observed - expected) / (1 - expected)."""
-    both = [(given[first], given[second]) for given in items.values() if first in given and second in given]
-    if not both:
-        return JudgePair(first, second, 0, None)
+def _pair(first: str, second: str, both: Sequence[tuple[int, int]]) -> JudgePair:
+    """Cohen (1960): (observed - expected) / (1 - expected), of the grades that both gave."""
     observed = sum(one == other for one, other in both) / len(both)
     left, right = (Counter(side) for side in zip(*both, strict=True))
     expected = sum(left[grade] * right[grade] for grade in GRADES) / len(both) ** 2
@@ -87,7 +88,7 @@ def _pair(first: str, second: str, items: Items) -> JudgePair:
 
 def _fleiss(complete: Sequence[Mapping[str, int]], judges: int) -> float | None:
     """Fleiss (1971): as Cohen's, with the agreement of all pairs of judges and the grades of all judges together."""
-    if not complete or judges < 2:
+    if not complete:
         return None
     tables = [Counter(given.values()) for given in complete]
     observed = sum(count * (count - 1) for table in tables for count in table.values()) / (len(tables) * judges * (judges - 1))

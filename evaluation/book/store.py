@@ -18,7 +18,7 @@ from termweave.catalog.lineage import check_one, create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
-from termweave.evaluation.book.query_ids import placed
+from termweave.evaluation.book.queries import BookQuery, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,21 +44,6 @@ _MAPPING = {
 _CHANGES, _REPLACED = ("grade", "note", "at"), 10
 #: Entries of one answer, and how often a change of a query is tried while others change it.
 _PAGE, _TRIES = 5_000, 100
-
-
-@dataclass(frozen=True, slots=True)
-class BookQuery:
-    """A query of a book.
-
-    Attributes:
-        id: Id of the query.
-        text: Its words.
-        pool: Ids of the documents to judge, sorted: the order says nothing about who found them.
-    """
-
-    id: str
-    text: str
-    pool: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +100,7 @@ class JudgementBook:
 
     def queries(self) -> list[BookQuery]:
         """All queries, in the order in which they were added."""
-        entries = self._read([{"term": {"kind": "query"}}], ["number", "query"])
+        entries = self.entries("query", ["number", "query"])
         return [BookQuery(each["query"], each["text"], tuple(each["pool"])) for each in entries]
 
     def change(self, key: str, pool: Iterable[str] = (), **fields: str) -> None:
@@ -128,7 +113,7 @@ class JudgementBook:
         """
         path, more = f"/{INDEX}/_update/{self._id('query', key)}", set(pool)
         for left in reversed(range(_TRIES)):
-            if (hit := self._hit("query", key)) is None:
+            if (hit := self._query(key)) is None:
                 raise UsageError("The book does not have this query any more.", "Open the page Book again.")
             only = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
             changed = {**fields, "pool": sorted({*hit["_source"]["pool"], *more})}
@@ -143,9 +128,7 @@ class JudgementBook:
     def remove_query(self, key: str) -> None:
         """Remove a query, if it is there, and then all of its grades: `set_grade` sees that the query is gone."""
         self._delete("query", key)
-        body = {
-            "query": {"bool": {"filter": [{"term": {"book": self.name}}, {"term": {"query": key}}, {"term": {"kind": "grade"}}]}}
-        }
+        body = {"query": self._clause(query=key, kind="grade")}
         params = {"refresh": True, "ignore_unavailable": True, "conflicts": "proceed"}
         self.engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
 
@@ -170,8 +153,8 @@ class JudgementBook:
 
     def undo(self, judge: str) -> BookGrade | None:
         """Take the latest grade of a judge back, and return it; None if there is none. What it replaced is the grade again."""
-        filters = [{"term": {"kind": "grade"}}, {"term": {"judge": check_judge(judge)}}]
-        latest = next(self._read(filters, ["at", "query", "document"], order="desc", most=1), None)
+        by = ["at", "query", "document"]
+        latest = next(self.entries("grade", by, order="desc", most=1, judge=check_judge(judge)), None)
         if latest is None:
             return None
         grade, replaced = _grade(latest), _replaced(latest)
@@ -184,8 +167,8 @@ class JudgementBook:
 
     def grades(self, judge: str | None = None) -> list[BookGrade]:
         """All grades, or those of one judge, skipped documents included."""
-        mine = [] if judge is None else [{"term": {"judge": check_judge(judge)}}]
-        return [_grade(each) for each in self._read([{"term": {"kind": "grade"}}, *mine], ["query", "document", "judge"])]
+        mine = {} if judge is None else {"judge": check_judge(judge)}
+        return [_grade(each) for each in self.entries("grade", ["query", "document", "judge"], **mine)]
 
     def qrels(self) -> Qrels:
         """Query -> document -> the median of the judges' grades, the lower one of two. What all judges skipped is left out."""
@@ -203,7 +186,7 @@ class JudgementBook:
     def import_qrels(self, judge: str, queries: Sequence[Query], qrels: Qrels) -> int:
         """Add judged queries, with the judged documents as their pools and the grades as those of one judge, whose notes stay.
 
-        A query is that of the book with the same words (`query_ids.placed`); without a text it is that with its id. Of two queries with
+        A query is that of the book with the same words (`queries.placed`); without a text it is that with its id. Of two queries with
         the same words a document has the higher grade.
 
         Returns:
@@ -237,7 +220,7 @@ class JudgementBook:
 
     def guidelines(self) -> str:
         """What judges should keep in mind; "" for nothing."""
-        return str(next(self._read([{"term": {"kind": "guidelines"}}], ["query"]), {}).get("text", ""))
+        return str(next(self.entries("guidelines", ["query"]), {}).get("text", ""))
 
     def set_guidelines(self, text: str) -> None:
         """Store the guidelines."""
@@ -246,17 +229,13 @@ class JudgementBook:
         create_hidden_index(self.engine, INDEX, _MAPPING)
         self._put(("guidelines",), {"kind": "guidelines", "book": self.name, "query": "", "text": text})
 
-    def entries(self, kind: str, by: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """The stored entries of a kind, in the order of the fields `by`."""
-        return self._read([{"term": {"kind": kind}}], by)
-
-    def entry(self, kind: str, key: str) -> dict[str, Any] | None:
-        """One entry by its kind and key; None if it is not there."""
-        hit = self._hit(kind, key)
-        return None if hit is None else dict(hit["_source"])
+    def entries(self, kind: str, by: Sequence[str], **options: Any) -> Iterator[dict[str, Any]]:
+        """The stored entries of a kind, in the order of the fields `by`; options as `_hits`."""
+        return (hit["_source"] for hit in self._hits(kind, by, **options))
 
     def _check_asked(self, given: BookGrade) -> None:
-        if given.document not in (self.entry("query", given.query) or {"pool": ()})["pool"]:
+        query = self._query(given.query)
+        if query is None or given.document not in query["_source"]["pool"]:
             raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
 
     def _put(self, key: Sequence[str], entry: dict[str, Any]) -> None:
@@ -275,9 +254,9 @@ class JudgementBook:
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         for place in range(0, len(grades), _PAGE // 2):
             part = grades[place : place + _PAGE // 2]
-            judged: dict[str, Any] = {"terms": {"query": list({each.query for each in part})}}
-            filters = [{"term": {"kind": "grade"}}, {"term": {"judge": part[0].judge}}, judged]
-            stored = {(entry["query"], entry["document"]): entry for entry in self._read(filters, ["query", "document"])}
+            queries = list({each.query for each in part})
+            before = self.entries("grade", ["query", "document"], judge=part[0].judge, query=queries)
+            stored = {(entry["query"], entry["document"]): entry for entry in before}
             lines: list[dict[str, Any]] = []
             for each in part:
                 entry = stored.get((each.query, each.document))
@@ -307,51 +286,44 @@ class JudgementBook:
         body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
         answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=body)
         outcomes = [outcome for item in answer["items"] for outcome in item.values()]
-        for status, each in ((outcome["status"], outcome) for outcome in outcomes):
+        for each in outcomes:
+            status = each["status"]
             if status >= HTTPStatus.BAD_REQUEST and status != HTTPStatus.CONFLICT:
                 reason = f"{what} of the book were refused: {(each.get('error') or {}).get('reason', 'no reason given')}"
                 lacks = "The role of this user lacks a permission that docs/permissions.md lists."
-                raise EngineResponseError(
-                    status, reason, answer, hint=lacks if status == HTTPStatus.FORBIDDEN else "Do it again."
-                )
+                hint = lacks if status == HTTPStatus.FORBIDDEN else "Do it again."
+                raise EngineResponseError(status, reason, answer, hint=hint)
         return [outcome["status"] for outcome in outcomes]
 
-    def _hit(self, kind: str, key: str) -> dict[str, Any] | None:
-        """The hit of an entry, with its version; None if it is not there."""
-        return next(self._hits([{"term": {"kind": kind}}, {"term": {"query": key}}], ["query"], most=1), None)
+    def _query(self, key: str) -> dict[str, Any] | None:
+        """The hit of a query, with its version; None if it is not there."""
+        return next(self._hits("query", ["query"], most=1, query=key), None)
 
-    def _read(self, filters: Sequence[dict[str, Any]], by: Sequence[str], **options: Any) -> Iterator[dict[str, Any]]:
-        """The sources of `_hits`."""
-        return (hit["_source"] for hit in self._hits(filters, by, **options))
+    def _clause(self, **terms: str | list[str]) -> dict[str, Any]:
+        """What entries of the book match: those whose fields have these values, or one of several."""
+        fields = {"book": self.name, **terms}.items()
+        return {"bool": {"filter": [{"terms" if isinstance(value, list) else "term": {name: value}} for name, value in fields]}}
 
     def _hits(
-        self,
-        filters: Sequence[dict[str, Any]],
-        by: Sequence[str],
-        *,
-        order: str = "asc",
-        most: int | None = None,
+        self, kind: str, by: Sequence[str], *, order: str = "asc", most: int | None = None, **terms: str | list[str]
     ) -> Iterator[dict[str, Any]]:
-        """Entries in an order that distinguishes all of them, page by page."""
+        """Entries with these values in an order that distinguishes all of them, page by page."""
         body: dict[str, Any] = {
             "size": min(_PAGE, most or _PAGE),
             "seq_no_primary_term": True,
-            "query": {"bool": {"filter": [{"term": {"book": self.name}}, *filters]}},
+            "query": self._clause(kind=kind, **terms),
             "sort": [{name: {"order": order, "unmapped_type": "keyword"}} for name in by],
             "track_total_hits": False,
         }
         while True:
-            answer = self.engine.request(
-                "POST", f"/{INDEX}/_search", params={"ignore_unavailable": True, **ALL_SHARDS}, body=body
-            )
-            hits = answer["hits"]["hits"]
+            params = {"ignore_unavailable": True, **ALL_SHARDS}
+            hits = self.engine.request("POST", f"/{INDEX}/_search", params=params, body=body)["hits"]["hits"]
             yield from hits
             if most is not None or len(hits) < body["size"]:
                 return
             if hits[-1]["sort"] == body.get("search_after"):
-                raise EngineError(
-                    f"{self.engine.url} gave the same page twice.", "Look at what stands between, a proxy for example."
-                )
+                hint = "Look at what stands between, a proxy for example."
+                raise EngineError(f"{self.engine.url} gave the same page twice.", hint)
             body["search_after"] = hits[-1]["sort"]
 
     def _id(self, *parts: str) -> str:

@@ -44,8 +44,7 @@ class _CandidateMatrix:
         filled: ``(queries, width)``, whether the cell has a candidate.
         rows: ``(queries, width)``, row of the candidate's vector in `TrialRanker._decoded`.
         gains: ``(queries, width)``, grade of the candidate; 0 if it is not judged, -1 if the cell is empty.
-        values: (fusion method, signal) -> normalised values, ``(queries, width)``.
-        extents: (fusion method, signal) -> how much the list of the signal counts, ``(queries,)``.
+        signals: (fusion method, signal) -> normalised values, ``(queries, width)``, and how much the list of the signal counts, ``(queries,)``.
     """
 
     documents: list[list[str]]
@@ -53,8 +52,7 @@ class _CandidateMatrix:
     filled: NDArray[np.bool_]
     rows: NDArray[np.int64]
     gains: Matrix
-    values: dict[tuple[str, str], Matrix] = field(default_factory=dict)
-    extents: dict[tuple[str, str], Matrix] = field(default_factory=dict)
+    signals: dict[tuple[str, str], tuple[Matrix, Matrix]] = field(default_factory=dict)
 
 
 class TrialRanker:
@@ -94,7 +92,7 @@ class TrialRanker:
 
     def _fused(self, layout: _CandidateMatrix, mode: Mode) -> Matrix:
         """Fuse the signals as `fusion.fuse` does; empty cells get -1."""
-        counts = {name: weight * self._extent(layout, mode.fusion, name) for name, weight in mode.weights.items()}
+        counts = {name: weight * self._signal(layout, mode.fusion, name)[1] for name, weight in mode.weights.items()}
         total: Matrix = np.sum(list(counts.values()), axis=0)
         silent = ~(total > 0)
         if silent.any():
@@ -105,7 +103,7 @@ class TrialRanker:
         total = np.where(total > 0, total, 1.0)
         fused = np.zeros_like(layout.gains)
         for name in mode.weights:
-            fused += (counts[name] / total)[:, None] * self._value(layout, mode.fusion, name)
+            fused += (counts[name] / total)[:, None] * self._signal(layout, mode.fusion, name)[0]
         return np.where(layout.filled, fused, -1.0)
 
     def _reranked(
@@ -185,18 +183,13 @@ class TrialRanker:
             decoded = self._vectors[row] = ({key: position for position, key in enumerate(keys)}, vectors)
         return decoded
 
-    def _value(self, layout: _CandidateMatrix, by: str, name: str) -> Matrix:
-        if (by, name) not in layout.values:
+    def _signal(self, layout: _CandidateMatrix, by: str, name: str) -> tuple[Matrix, Matrix]:
+        if (by, name) not in layout.signals:
             method = fusion.method(by)
             matrix = np.zeros_like(layout.gains)
             for row, (candidates, documents) in enumerate(zip(self._candidates, layout.documents, strict=True)):
                 ranked = candidates.lists[name]
                 worth = dict(zip(ranked.scores, method.values(ranked), strict=True))
                 matrix[row, : len(documents)] = [worth.get(document, 0.0) for document in documents]
-            layout.values[by, name] = matrix
-        return layout.values[by, name]
-
-    def _extent(self, layout: _CandidateMatrix, by: str, name: str) -> Matrix:
-        if (by, name) not in layout.extents:
-            layout.extents[by, name] = np.array([fusion.method(by).extent(each.lists[name]) for each in self._candidates])
-        return layout.extents[by, name]
+            layout.signals[by, name] = matrix, np.array([method.extent(each.lists[name]) for each in self._candidates])
+        return layout.signals[by, name]

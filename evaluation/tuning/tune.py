@@ -9,25 +9,17 @@ from __future__ import annotations
 import random
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, cast
 
 from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
-from termweave.evaluation.candidate_fetcher import CandidateFetcher
-from termweave.evaluation.gates import interval
-from termweave.evaluation.report.wording import label
-from termweave.evaluation.significance import ALPHA, randomisation_test
-from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.ranker_search import (
-    RankedQueries,
-    choose,
-    recorded_logits,
-    stored_feature_ranker,
-    stored_ranker,
-    too_short,
-)
+from termweave.evaluation.experiment import CandidateFetcher
+from termweave.evaluation.measures import ALPHA, interval, label, randomisation_test
+from termweave.evaluation.tuning import parameter_search
+from termweave.evaluation.tuning.parameter_search import RankedQueries
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
@@ -141,33 +133,26 @@ def tune(
     queries, notes = shuffled_queries(index, dataset, seed, "tuning")
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     features = ranker if isinstance(ranker, FeatureReranker) else None
-    ranker = None if isinstance(ranker, FeatureReranker) else ranker
-    recorded = None if ranker is None else recorded_logits(ranker)
-    ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
+    recorded = parameter_search.recorded_logits(ranker) if isinstance(ranker, CrossEncoderReranker) else None
+    ranker = replace(ranker, scorer=cast("Ranker", recorded)) if isinstance(ranker, CrossEncoderReranker) else ranker
     current = find(index.lineage, None)
     former = current or find(index.lineage, name)
     rules = rules_of(former)
     if former:
-        leave_room(
-            former, ("dense" in index.signals and features is None) + (ranker is not None or features is not None), "tuning"
-        )
+        leave_room(former, ("dense" in index.signals and features is None) + (ranker is not None), "tuning")
     in_use = stages_of(current)
     judgements.check_clicks([*([features] if features else []), *in_use], dataset)
     source = f"{dataset.name}:{dataset.split}"
-    if known := systems.trained_on([each for each in (features, ranker) if each], dataset):
+    if known := systems.trained_on([ranker] if ranker else [], dataset):
         raise InputError(known[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
-    for each in (features, reranking_of(former), ranker):
+    for each in (reranking_of(former), ranker):
         needs += each.needs if each else ()
-    rewriting = rewriting_of(former)
-    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting)
-    candidates = list(
-        fetcher.candidates([query.text for query in queries], lambda done, total: progress("searching", done, total))
-    )
+    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting_of(former))
+    candidates = list(fetcher.candidates([query.text for query in queries], partial(progress, "searching")))
     half = len(queries) // 2
     grades = [qrels[query.id] for query in queries]
-    search = ParameterSearch(
-        TrialRanker(candidates[:half], grades[:half], dataset.relevant_from, measure), index.signals, progress
-    )
+    trials = TrialRanker(candidates[:half], grades[:half], dataset.relevant_from, measure)
+    search = parameter_search.ParameterSearch(trials, index.signals, progress)
     if features is None:
         mode, reranking = search.choice(search.descend())
     else:
@@ -178,27 +163,21 @@ def tune(
     )
     first = [] if reranking is None else [reranking]
     chosen: CrossEncoderReranker | FeatureReranker | None = features
-    if ranker and recorded:
-        chosen = choose(fitted_half, mode, first, ranker, recorded, progress)
-    unused = too_short(ranker.budget, recorded) if ranker and recorded else []
-    last = replace(chosen, budget=None) if isinstance(chosen, CrossEncoderReranker) else chosen
-    tuned = held_out_half.values(mode, [*first, *([last] if last else [])])
-    untuned = _untuned(held_out_half, index.signals)
-    if ranker is not None:
+    untuned, unused = _untuned(held_out_half, index.signals), []
+    if isinstance(ranker, CrossEncoderReranker) and recorded:
+        chosen = parameter_search.choose(fitted_half, mode, first, ranker, recorded, progress)
+        unused = parameter_search.too_short(ranker.budget, recorded)
         hybrid, alone = modes.parse("hybrid", index.signals), Reranking((replace(ranker, budget=None),))
         untuned[systems.default_search(index.signals, alone).name] = held_out_half.values(hybrid, alone.stages)
+    last = replace(chosen, budget=None) if isinstance(chosen, CrossEncoderReranker) else chosen
+    tuned = held_out_half.values(mode, [*first, *([last] if last else [])])
     default = untuned["default"]
     others = {system: values for system, values in untuned.items() if system != "default"}
     in_force = {"in force": _in_force(current, held_out_half)} if current else {}
     figures = {system: float(values.mean()) for system, values in {**untuned, **in_force, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
-    fitted = {
-        "dataset": source,
-        "measure": measure,
-        "queries": half,
-        "held_out": figures,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
+    fitted["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     return TuningReport(
         dataset=source,
         measure=measure,
@@ -211,7 +190,7 @@ def tune(
             mode.fusion,
             None if reranking is None else asdict(reranking),
             fitted,
-            stored_feature_ranker(features) if features else stored_ranker(cast("CrossEncoderReranker | None", chosen), recorded),
+            parameter_search.stored_ranker(chosen) if chosen else None,
             former.rules if former else None,
             former.rewrite if former else None,
         ),
@@ -311,10 +290,8 @@ def _remarks(
         mode, _, reranker = best.partition("+")
         which, how = f"{label(mode)} alone", ""
         if reranker:
-            which, how = (
-                f"{mode} with untuned {reranker} reranking",
-                f" and the reranker {'rnn' if reranker == 'rNN' else reranker}",
-            )
+            which = f"{mode} with untuned {reranker} reranking"
+            how = f" and the reranker {'rnn' if reranker == 'rNN' else reranker}"
         yield (
             f"{which} is better than {name}, {better} against {worse} "
             f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}{kept and f', with the same {kept}'}."

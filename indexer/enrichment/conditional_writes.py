@@ -11,7 +11,7 @@ from termweave.engine.client.connection import quote
 from termweave.engine.client.retries import TURNED_AWAY
 from termweave.engine.client.server_errors import EngineResponseError, block_hint, known_status
 from termweave.errors import EngineError, RefusedDocuments
-from termweave.indexer.pipeline.bulk_responses import reason_of
+from termweave.indexer.pipeline.bulk_sender import PARAMETERS, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from termweave.corpora.index.point_in_time import PointInTime
     from termweave.engine import Engine
 
+#: Statuses of a write that this pass or a later one makes again.
+_LATER = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY
 #: Documents in one request.
 _PAGE = 200
 
@@ -32,20 +34,15 @@ def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
     """
     body = {
         "_source": source,
-        "size": _PAGE,
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,
     }
     for view in point.views:
-        low = view.first
-        while view.documents:
-            hits = point.search(view, low, view.last, body)["hits"]["hits"]
-            if hits:
-                yield hits
-            if len(hits) < _PAGE:
-                break
-            low = hits[-1]["sort"][0] + 1
+        if view.documents:
+            for hits, _ in point.pages(view, view.first, view.last, body, lambda: _PAGE):
+                if hits:
+                    yield hits
 
 
 def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
@@ -68,11 +65,10 @@ def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict
         away = [number for number, result in enumerate(results) if result["status"] in TURNED_AWAY]
         left = [left[number] for number in away]
         if left:
-            reason = reason_of(results[away[-1]])
+            status, reason = results[away[-1]]["status"], reason_of(results[away[-1]])
             hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
-            raise EngineResponseError(
-                results[away[-1]]["status"], reason, results, request=f"POST /{index}/_bulk", hint=hint, product=engine.product
-            )
+            request = f"POST /{index}/_bulk"
+            raise EngineResponseError(status, reason, results, request=request, hint=hint, product=engine.product)
 
     if writes:
         engine.repeat(attempt)
@@ -87,25 +83,18 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
         head = {"_id": hit["_id"], "if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
         head |= {"routing": hit["_routing"]} if "_routing" in hit else {}
         lines += [orjson.dumps({kind: head}), orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)]
-    # As the bulk sender: a missing shard is waited for no longer than 20 s.
-    params = {
-        "pipeline": "_none",
-        "timeout": "20s",
-        "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason",
-    }
-    items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]), retry=True)["items"]
+    body = b"\n".join([*lines, b""])
+    items = engine.request("POST", f"/{quote(index)}/_bulk", params=PARAMETERS, body=body, retry=True)["items"]
     results = [next(iter(item.values())) for item in items]
-    for result in results:
-        result["status"] = known_status(result["status"], reason_of(result))
-    later = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY
     for (hit, _), result in zip(writes, results, strict=True):
-        status, reason = result["status"], reason_of(result)
+        reason = reason_of(result)
+        status = result["status"] = known_status(result["status"], reason)
         if status == HTTPStatus.BAD_REQUEST:
             raise RefusedDocuments(
                 f"The index {index} does not take document {hit['_id']!r}: {reason}.",
                 "Correct the document, then run the command again.",
             )
-        if status >= HTTPStatus.BAD_REQUEST and status not in later:
+        if status >= HTTPStatus.BAD_REQUEST and status not in _LATER:
             raise EngineError(
                 f"The index {index} takes no documents: {reason} (status {status}).",
                 "Run the command again when that is fixed: it goes on.",

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.catalog import statistics_store
-from termweave.catalog.layout import signal_class, source_digest
+from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
-from termweave.engine import native_vectors
+from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
@@ -20,20 +20,14 @@ from termweave.signals.learned import ANALYZER
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
-    from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
     from termweave.statistics import CorpusStatistics
 
 #: The signals of an enrichment, where none is named. The lexical one would need a copy of all texts; the index has analysed fields of its own.
 SIGNALS = ("weights", "dense")
-_OWN: Mapping[str, Mapping[str, str]] = {
-    "id": {"type": "keyword"},
-    "source_digest": {"type": "long"},
-    "encoding_digest": {"type": "long"},
-}
+_OWN = {"id": {"type": "keyword"}, "source_digest": {"type": "long"}, "encoding_digest": {"type": "long"}}
 _KNN = (
     'index.knn is set when an index is created. Make a new index with the same mapping and settings and {"index.knn": true}, copy the documents '
     "with POST /_reindex, and point your alias at it; or write term weights only: --signals weights."
@@ -60,16 +54,10 @@ def one_index(source: IndexSource) -> str:
     return index
 
 
-def lineage_of(source: IndexSource) -> Lineage | None:
+def lineage_of(source: IndexSource, index: str) -> Lineage | None:
     """The lineage of an earlier enrichment; None if there was none."""
-    index = one_index(source)
     meta = source.mappings[index].get("_meta") or {}
     return Lineage.from_meta(meta, index) if meta.get("termweave") else None
-
-
-def signals(options: BuildOptions) -> tuple[str, ...]:
-    """The signals that are named; else all without those whose model the user turned off."""
-    return options.signals or tuple(name for name in SIGNALS if getattr(options, name) != "none")
 
 
 def own_fields(source: IndexSource) -> set[str]:
@@ -98,7 +86,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
-    native_vectors.check(engine, mapping, settings)
+    check_native_vectors(engine, mapping, settings)
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
     possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))
@@ -134,33 +122,26 @@ def _check_source(
     Raises:
         UsageError: It does not.
     """
-    stored = mapping.get("_source") or {}
-    kept = [key for key in ("excludes", "includes") if stored.get(key)]
-    if kept:
-        raise UsageError(
-            f"The _source of the index {index!r} leaves fields out ({kept[0]}), which writing a document back would lose.",
-            _BESIDE,
-        )
-    if engine.capabilities.distribution != "elasticsearch":
+    stored, mode = mapping.get("_source") or {}, settings.get("index.mapping.source.mode")
+    rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and mode is None
+    fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
+    if left_out := [key for key in ("excludes", "includes") if stored.get(key)]:
+        problem = f"{whose} leaves fields out ({left_out[0]}), which writing a document back would lose."
+    elif engine.capabilities.distribution != "elasticsearch":
         return
-    rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and "index.mapping.source.mode" not in settings
-    if rearranged or "synthetic" in {stored.get("mode"), settings.get("index.mapping.source.mode")}:
-        raise UsageError(
-            f"The _source of the index {index!r} is synthetic: writing a document back could change the application's fields.",
-            _BESIDE,
-        )
-    fields = entries.fields_of(mapping).items()
-    if numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
-        raise UsageError(
-            f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {', '.join(sorted(numbers))}.",
-            _BESIDE,
-        )
+    elif rearranged or "synthetic" in {stored.get("mode"), mode}:
+        problem = f"{whose} is synthetic: writing a document back could change the application's fields."
+    elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
+        named = ", ".join(sorted(numbers))
+        problem = f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {named}."
+    else:
+        return
+    raise UsageError(problem, _BESIDE)
 
 
 def _properties_of(signal: str) -> Sequence[str]:
-    return {"weights": ("weights", "weights_terms", "weights_sum"), "dense": ("vector", "vector_fp16")}.get(
-        signal, (signal_class(signal).name,)
-    )
+    several = {"weights": ("weights", "weights_terms", "weights_sum"), "dense": ("vector", "vector_fp16")}
+    return several.get(signal, (signal_class(signal).name,))
 
 
 def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
@@ -176,8 +157,7 @@ def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], 
     if kind == "rank_features":  # it takes no `exists`
         return True
     body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    answer = engine.search(quote(index), body)
-    return not answer["hits"]["total"]["value"]
+    return not engine.search(quote(index), body)["hits"]["total"]["value"]
 
 
 def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: bool) -> None:
@@ -212,7 +192,7 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
 
 def add_fields(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
     """Add the fields to the mapping, and the lineage to what `_meta` holds already."""
-    properties = {name: dict(field) for name, field in _OWN.items()}
+    properties: dict[str, Any] = dict(_OWN)
     for signal in layout.signals:
         properties |= signal.properties(dialect_of(engine.capabilities))
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
@@ -224,16 +204,14 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
     """Store the lineage beside what else the application has in `_meta`; None: take it out."""
     mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
     meta = {key: value for key, value in (mapping.get("_meta") or {}).items() if key != "termweave"}
-    engine.request(
-        "PUT", f"/{quote(index)}/_mapping", body={"_meta": meta | ({} if made is None else {"termweave": made.as_meta()})}
-    )
+    meta |= {} if made is None else {"termweave": made.as_meta()}
+    engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": meta})
 
 
 def count(engine: Engine, index: str) -> int:
     """Count the documents that have the fields."""
     enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
-    answer = engine.search(quote(index), enriched)
-    return int(answer["hits"]["total"]["value"])
+    return int(engine.search(quote(index), enriched)["hits"]["total"]["value"])
 
 
 def signal_fields(
@@ -243,21 +221,14 @@ def signal_fields(
     fields: dict[str, Any] = {}
     for signal in layout.signals:
         fields |= signal.fields(document, encoding, statistics)
-    return {
-        "id": document.id,
-        **fields,
-        "source_digest": source_digest(document),
-        "encoding_digest": layout.encoding_digest(fields),
-    }
+    digests = {"source_digest": source_digest(document), "encoding_digest": layout.encoding_digest(fields)}
+    return {"id": document.id, **fields, **digests}
 
 
 def agrees(layout: DocumentLayout, document: Document, stored: Mapping[str, Any]) -> bool:
     """Whether stored fields are there, undamaged, and of this content."""
     try:
-        return (
-            stored.get("id") == document.id
-            and stored.get("source_digest") == source_digest(document)
-            and stored.get("encoding_digest") == layout.encoding_digest(stored)
-        )
+        expected = (document.id, source_digest(document), layout.encoding_digest(stored))
+        return (stored.get("id"), stored.get("source_digest"), stored.get("encoding_digest")) == expected
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, orjson.JSONEncodeError):
         return False  # the application wrote something else there

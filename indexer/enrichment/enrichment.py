@@ -8,6 +8,7 @@ a write of the application is never undone: such a document is read and encoded 
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,15 +21,13 @@ from termweave.catalog.source_fields import Fields
 from termweave.corpora.sources import Skips
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.engine.client.payloads import quote
-from termweave.errors import UsageError, VerificationFailed
-from termweave.indexer.build_plan import plan
-from termweave.indexer.build_target import new_lineage
+from termweave.errors import UsageError
+from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.enrichment import enriched_mapping, index_passes
-from termweave.indexer.enrichment import watch as watching
-from termweave.indexer.enrichment.index_passes import IndexPasses, PassCounts
+from termweave.indexer.enrichment.index_passes import IndexPasses
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
 from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.support.messages import counted
@@ -40,12 +39,12 @@ if TYPE_CHECKING:
     from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
 
-#: Passes over the index: the application may change documents during each.
-_PASSES = 6
+#: The stage of the progress while the application's writes are awaited.
+STAGE = "Watching"
 
 
 @dataclass(frozen=True)
@@ -125,44 +124,69 @@ def enrich(
     engine = engine.patient(options.patience)
     index = enriched_mapping.one_index(source)
     with storage.lease(engine, index) as lease:
-        before = enriched_mapping.lineage_of(source)
+        before = enriched_mapping.lineage_of(source, index)
         made, encoder, statistics, notes = (
             _begin(engine, source, index, options, progress, close=close)
             if before is None
             else _resume(engine, source, index, before, options)
         )
-        passes, total, left_out = IndexPasses(engine, source, index), PassCounts(), source.skipped
         stale_writes = partial(index_passes.stale_writes, source, made.layout, encoder, statistics)
-        for number in range(_PASSES):
-            seen = watching.checkpoints(engine, index) if every is not None else {}
-            counts = passes.run(stale_writes, progress)
-            if before is not None and number == 0:
-                kept = f"{counts.kept:,} of {counted(counts.documents, 'document')}"
-                notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
-            total.written, total.conflicts, total.documents = (
-                total.written + counts.written,
-                total.conflicts + counts.conflicts,
-                counts.documents,
-            )
-            if not counts.stale or every is not None:  # the watch goes on where this pass began
-                break
-        else:
-            raise _unfinished(index, counts, "differ")
-        lineage_after = replace(made, complete=True, documents=total.documents)
-        enriched_mapping.write_lineage(engine, index, lineage_after)
+        passes, left_out = IndexPasses(engine, source, index, stale_writes), source.skipped
+        total = passes.total
+        seen = index_passes.checkpoints(engine, index) if every is not None else {}
+        first = passes.repeat(progress, "differ", once=every is not None)  # the watch goes on where this pass began
+        if before is not None:
+            kept = f"{first.kept:,} of {counted(first.documents, 'document')}"
+            notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
+        enriched_mapping.write_lineage(engine, index, replace(made, complete=True, documents=total.documents))
         try:
             if every is not None:
-                left_out = Skips()
-                read = watching.reader(passes, stale_writes, total, left_out, lease, progress, say)
-                progress(watching.STAGE, total.written, None)
-                with suppress(KeyboardInterrupt):
-                    watching.watch(engine, index, seen, every, read)
+                left_out = _watch(passes, seen, every, lease, progress, say)
                 total.documents = enriched_mapping.count(engine, index)
         finally:
             if total.written:
                 audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
     notes += [each for each in unreadable(left_out) if each not in notes]
     return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
+
+
+def _watch(
+    passes: IndexPasses, seen: Mapping[str, int], every: float, lease: Lease, progress: BuildProgress, say: Callable[[str], None]
+) -> Skips:
+    """Enrich what the application writes, until a KeyboardInterrupt.
+
+    Args:
+        passes: Reads and writes the index, and has made the first pass.
+        seen: The checkpoints at which that pass began.
+        every: Seconds between two looks.
+        lease: Of the index; lost, it ends the watch.
+        progress: Called with (stage, written, None, time).
+        say: Called with a sentence about each document that cannot be read.
+
+    Returns:
+        The documents that cannot be read, also those that the first pass came upon.
+    """
+    left_out = Skips()
+
+    def name_skipped() -> None:
+        for skipped in passes.source.skipped:
+            if skipped not in left_out.kept:
+                left_out.add(skipped)
+                say(f"Left out: {skipped}.")
+
+    def read(after: Mapping[str, int]) -> Mapping[str, int]:
+        lease.check()
+        counts = passes.run(after=after)
+        name_skipped()
+        if counts.written:
+            progress(STAGE, passes.total.written, None, f"last written {time.strftime('%H:%M:%S')}")
+        return counts.last
+
+    name_skipped()
+    progress(STAGE, passes.total.written, None)
+    with suppress(KeyboardInterrupt):
+        index_passes.watch(passes.engine, passes.index, seen, every, read)
+    return left_out
 
 
 def plan_enrichment(
@@ -174,19 +198,18 @@ def plan_enrichment(
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
     """
     index = enriched_mapping.one_index(source)
-    before = enriched_mapping.lineage_of(source)
+    before = enriched_mapping.lineage_of(source, index)
     if before is not None:
         _check_unchanged(source, before, options)
-        counts = IndexPasses(engine, source, index).run(partial(index_passes.stale, source, before.layout), progress, write=False)
+        stale = partial(index_passes.stale, source, before.layout)
+        counts = IndexPasses(engine, source, index, stale).run(progress, write=False)
         models = {output: model.name for output, model in before.models.items()}
         to_write = counts.documents - counts.kept
         return EnrichmentPlan(
             index, counts.documents, to_write, tuple(before.signals), models, notes=tuple(unreadable(source.skipped))
         )
-    options = replace(options, signals=enriched_mapping.signals(options))
-    planned = plan(source, engine.capabilities, options)
-    enriched_mapping.check_index(engine, source, index, planned.signals)
-    estimate = estimate_build(source, engine.capabilities, options, progress=progress)
+    planned = _planned(engine, source, index, options)
+    estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
     closes = "learned" in planned.signals
     closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
     return EnrichmentPlan(
@@ -208,39 +231,37 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
         VerificationFailed: The application changed documents as fast as they were written; the lineage stays.
     """
     index = enriched_mapping.one_index(source)
-    made = enriched_mapping.lineage_of(source)
+    made = enriched_mapping.lineage_of(source, index)
     if made is None:
         raise UsageError(f"{index!r} was not enriched.", "'termweave enrich' does that.")
     with storage.lease(engine, index):
-        removed, passes = 0, IndexPasses(engine, source, index)
-        for _ in range(_PASSES):
-            counts = passes.run(partial(index_passes.removing_writes, set(made.source["enriched"].split())), progress)
-            removed += counts.written
-            if not counts.stale:
-                break
-        else:
-            raise _unfinished(index, counts, "have the fields")
+        removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
+        passes = IndexPasses(engine, source, index, removing_writes)
+        passes.repeat(progress, "have the fields")
         if made.statistics and not statistics_store.is_taken(engine, index):
             engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
         enriched_mapping.write_lineage(engine, index, None)  # last: without it the command could not be repeated
-    audit.write(engine, "remove fields", index, before=index, after=index, documents=removed)
-    return removed
+    audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
+    return passes.total.written
 
 
-def _unfinished(index: str, counts: PassCounts, still: str) -> VerificationFailed:
-    return VerificationFailed(
-        f"After {_PASSES} passes {counted(counts.stale, 'document')} of {index} still {still}: the application changes them meanwhile.",
-        "Run the same command again when there are fewer changes: it goes on.",
-    )
+def _planned(engine: Engine, source: IndexSource, index: str, options: BuildOptions) -> BuildPlan:
+    """The plan of a first enrichment, which the index allows.
+
+    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off.
+    """
+    signals = options.signals or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
+    planned = plan(source, engine.capabilities, replace(options, signals=signals))
+    enriched_mapping.check_index(engine, source, index, planned.signals)
+    return planned
 
 
 def _begin(
     engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress, *, close: bool
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Count the statistics, check that the index can take the fields, and add them to its mapping."""
-    planned = plan(source, engine.capabilities, replace(options, signals=enriched_mapping.signals(options)))
+    planned = _planned(engine, source, index, options)
     remember(planned.encoder.models.values())
-    enriched_mapping.check_index(engine, source, index, planned.signals)
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
@@ -248,13 +269,9 @@ def _begin(
     enriched_mapping.add_settings(engine, index, layout, close=close)
     theirs = {"id"} & {*(source.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(source)}
     added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
-    origin = {
-        "name": source.name,
-        "fingerprint": "",
-        "enriched": " ".join(added),
-        "fields": _fields(source),
-    }  # for later commands
-    made = replace(new_lineage(engine, index, layout, planned.encoder.models, corpus.statistics), source=origin)
+    # For later commands.
+    origin = {"name": source.name, "fingerprint": "", "enriched": " ".join(added), "fields": _fields(source)}
+    made = planned.lineage(engine, index, layout, corpus.statistics, origin)
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
     enriched_mapping.add_fields(engine, source, index, layout, made)

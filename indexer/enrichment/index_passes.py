@@ -1,22 +1,28 @@
-"""Passes over an index that is enriched: each reads documents from a point in time and sends the writes that they need, conditionally."""
+"""Passes over an index that is enriched: each reads documents from a point in time and sends the writes that they need, conditionally.
+
+A watch makes a pass over what the application has written since: that is found by the sequence numbers of the shards.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index import entries
-from termweave.corpora.index.point_in_time import PointInTime, open_views
+from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, sequence_numbers, uuid_of
 from termweave.corpora.sources import Skipped
 from termweave.dialect import dialect_of
 from termweave.engine.client.connection import quote
+from termweave.errors import InputError, VerificationFailed
 from termweave.indexer.enrichment import conditional_writes, enriched_mapping
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource
@@ -29,6 +35,13 @@ if TYPE_CHECKING:
     #: A document as the server gives it; and with it the last line of an action of `_bulk`.
     Hit: TypeAlias = dict[str, Any]
     Write: TypeAlias = tuple[Hit, dict[str, Any]]
+
+#: Passes over the whole index, at most.
+_PASSES = 6
+#: Looks at writes that cannot be read until they are taken for deletions, which leave nothing to read. Each look may ask another node.
+_LOOKS = 10
+#: The stage of the progress while the application's writes are awaited.
+STAGE = "Watching"
 
 
 @dataclass
@@ -52,7 +65,7 @@ class PassCounts:
     last: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class IndexPasses:
     """Passes over one index.
 
@@ -60,47 +73,69 @@ class IndexPasses:
         engine: The server.
         source: Reads the documents.
         index: The concrete index.
+        writes_of: Makes the writes of a page of documents, and counts.
+        total: What all passes wrote and gave up, and how many documents the last one over the whole index read.
     """
 
     engine: Engine
     source: IndexSource
     index: str
+    writes_of: Callable[[Sequence[Hit], PassCounts], Iterator[Any]]
+    total: PassCounts = field(default_factory=PassCounts)
+
+    def repeat(self, progress: BuildProgress, still: str, *, once: bool = False) -> PassCounts:
+        """Make passes until one finds nothing to write, because the application may change documents during each; returns the first one.
+
+        Args:
+            progress: Called with (stage, done, total, detail).
+            still: What documents do that need another write, for the message.
+            once: Make one pass, whatever it finds.
+
+        Raises:
+            VerificationFailed: The application changed documents as fast as they were written.
+        """
+        first = None
+        for _ in range(_PASSES):
+            counts = self.run(progress)
+            first = first or counts
+            if once or not counts.stale:
+                return first
+        raise VerificationFailed(
+            f"After {_PASSES} passes {counted(counts.stale, 'document')} of {self.index} still {still}: the application changes them meanwhile.",
+            "Run the same command again when there are fewer changes: it goes on.",
+        )
 
     def run(
-        self,
-        writes_of: Callable[[Sequence[Hit], PassCounts], Iterator[Any]],
-        progress: BuildProgress = lambda *_: None,
-        *,
-        write: bool = True,
-        after: Mapping[str, int] | None = None,
+        self, progress: BuildProgress = lambda *_: None, *, write: bool = True, after: Mapping[str, int] | None = None
     ) -> PassCounts:
         """Read the documents, and send the writes that `writes_of` makes of each page of them; without `write` only count them.
 
         With `after` only those are read that were written after these checkpoints (`ShardView.key` -> sequence number).
         """
         self.engine.request("POST", f"/{quote(self.index)}/_refresh")
-        counts = PassCounts()
         self.source.skipped.clear()
         views = open_views(self.engine, self.index, [self.index], self.source.query, after)
         point = PointInTime(self.engine, self.source.query, views)
-        counts.last = {view.key: view.last for view in views}
+        counts = PassCounts(last={view.key: view.last for view in views})
         total = sum(view.documents for view in views)
         try:
             for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source()):
                 counts.documents += len(hits)
-                writes = list(writes_of(hits, counts))
+                writes = list(self.writes_of(hits, counts))
                 counts.stale += len(writes)
                 if not write:
                     continue
-                written = conditional_writes.send(
-                    self.engine, self.index, [(hit, self._unpiped(action)) for hit, action in writes]
-                )
+                unpiped = [(hit, self._unpiped(action)) for hit, action in writes]
+                written = conditional_writes.send(self.engine, self.index, unpiped)
                 counts.written += written
                 counts.conflicts += len(writes) - written
                 progress("Enriching", counts.documents, total, f"written {counts.written:,}")
         finally:
             point.close()
         counts.documents -= self.source.skipped.count
+        self.total.written += counts.written
+        self.total.conflicts += counts.conflicts
+        self.total.documents = counts.documents if after is None else self.total.documents
         return counts
 
     @cached_property
@@ -181,3 +216,49 @@ def removing_writes(added: Collection[str], hits: Sequence[Hit], _: PassCounts) 
         ours = {*added} if source.get("id") == hit["_id"] else {*added} - {"id"}
         if source.keys() & ours:
             yield hit, {"index": {name: value for name, value in source.items() if name not in ours}}
+
+
+def checkpoints(engine: Engine, index: str) -> dict[str, int]:
+    """Return for each open shard (`ShardView.key`) the sequence number up to which every write is done on all of its copies.
+
+    The highest number would not do: writes run at the same time, so a higher number can be visible before a lower one.
+
+    Raises:
+        InputError: The index was deleted.
+    """
+    uuid = uuid_of(engine, index)
+    numbers = sequence_numbers(engine, index).items()
+    return {ShardView(index, shard, uuid).key: each["global_checkpoint"] for shard, each in numbers}
+
+
+def watch(
+    engine: Engine, index: str, seen: Mapping[str, int], every: float, read: Callable[[Mapping[str, int]], Mapping[str, int]]
+) -> NoReturn:
+    """Call `read` whenever the application has written, without end.
+
+    A copy of a shard that is cut off from the others may answer, too, without their last writes. So what is not reached is read again.
+
+    Args:
+        engine: The server of the index.
+        index: The concrete index.
+        seen: The checkpoints up to which it was read; a shard without one is read from its beginning.
+        every: Seconds between two looks.
+        read: Enriches what is after these checkpoints. What is written meanwhile, also to a document that it has read, comes after those
+            that were taken before: it is the work of the next call. It returns the last number that it read of each shard.
+
+    Raises:
+        InputError: The index was deleted, and perhaps made again.
+    """
+    done, missed = dict(seen), Counter[str]()
+    while True:
+        reached = checkpoints(engine, index)
+        if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
+            raise InputError(f"The index {index!r} was deleted and made again.", "Run the command again for the new index.")
+        if any(number > done.get(shard, -1) for shard, number in reached.items()):
+            last = read(dict(done))
+            for shard, number in reached.items():
+                behind = done.get(shard, -1) < number and last.get(shard, -1) < number
+                missed[shard] = missed[shard] + 1 if behind else 0
+                if not behind or missed[shard] == _LOOKS:
+                    done[shard], missed[shard] = number, 0
+        time.sleep(every)

@@ -1,66 +1,54 @@
 """A copy of the live generation, made by the server: what `index --update --new` changes in its place.
 
 `_reindex` copies each `_source` with its digests, so nothing is encoded again; verification proves afterwards that everything arrived.
-If the copying is interrupted, the copy is kept, and the next update of the same live generation from the same source continues it.
+If the copying is interrupted, the copy is kept, and the next update of the same live generation from the same source continues it
+(`ledger.unfinished_builds`). The server's own task of copying continues when its client dies. So there must never be two tasks for one copy
+(`run` looks for the first), and none may be left behind by a copy that is deleted (`stop`).
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import generations, statistics_store
-from termweave.catalog.lineage import exists
-from termweave.indexer.generations import deletion, index_setup, publication, reindex_task
+from termweave.engine import Engine, EngineResponseError
+from termweave.engine.client.connection import quote
+from termweave.engine.client.server_errors import block_hint
+from termweave.errors import EngineError
+from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
 
 if TYPE_CHECKING:
     from termweave.catalog.generations import LiveGeneration
-    from termweave.engine import Engine
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
 
+#: Documents that the task copies at a time; a document of the shipped model has about 4 kB.
+_STEP = 1000
+#: Seconds between questions about the task.
+_POLL = 0.3
 
-def copy(
-    engine: Engine,
-    live: LiveGeneration,
-    source: str,
-    statistics: CorpusStatistics | None,
-    created: str,
-    progress: BuildProgress,
+
+def begin(
+    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
 ) -> tuple[str, Ledger]:
-    """Copy the live generation. A copy that an earlier command began for the same source is finished.
+    """Create an empty copy of the live generation, which is not published.
 
     Args:
         engine: The server.
         live: The generation to copy.
-        source: Fingerprint of the source that changes the copy: what was sent of another one must not be published.
         statistics: The statistics of its weights, which the copy keeps.
-        created: `Lineage.created` of a new copy.
-        progress: Called with (stage, done, total).
+        created: `Lineage.created` of the copy.
+        base: What its changes are based on: the generation, the time of its last update, and the fingerprint of the source.
 
     Returns:
-        The copy, which is not published, and its ledger.
-
-    Raises:
-        EngineError: The server has no `_reindex`, or did not copy everything.
+        The copy and its ledger.
     """
-    reindex_task.require(engine)
-    base = [live.index, live.lineage.updated, source]
-    index, ledger = _unfinished(engine, live.lineage.name, base) or _begin(engine, live, statistics, created, base)
-    with ledger.closed_on_error():
-        if not ledger.get("copied"):
-            reindex_task.run(engine, live.index, index, progress)
-            ledger.put("copied", value=True)
-        return index, ledger
-
-
-def _begin(
-    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
-) -> tuple[str, Ledger]:
-    """Create an empty copy."""
     name = live.lineage.name
     index = generations.new_index(name)
     with storage.copied(engine, live.index, index).closed_on_error() as ledger:
@@ -74,21 +62,73 @@ def _begin(
         return index, ledger
 
 
-def _unfinished(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
-    """Find an unfinished copy of the present live generation for the same source, and delete the others."""
-    copy_to_finish = None
-    with ExitStack() as on_error:
-        for index, ledger in storage.open_ledgers(engine, name):
-            on_error.enter_context(ledger.closed_on_error())  # closes the ledger that is returned, too, if a later step fails
-            copying = ledger.get("state") == "copying"
-            present = copying and exists(engine, index)
-            if present and publication.was_published(engine, index, ledger, base[0]):
-                continue
-            ready = present and ledger.get("settings") is not None
-            if copy_to_finish is None and ready and ledger.get("base") == base:
-                copy_to_finish = index, ledger
-                continue
-            ledger.close()
-            if copying:
-                deletion.remove_generation(engine, index)
-    return copy_to_finish
+def require(engine: Engine) -> None:
+    """Refuse a server that lacks `_reindex`, before anything is made.
+
+    Raises:
+        EngineError: It lacks it.
+    """
+    try:
+        engine.request("POST", "/_reindex", body={}, retry=True)  # a server that has it refuses a request without indices
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            raise EngineError(
+                "The server cannot copy the live generation, because it has no _reindex.",
+                "Leave --new out, and delete fewer documents at a time: the update changes the live generation then. Or build a new generation: "
+                "leave --update out.",
+            ) from error
+
+
+def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
+    """Copy a generation to the end. A task that an earlier command started is waited for.
+
+    A second task could end after the first, and bring back documents that an update deleted in between.
+
+    Args:
+        engine: The server.
+        live: The generation to copy.
+        index: The copy.
+        progress: Called with ("Copying", done, total).
+
+    Raises:
+        EngineError: Not everything was copied.
+    """
+    task = _running(engine, index)
+    if task is None:
+        source = engine.without_pipeline({"index": live, "size": _STEP})
+        body = {"source": source, "dest": {"index": index, "op_type": "create", "pipeline": "_none"}, "conflicts": "proceed"}
+        task = str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
+    while True:
+        answer: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
+        status = answer["task"]["status"]
+        progress("Copying", status["created"] + status["version_conflicts"], status["total"])
+        if answer["completed"]:
+            break
+        time.sleep(_POLL)
+    response = answer.get("response", {})
+    failure = answer.get("error") or next(iter(response.get("failures", ())), None)
+    reason = failure.get("cause", failure).get("reason", failure) if failure else response.get("canceled")
+    if reason:
+        hint = f"{block_hint(str(reason))} Run the command again: it continues from there.".lstrip()
+        raise EngineError(f"The engine could not copy {live}: {reason}.", hint)
+
+
+def stop(engine: Engine, index: str) -> None:
+    """Cancel the task that still copies into a generation, and wait until it has ended.
+
+    If it continued after the index was deleted, the server would create a new index, without mapping and lineage.
+    """
+    with suppress(EngineResponseError):  # this role may not see or cancel tasks
+        while (task := _running(engine, index)) is not None:
+            engine.request("POST", f"/_tasks/{quote(task)}/_cancel")
+            time.sleep(_POLL)
+
+
+def _running(engine: Engine, index: str) -> str | None:
+    """The task that copies into a generation, whoever started it; None if there is none."""
+    params = {"actions": "indices:data/write/reindex", "detailed": True}
+    for node in engine.request("GET", "/_tasks", params=params)["nodes"].values():
+        for task, details in node["tasks"].items():
+            if details["description"].endswith(f" to [{index}]"):
+                return str(task)
+    return None

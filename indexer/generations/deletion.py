@@ -14,14 +14,14 @@ from termweave.catalog import audit, lineage
 from termweave.catalog.generations import live
 from termweave.catalog.layout import engine_id
 from termweave.catalog.statistics_store import companion
-from termweave.corpora.index import spool
+from termweave.corpora.index.pages import discard_all
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.generations import reindex_task
+from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
-from termweave.indexer.generations.listing import list_generations, one_generation
+from termweave.indexer.generations.listing import Generation, list_generations, one_generation
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline.bulk_responses import reason_of
+from termweave.indexer.pipeline.bulk_sender import reason_of
 from termweave.indexer.stored_documents import stored_where
 from termweave.support.batching import in_parts
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
-    from termweave.indexer.generations.listing import Generation
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 
@@ -57,7 +56,7 @@ class Deletion:
 
 def remove_generation(engine: Engine, index: str) -> None:
     """Delete a generation with its statistics and, if it is on this host, its ledger. Parts that are gone already are passed over."""
-    reindex_task.stop(engine, index)
+    generation_copy.stop(engine, index)
     # One request: a builder that dies between two would leave statistics that nobody looks for.
     engine.request("DELETE", f"/{index},{companion(index)}", params={"ignore_unavailable": True})
     storage.forget(engine, index)
@@ -80,7 +79,7 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
                 ledger.close()
                 if not lineage.exists(engine, index):
                     storage.forget(engine, index)
-            spool.discard_all(name)
+            discard_all(name)
         finally:  # those before an error are gone
             after = None if before in deleted else before
             audit.write(engine, "delete generations", name, before=before, after=after, deleted=deleted)
@@ -97,13 +96,9 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
         keep: How many of the newest published generations are kept.
         unfinished: Also list generations that were never finished.
     """
-    known = [generation for generation in list_generations(engine, name) if not generation.unreadable]
-    kept = [generation.index for generation in known if generation.accepted][:keep]
-    return [
-        generation
-        for generation in known
-        if not generation.live and generation.index not in kept and (generation.complete or unfinished)
-    ]
+    known = [each for each in list_generations(engine, name) if not each.unreadable]
+    kept = [each.index for each in known if each.accepted][:keep]
+    return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
 
 
 def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
@@ -198,9 +193,8 @@ def _without(made: Lineage, deleted: Deletion) -> Lineage:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # If an update of it was stopped, the next one must still know that.
     fingerprint = lineage.CHANGING if made.fingerprint == lineage.CHANGING else ""
-    return replace(
-        made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint=fingerprint, updated=now
-    )
+    documents = made.documents - len(deleted.documents)
+    return replace(made, documents=documents, passages=passages, fingerprint=fingerprint, updated=now)
 
 
 def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
@@ -223,9 +217,8 @@ def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, page
     for ids in pages:
         lease.check()
         lines = b"".join(orjson.dumps({"delete": {"_id": engine_id(identity)}}) + b"\n" for identity in ids)
-        answer = engine.request(
-            "POST", f"/{writer(index, lease.number)}/_bulk", params={"require_alias": True}, body=lines, retry=True
-        )
+        path = f"/{writer(index, lease.number)}/_bulk"
+        answer = engine.request("POST", path, params={"require_alias": True}, body=lines, retry=True)
         for item in answer["items"]:
             result = item["delete"]
             absent = result["status"] == HTTPStatus.NOT_FOUND and "error" not in result

@@ -1,21 +1,27 @@
-"""The index of a generation: created, opened and closed for writing, and set for searching."""
+"""The index of a generation: created and read back, opened and closed for writing, and set for searching."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine import EngineResponseError, native_vectors
-from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS
+from termweave.corpora.index.entries import fields_of
+from termweave.engine import Engine, EngineResponseError
+from termweave.engine.client.capabilities import check_native_vectors
+from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, as_text
+from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations.listing import closed_error
-from termweave.indexer.preparation import created_index
+from termweave.support.messages import clipped, few
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from termweave.catalog.lineage import Lineage
-    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
+
 
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
 _ADVICE = (
@@ -29,6 +35,16 @@ _PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "hist
 _COPYING, _NOTICEABLE, _LOOK = 30, 5, 0.25
 #: Documents are sent while nobody searches: no refresh, no copies.
 LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
+#: Settings that change what is stored, or how it is found and scored; with a dot at the end all that begin so. A template may well define an
+#: analyzer that `--analyzer` names.
+_MATTER = (
+    "index.similarity.default.", "index.analysis.analyzer.default_search.", "index.mode", "index.mapping.source.",
+    "index.mapping.ignore_malformed", "index.derived_source.",
+)  # fmt: skip
+#: Their values where they change nothing.
+_USUAL = ("BM25", "standard", "stored", "false")
+#: Settings that a managed cluster may set as it likes: they decide how fast and how safe an index is.
+_PACE = {"index.number_of_replicas", "index.refresh_interval"}
 
 
 def writer(index: str, number: int) -> str:
@@ -46,7 +62,7 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         UsageError: The mapping has vectors that would end the server, or the cluster's templates make another index of it.
         EngineError: The server refuses mapping or settings.
     """
-    native_vectors.check(engine, mapping, settings)
+    check_native_vectors(engine, mapping, settings)
     body = {
         "settings": settings | NO_PIPELINES,
         "mappings": {**mapping, **WHOLE_DOCUMENTS, "_meta": {"termweave": lineage.as_meta()}},
@@ -58,18 +74,29 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
     except EngineResponseError as error:
         if error.status == HTTPStatus.BAD_REQUEST and not error.hint:
             advice = (advice for part, advice in _ADVICE if part in error.reason)
-            error.hint = created_index.advice(engine, index) or next(advice, "Correct what --mapping or --settings says.")
+            error.hint = template_advice(engine, index) or next(advice, "Correct what --mapping or --settings says.")
         raise
 
 
 def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> None:
-    """Create an index, unless an earlier attempt did that although it was answered with 503, and read it back."""
+    """Create an index, unless an earlier attempt did that although it was answered with 503, and compare it with what was asked for.
+
+    Index templates of the cluster may have given it something else.
+
+    Raises:
+        UsageError: It differs in what decides how documents are stored, found and scored; the message names each difference.
+    """
     try:
         engine.request("PUT", f"/{index}", params=params, body=body)
     except EngineResponseError as error:
         if not (error.status == HTTPStatus.BAD_REQUEST and "resource_already_exists" in str(error.body)):
             raise  # nobody else makes an index of this random name
-    created_index.check(engine, index, body)
+    stored = engine.request("GET", f"/{index}", params={"flat_settings": True})[index]
+    forced = [*_mapping_differences(stored["mappings"], body["mappings"])]
+    forced += _setting_differences(stored["settings"], body["settings"])
+    if forced:
+        named = "; ".join(map(clipped, forced))
+        raise UsageError(f"The cluster gives {index} what termweave did not ask for: {named}.", template_advice(engine, index))
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
@@ -176,3 +203,52 @@ def _are_up(engine: Engine, index: str) -> bool:
             return False
         time.sleep(_LOOK)
     return False
+
+
+def template_advice(engine: Engine, index: str) -> str:
+    """Say which index templates of the cluster apply to an index, and what to do about them; "" if none is known to."""
+    if not (names := _templates(engine, index)):
+        return ""
+    noun = "The index template" if len(names) == 1 else "The index templates"
+    return (
+        f"{noun} {few([repr(name) for name in names])} of the cluster may do that: correct it, exclude this name from its patterns, "
+        "or set what you want instead in the file of --settings."
+    )
+
+
+def _templates(engine: Engine, index: str) -> list[str]:
+    """The templates that apply to an index: the composable one with the highest priority, else all of the older kind."""
+
+    def applies(template: Mapping[str, Any]) -> bool:
+        return any(fnmatchcase(index, pattern) for pattern in template["index_patterns"])
+
+    with suppress(EngineError):  # this role may not ask
+        listed = engine.request("GET", "/_index_template")["index_templates"]
+        named = [(each["index_template"].get("priority", 0), each["name"]) for each in listed if applies(each["index_template"])]
+        if named:
+            return [max(named)[1]]
+        return sorted(name for name, each in engine.request("GET", "/_template").items() if applies(each))
+    return []
+
+
+def _mapping_differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
+    """What a mapping has otherwise than it was asked for. Fields besides those are harmless, because no document has them."""
+    source = {"enabled": True, "mode": "stored"} | (stored.get("_source") or {})
+    yield from (f"_source.{part} {as_text(source[part])}" for part in ("excludes", "includes") if source.get(part))
+    yield from (f"_source.{part} {as_text(source[part])}" for part in ("enabled", "mode") if source[part] not in {True, "stored"})
+    if (stored.get("_routing") or {}).get("required"):
+        yield "_routing.required true"
+    if stored.get("dynamic", "true") != asked.get("dynamic", "true"):
+        yield f"dynamic {stored.get('dynamic', 'true')}"
+    kinds, wanted = fields_of(stored), fields_of(asked)
+    yield from (f"{name} of type {kinds.get(name)}" for name, kind in wanted.items() if kinds.get(name) != kind)
+    yield from (f"a runtime field {name}" for name in stored.get("runtime") or {} if name in wanted)
+
+
+def _setting_differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that differ from what was asked for, and those that matter and nobody asked for."""
+    for name in sorted(stored.keys() - _PACE):
+        wanted, value = asked.get(name), as_text(stored[name])
+        matters = any(name.startswith(each) if each.endswith(".") else name == each for each in _MATTER) and value not in _USUAL
+        if matters if wanted is None else value != as_text(wanted):
+            yield f"{name} {value}"

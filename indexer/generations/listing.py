@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.generations import live as live_index_of
@@ -97,10 +98,9 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
 
 def state_of(generation: Generation) -> str:
     """The state of a generation in words; "" for a complete one that is not live."""
-    if generation.unreadable:
-        return "live, unreadable" if generation.live else "unreadable"
-    if generation.closed:
-        return "live, closed" if generation.live else "closed"
+    if generation.unreadable or generation.closed:
+        damage = "unreadable" if generation.unreadable else "closed"
+        return f"live, {damage}" if generation.live else damage
     if generation.live:
         return "live"
     if not generation.complete:
@@ -170,15 +170,9 @@ def _generation(index: str, meta: dict[str, Any], size: int | None, documents: i
 def sizes(engine: Engine, indices: Sequence[str]) -> dict[str, int]:
     """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
     answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
-    return {
-        index: sum(
-            segment["size_in_bytes"]
-            for copies in shards["shards"].values()
-            for copy in copies
-            for segment in copy["segments"].values()
-        )
-        for index, shards in answer.items()
-    }
+    copies = {index: chain.from_iterable(shards["shards"].values()) for index, shards in answer.items()}
+    segments = {index: [each for copy in found for each in copy["segments"].values()] for index, found in copies.items()}
+    return {index: sum(each["size_in_bytes"] for each in found) for index, found in segments.items()}
 
 
 def _documents(engine: Engine, indices: list[str]) -> dict[str, int]:

@@ -1,4 +1,8 @@
-"""Publication: the alias of a name is pointed at a generation, in one atomic step. `promote` and `rollback` do that, too."""
+"""Publication: a generation gets its profiles, and the alias of a name is pointed at it, in one atomic step, also by `promote` and `rollback`.
+
+Profiles lie in `_meta` beside the lineage, and writing the lineage replaces the whole of it. `tune` and `profiles` write there at any
+time, while a build runs for hours. So the profiles are read immediately before each write; everything else of the lineage is known.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import audit
-from termweave.catalog.generations import check_free, live
-from termweave.catalog.lineage import ROLLED_BACK, read, write
-from termweave.engine.client import search_pipelines
-from termweave.engine.client.resolved_name import stands_for
+from termweave.catalog.generations import LiveGeneration, check_free, live
+from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, unless_missing, write
+from termweave.engine.client.connection import quote
+from termweave.engine.client.resolved_name import SETTING, default_pipeline_name, stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.generations.index_setup import close_writer, is_written, no_writer
 from termweave.indexer.generations.listing import closed_error, list_generations
 from termweave.indexer.ledger import storage
+from termweave.rerank.stored_rerankers import fitting
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
+
+_PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"
 
 
 def publish(
@@ -61,9 +68,9 @@ def publish(
 
 def _hide_as_before(engine: Engine, now: str, index: str) -> None:
     """Give a generation the default search pipeline of the live one, if it has none of its own: it may hide documents."""
-    pipeline = search_pipelines.name_of(engine, now)
-    if pipeline and search_pipelines.name_of(engine, index) is None:
-        engine.request("PUT", f"/{index}/_settings", body={search_pipelines.SETTING: pipeline})
+    pipeline = default_pipeline_name(engine, now)
+    if pipeline and default_pipeline_name(engine, index) is None:
+        engine.request("PUT", f"/{index}/_settings", body={SETTING: pipeline})
 
 
 def check_still_live(engine: Engine, name: str, index: str) -> None:
@@ -163,3 +170,35 @@ def previous(engine: Engine, name: str) -> str:
     if not older:
         raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists its generations.")
     return older[0]
+
+
+def write_lineage(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> list[str]:
+    """Store a lineage, with the profiles that the generation should have now.
+
+    Those are the live generation's if both generations have the same models and signals, else this generation's own. Rules that read
+    metadata which this generation lacks, or has in another type, are taken out of them: with them every search would be an error.
+
+    Args:
+        engine: The server.
+        index: The generation.
+        made: Its lineage; the profiles in it are not used.
+        live: The generation that was live when the build began; None: there was none.
+
+    Returns:
+        Warnings about profiles and rules that are left behind.
+    """
+    profiles: dict[str, Any] = _stored_profiles(engine, index) or {}
+    warnings: list[str] = []
+    if live is not None and live.index != index and (tuned := _stored_profiles(engine, live.index)) is not None:
+        if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
+            profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout)
+        elif names := [each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())]:  # a copy has them
+            warnings = [f"Profiles left behind ({', '.join(names)}): they were tuned for other models or signals. Tune again."]
+    write(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))
+    return warnings
+
+
+def _stored_profiles(engine: Engine, index: str) -> dict[str, Any] | None:
+    """Read `Lineage.profiles` and `Lineage.profile` of an index; None if the index was deleted meanwhile."""
+    answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS}))
+    return None if answer is None else dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

@@ -22,15 +22,14 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.lineage import create_hidden_index
-from termweave.engine import EngineResponseError
+from termweave.catalog.lineage import create_hidden_index, unless_missing
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.engine import Engine
 
 INDEX = "termweave-leases"
 #: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.
@@ -167,13 +166,8 @@ class Lease:
 
     def _read(self) -> tuple[dict[str, Any], tuple[int, int]] | None:
         """The document of the lease and its version; None if there is none."""
-        try:
-            answer = self.engine.request("GET", self._path)
-        except EngineResponseError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
-        return answer["_source"], (answer["_seq_no"], answer["_primary_term"])
+        answer = unless_missing(lambda: self.engine.request("GET", self._path))
+        return answer and (answer["_source"], (answer["_seq_no"], answer["_primary_term"]))
 
     def _write(self, over: tuple[int, int] | None, timeout: float | None = None) -> bool:
         """Write our document. If a request was carried out and its answer lost, the next one is refused, and we find our own document.
@@ -185,17 +179,12 @@ class Lease:
         Returns:
             False if another version is there.
         """
-        body = {
-            "token": self._token,
-            "place": self._place,
-            "host": self._host,
-            "process": os.getpid(),
-            "since": self._since,
-            "renewed": time.time(),
-        }
+        holder = {"token": self._token, "place": self._place, "host": self._host, "process": os.getpid(), "since": self._since}
         params: dict[str, Any] = {"op_type": "create"} if over is None else _only(over)
         try:
-            answer = self.engine.request("PUT", self._path, params=params, body=body, timeout=timeout, retry=True)
+            answer = self.engine.request(
+                "PUT", self._path, params=params, body=holder | {"renewed": time.time()}, timeout=timeout, retry=True
+            )
         except EngineResponseError as error:
             if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 return False

@@ -13,19 +13,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from termweave.catalog.layout import bucket_of
-from termweave.indexer.ledger.ledger import readable_errors
-from termweave.indexer.stored_documents import undamaged
+from termweave.catalog.layout import DocumentLayout, bucket_of
+from termweave.indexer.ledger.ledger import Ledger, readable_errors
+from termweave.indexer.stored_documents import StoredDocument, undamaged
 from termweave.indexer.verification import differing_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.indexer.ledger.ledger import Ledger
-    from termweave.indexer.stored_documents import StoredDocument
 
 #: Number of ids processed at once.
 _PAGE = 1000
@@ -111,9 +108,8 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
     buckets, stored = differing_buckets(engine, index, ledger)
     if not buckets:
         return 0
-    where = (
-        f"bucket IN ({','.join(map(str, buckets))})"  # written out: there can be 1,024, and older SQLite takes fewer parameters
-    )
+    # Written out: there can be 1,024, and older SQLite takes fewer parameters.
+    where = f"bucket IN ({','.join(map(str, buckets))})"
     with readable_errors(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:
         db.execute(f"CREATE TEMP TABLE before AS SELECT id, line, source, encoding, parent FROM documents WHERE {where}")  # noqa: S608
         db.execute("CREATE UNIQUE INDEX temp.before_id ON before (id)")
@@ -129,9 +125,8 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
             ]
             unsent = [row for identity, row in entries.items() if row is not None and identity not in good]
             rows += [(identity, bucket_of(identity), line, source, None, parent) for identity, line, source, _, parent in unsent]
-            db.executemany(
-                "INSERT OR REPLACE INTO documents (id, bucket, line, source, encoding, parent) VALUES (?, ?, ?, ?, ?, ?)", rows
-            )
+            statement = "INSERT OR REPLACE INTO documents (id, bucket, line, source, encoding, parent) VALUES (?, ?, ?, ?, ?, ?)"
+            db.executemany(statement, rows)
         after = f"SELECT id, source, encoding FROM documents WHERE {where}"  # noqa: S608
         before = "SELECT id, source, encoding FROM before"
         question = f"SELECT count(DISTINCT id) FROM (SELECT * FROM ({before} EXCEPT {after}) UNION ALL SELECT * FROM ({after} EXCEPT {before}))"  # noqa: S608

@@ -12,19 +12,19 @@ import sqlite3
 import tempfile
 import threading
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from termweave.catalog.layout import bucket_of
+from termweave.catalog.layout import bucket_of, source_digest
 from termweave.errors import TermweaveError
-from termweave.indexer.ledger.entries import BucketSum, Duplicate
 from termweave.support import private_files
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from termweave.indexer.ledger.entries import LedgerEntry
+    from termweave.records import Document
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -44,6 +44,36 @@ _IDS_PER_STATEMENT = 500
 #: SQL condition for the documents that the index should hold: all except those that were refused and have no earlier version stored.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 _DOCUMENTS = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A document whose id, or the id of one of its passages, was already taken by an earlier document.
+
+    Attributes:
+        id: Id of the later document.
+        line: Line of the later document in the source.
+        first: Id of the earlier document. It differs from `id` only if a passage of one has the same id as the other.
+        first_line: Line of the earlier document.
+        same: Whether both have the same content.
+        key: The id under which both would be stored.
+    """
+
+    id: str
+    line: int | None
+    first: str
+    first_line: int | None
+    same: bool
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSum:
+    """Expected content of one bucket: the number of documents and the sums of their digests."""
+
+    count: int
+    source: int
+    encoding: int
 
 
 class Ledger:
@@ -99,8 +129,8 @@ class Ledger:
         rows = self._all("SELECT value FROM meta WHERE key = ?", key)
         return json.loads(rows[0][0]) if rows else None
 
-    def enter(self, entries: Sequence[LedgerEntry]) -> dict[tuple[str, int | None], Duplicate]:
-        """Enter documents of the source, each with all its passages, except those whose id an earlier document has.
+    def enter(self, documents: Sequence[Document]) -> dict[tuple[str, int | None], Duplicate]:
+        """Enter documents of the source, each with all its passages and its line, except those whose id an earlier document has.
 
         The ids of documents are compared, and those of passages, too: two documents of one id share no passage id if only one of them is
         cut into passages, and share only some if they are cut into different numbers of passages.
@@ -108,28 +138,31 @@ class Ledger:
         Returns:
             (id of the document, line) -> the duplicate, for each document that was not entered.
         """
-        rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source, entry.parent) for entry in entries]
+        rows = [
+            (each.id, each.line, bucket_of(each.id), source_digest(each), each.passage.parent if each.passage else None)
+            for each in documents
+        ]
         before = self._db.total_changes
         self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
         cut = self._all("SELECT 1 FROM documents WHERE parent IS NOT NULL LIMIT 1")
         if not cut and self._db.total_changes - before == len(rows):
             return {}
-        documents: dict[tuple[str, int | None], list[LedgerEntry]] = {}
-        for entry in entries:
-            documents.setdefault((entry.parent or entry.id, entry.line), []).append(entry)
-        stored = {row[0]: row for row in self._where_in("id", [entry.id for entry in entries])}
+        digests: dict[tuple[str, int | None], list[tuple[str, int]]] = {}
+        for identity, line, _, digest, parent in rows:
+            digests.setdefault((parent or identity, line), []).append((identity, digest))
+        stored = {row[0]: row for row in self._where_in("id", [row[0] for row in rows])}
         of_document: dict[str, list[int]] = {}
         for column in ("id", "parent"):
-            for _, place, _, owner in self._where_in(column, list({document for document, _ in documents})):
+            for _, place, _, owner in self._where_in(column, list({document for document, _ in digests})):
                 of_document.setdefault(owner, []).append(place or 0)
         duplicates: dict[tuple[str, int | None], Duplicate] = {}
-        for (document, line), parts in documents.items():
+        for (document, line), parts in digests.items():
             # In a folder of texts every document is on line 1 of its file.
-            taken = [(part, row) for part in parts if (row := stored[part.id])[1] != line or row[3] != document]
+            taken = [(digest, row) for part, digest in parts if (row := stored[part])[1] != line or row[3] != document]
             earlier = [other for other in of_document.get(document, ()) if 0 < other < (line or 0)]
             if not (taken or earlier):
                 continue
-            alike = all(part.source == digest for part, (_, _, digest, _) in taken)
+            alike = all(digest == other for digest, (_, _, other, _) in taken)
             same = alike and len(taken) == len(parts) and len(earlier) in {0, len(parts)}
             first_line = min(earlier) if earlier else taken[0][1][1]
             duplicates[document, line] = Duplicate(document, line, document, first_line, same, document)
@@ -137,20 +170,16 @@ class Ledger:
                 if other != document:  # a passage of one has the id of the other
                     duplicates[document, line] = Duplicate(document, line, other, other_line, same, key)
                     break
-        self._write(
-            "DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?",
-            [(document, document, line) for document, line in duplicates],
-        )
+        places = [(document, document, line) for document, line in duplicates]
+        self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", places)
         return duplicates
 
     def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
         """The entries with one of these values: id, line, digest of the source, id of the document."""
         for part in in_parts(values, _IDS_PER_STATEMENT):
             marks = ",".join("?" * len(part))
-            yield from self._all(
-                f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})",  # noqa: S608 - marks only
-                *part,
-            )
+            statement = f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})"  # noqa: S608 - marks only
+            yield from self._all(statement, *part)
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
         """Record that the server has stored these documents: (id, digest of the encoding)."""
@@ -226,17 +255,16 @@ class Ledger:
 
     def buckets(self) -> dict[int, BucketSum]:
         """Return the expected content of every non-empty bucket."""
-        rows = self._all(
+        sums = (
             f"SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE {_EXPECTED} GROUP BY bucket"  # noqa: S608
         )
+        rows = self._all(sums)
         return {bucket: BucketSum(count, source, encoding) for bucket, count, source, encoding in rows}
 
     def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
         """Return id -> (source digest, encoding digest) for one bucket; 0 stands for a missing encoding digest."""
-        rows = self._all(
-            f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})",  # noqa: S608
-            bucket,
-        )
+        statement = f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})"  # noqa: S608
+        rows = self._all(statement, bucket)
         return {identity: (source, encoding) for identity, source, encoding in rows}
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -271,19 +299,25 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.OperationalError as error:  # from the system: no space, no permission
-        hint = "Free some disk space or check the permissions of that folder, then run the command again: it resumes."
-        raise TermweaveError(f"The ledger {path} cannot be {action}: {error}.", hint) from error
     except sqlite3.Error as error:
-        raise TermweaveError(
-            f"The ledger {path} cannot be {action}: {error}.",
-            f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
-            "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning.",
-        ) from error
+        hint = (
+            "Free some disk space or check the permissions of that folder, then run the command again: it resumes."
+            if isinstance(error, sqlite3.OperationalError)  # from the system: no space, no permission
+            else f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
+            "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning."
+        )
+        raise TermweaveError(f"The ledger {path} cannot be {action}: {error}.", hint) from error
 
 
 @contextmanager
 def temporary_ledger() -> Iterator[Ledger]:
     """A ledger that is deleted afterwards, for a source that is only read."""
-    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder, Ledger(Path(folder) / "source.sqlite") as ledger:
+    with temporary_file() as path, Ledger(path) as ledger:
         yield ledger
+
+
+@contextmanager
+def temporary_file() -> Iterator[Path]:
+    """The file of such a ledger, in a folder of its own that is deleted afterwards."""
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
+        yield Path(folder) / "source.sqlite"

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage
-from termweave.engine import EngineResponseError
+from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.credentials import is_serverless
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.ledger import build_lock
@@ -22,8 +22,6 @@ from termweave.support import file_locks, paths, private_files
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from termweave.engine import Engine
 
 
 #: Cluster ids that can be used as the name of a folder.

@@ -16,37 +16,150 @@ anything else            sending ends; the ledger lists what is missing, and the
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.lineage import exists
-from termweave.engine import EngineResponseError
-from termweave.errors import EngineUnreachable
+from termweave.engine import Engine, EngineResponseError
+from termweave.engine.client.server_errors import block_hint, known_status
+from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.bulk_responses import LATER, LATER_HINT, BulkItem, Outcome, exceeded_limit, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave.engine import Engine
-    from termweave.errors import EngineError
     from termweave.indexer.ledger.build_lock import Lease
 
-_PARAMETERS = {
-    "require_alias": True,
+#: Parameters of each `_bulk` request.
+PARAMETERS = {
     "pipeline": "_none",
     # How long the server waits for a missing shard before it answers 503. Its default, 60 s, is as long as we wait for the response.
     "timeout": "20s",
     # The parts of a response that are read: a twentieth of it.
     "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason",
 }
+#: And of those to a generation.
+_PARAMETERS = {"require_alias": True, **PARAMETERS}
 #: Seconds after which `BulkSender.outcomes` yields an empty outcome if there was none.
 _TICK = 0.2
 #: The shortest time-out of a repeated request, in seconds, however little patience is left.
 _SHORTEST_TIMEOUT = 1.0
+#: Statuses of an overloaded or unavailable server: the same document may be taken later.
+_LATER = frozenset({429, 500, 502, 503, 504})
+#: Statuses of a document that is itself the problem.
+_OWN_FAULT = frozenset({400, 413})
+#: In the reason of a 429 (OpenSearch 3.6.0): bytes of the request, and bytes of all requests that the server takes at a time.
+_PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w+_bytes=(\d+)")
+_LATER_HINT = "See its log, and lower --workers. Run the command again: it resumes."
+
+
+@dataclass(frozen=True, slots=True)
+class BulkItem:
+    """One document on its way to the server.
+
+    Attributes:
+        id: Source id.
+        lines: Action and body as NDJSON, each with its newline.
+        digest: Digest of its encoding, for the ledger.
+    """
+
+    id: str
+    lines: bytes
+    digest: int
+
+
+@dataclass
+class Outcome:
+    """The result of one request for its documents.
+
+    Attributes:
+        acknowledged: Documents that the server has: (id, digest).
+        refused: Documents that it will never take: (id, reason).
+        again: Documents to send again.
+        error: Why they must be sent again; None if there are none.
+        fatal: The error that ends the sending; None if there is none.
+        closed: Whether the generation, or the alias for writing to it, is gone.
+    """
+
+    acknowledged: list[tuple[str, int]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    again: list[BulkItem] = field(default_factory=list)
+    error: EngineError | None = None
+    fatal: BaseException | None = None
+    closed: bool = False
+
+    def check(self) -> None:
+        """Raise the error that ends the sending, if there is one."""
+        if self.fatal is not None:
+            raise self.fatal
+
+
+def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
+    """Read the response to a batch.
+
+    Args:
+        batch: The documents that were sent.
+        answer: The response.
+        index: The generation, for messages.
+
+    Raises:
+        EngineError: The response does not have one entry for each document.
+    """
+    if len(answer.get("items", ())) != len(batch):
+        raise EngineError("The response to _bulk is not one of OpenSearch.", "Look for a proxy between that changes responses.")
+    outcome = Outcome()
+    for item, entry in zip(batch, answer["items"], strict=True):
+        (result,) = entry.values()
+        status = known_status(result["status"], reason := reason_of(result))
+        if status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.CONFLICT:  # a conflict: the document is there
+            outcome.acknowledged.append((item.id, item.digest))
+        elif status in _LATER:
+            outcome.again.append(item)
+            outcome.error = _temporary(status, reason, index)
+        elif status in _OWN_FAULT:
+            outcome.refused.append((item.id, reason))
+        elif status == HTTPStatus.NOT_FOUND:
+            outcome.closed = True
+            outcome.fatal = EngineError(
+                f"{index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
+            )
+        else:
+            outcome.fatal = EngineError(f"The engine takes no documents: {reason} (status {status}).", _hint(reason))
+    return outcome
+
+
+def _exceeded_limit(error: EngineResponseError) -> str:
+    """The server's size limit that a request exceeds by itself, whatever else the server has to do; "" if there is none."""
+    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return "http.max_content_length"
+    sizes = _PRESSURE.search(error.reason) if error.status == HTTPStatus.TOO_MANY_REQUESTS else None
+    return "indexing_pressure.memory.limit" if sizes and int(sizes[1]) > int(sizes[2]) else ""
+
+
+def _temporary(status: int, reason: str, index: str) -> EngineError:
+    """The error that ends sending if a rejected document is still rejected when the patience is used up."""
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return EngineError(
+            f"The engine cannot write to {index}: {reason}.",
+            "A shard is missing: GET /_cluster/allocation/explain says why. When it is back, run the command again: it resumes.",
+        )
+    return EngineError(f"The engine keeps rejecting documents: {reason}.", _hint(reason) if block_hint(reason) else _LATER_HINT)
+
+
+def _hint(reason: str) -> str:
+    return f"{block_hint(reason)} Run the command again when that is fixed: it resumes.".lstrip()
+
+
+def reason_of(result: dict[str, Any]) -> str:
+    """Return why the server did not carry out an action of `_bulk`, with the cause that it names."""
+    error = result.get("error") or {}
+    cause = error.get("caused_by") or {}
+    return ": ".join(part for part in (error.get("reason"), cause.get("reason")) if part) or f"status {result['status']}"
 
 
 class BulkSender:
@@ -129,11 +242,11 @@ class BulkSender:
         try:
             answer = self._engine.request("POST", self._path, params=_PARAMETERS, body=body, timeout=timeout, retry=False)
         except EngineResponseError as error:
-            if limit := exceeded_limit(error):
+            if limit := _exceeded_limit(error):
                 return self._too_large(batch, len(body), limit)
-            if error.status not in LATER:
+            if error.status not in _LATER:
                 raise
-            error.hint = error.hint or LATER_HINT
+            error.hint = error.hint or _LATER_HINT
             self._failed(ticket, error, began)
             # A server may be too loaded for any request of this size: its limit is in bytes.
             return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > throttle.SMALLEST else [batch]
@@ -143,7 +256,7 @@ class BulkSender:
             earlier = self.throttle.last_error if timeout is not None and timeout < self._engine.timeout else None
             self._failed(ticket, earlier or EngineUnreachable(error.message, hint), began)
             return _halves(batch) if len(body) > throttle.SMALLEST else [batch]
-        outcome = outcome_of(batch, answer, self._index)
+        outcome = _outcome_of(batch, answer, self._index)
         if outcome.closed and exists(self._engine, self._index):
             outcome.fatal = self._lease.lost()
         self._put(outcome)

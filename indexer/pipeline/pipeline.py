@@ -14,9 +14,8 @@ import orjson
 
 from termweave.catalog.layout import engine_id
 from termweave.indexer.pipeline import dead_letters
-from termweave.indexer.pipeline.bulk_responses import BulkItem
-from termweave.indexer.pipeline.bulk_sender import BulkSender
-from termweave.indexer.preparation.corpus_pass import blocks
+from termweave.indexer.pipeline.bulk_sender import BulkItem, BulkSender, Outcome
+from termweave.indexer.preparation.corpus_pass import BuildProgress, blocks
 from termweave.support.batching import ahead
 
 if TYPE_CHECKING:
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.build_target import BuildTarget
+    from termweave.indexer.job import BuildTarget
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.pipeline.bulk_responses import Outcome
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.records import Document, Encoding
 
 #: The names of the sending stage: usually, after Ctrl-C, and after an error. In the last two only open requests are waited for.

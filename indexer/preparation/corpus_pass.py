@@ -7,10 +7,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from termweave.catalog.layout import source_digest
-from termweave.corpora.sources import ITEM
+from termweave.corpora.sources import ITEM, Source
 from termweave.errors import InputError
-from termweave.indexer.ledger.entries import LedgerEntry
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.statistics import CorpusStatistics, StatisticsCounter
@@ -18,25 +16,9 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.ledger.entries import Duplicate
-    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.ledger.ledger import Duplicate, Ledger
     from termweave.records import Document
-
-    class BuildProgress(Protocol):
-        """A function that is called with the progress of a build."""
-
-        def __call__(self, stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            """Report progress.
-
-            Args:
-                stage: Name of the stage.
-                done: Number of documents that have passed the stage.
-                total: Number of documents that will; None if unknown.
-                detail: More information as text, or "".
-            """
-
 
 #: The name of the stage that reads the source; every later one begins when the source was read to its end.
 READING = "Reading"
@@ -48,6 +30,20 @@ _PARTS, _FEWEST = 16, 32
 _SAMPLE = 512
 #: Characters of each sampled document that are kept, to bound memory.
 _SAMPLE_CHARACTERS = 20_000
+
+
+class BuildProgress(Protocol):
+    """A function that is called with the progress of a build."""
+
+    def __call__(self, stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        """Report progress.
+
+        Args:
+            stage: Name of the stage.
+            done: Number of documents that have passed the stage.
+            total: Number of documents that will; None if unknown.
+            detail: More information as text, or "".
+        """
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ def read_corpus(
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
-            remarks.too_long = encoder.too_long - before
+            remarks.counts["too_long"] = encoder.too_long - before
         for document in kept:
             sample.add(document)
             if document.passage is None or document.passage.number == 1:
@@ -120,7 +116,7 @@ def read_corpus(
             else "Pass at least one document; an iterator that was read before gives none."
         )
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
-    notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.items))
+    notes = remarks.notes(source) + ([] if remarks.counts["texts"] else _titles_alone(source, sample.items))
     return CorpusPass(counter.result() if counter else None, sample.items, notes, remarks.warnings(source), metadata)
 
 
@@ -135,9 +131,8 @@ def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[
     block: list[Document] = []
     size = 0
     for number, original in enumerate(documents, 1):
-        document = (
-            original if original.line is not None else replace(original, line=number)
-        )  # the line distinguishes two documents with the same id
+        # The line distinguishes two documents with the same id.
+        document = original if original.line is not None else replace(original, line=number)
         full = len(block) >= most or size >= _BLOCK_CHARACTERS
         if full and (document.passage is None or document.passage.number == 1):
             yield block
@@ -159,11 +154,7 @@ def _enter(
     Raises:
         InputError: Two documents would be stored under one id, or have one id and different content without `skip_bad`.
     """
-    entries = [
-        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
-        for document in documents
-    ]
-    duplicates, entry = ledger.enter(entries), source.ENTRY
+    duplicates, entry = ledger.enter(documents), source.ENTRY
     if (clash := next((each for each in duplicates.values() if each.first != each.id), None)) is not None:
         raise InputError(  # --skip-bad does not apply: neither document is bad
             f"{source.name}: the documents {clash.first!r} ({entry} {clash.first_line}) and {clash.id!r} ({entry} {clash.line}) would "

@@ -1,46 +1,61 @@
-"""Notes and warnings about the documents of a corpus: those left out, repeated, unusual, or longer than a model reads."""
+"""Notes and warnings about the documents of a corpus: those left out, repeated, unusual, or longer than a model reads; and of a corpus that has drifted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from termweave.catalog import statistics_store
 from termweave.catalog.layout import filterable
 from termweave.encoders.analysis.words import LONGEST_TERM
+from termweave.indexer.preparation.passages import Window
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from termweave.catalog.generations import LiveGeneration
     from termweave.corpora import Source
     from termweave.corpora.sources import Skips
     from termweave.encoders import TextEncoder
-    from termweave.indexer.ledger.entries import Duplicate
+    from termweave.engine import Engine
+    from termweave.indexer.ledger.ledger import Duplicate
     from termweave.records import Document
+    from termweave.statistics import CorpusStatistics
+
+    #: A live generation, and the statistics that were counted when it was built, on which its weights are based.
+    LiveStatistics = tuple[LiveGeneration, CorpusStatistics]
 
 #: What a model gives -> what becomes of it behind the last word-piece that the model reads.
 _COSTS = {"dense": "their vectors stand for the beginning alone", "weights": "words further on get no learned weight"}
+#: The share of texts longer than a model reads from which that is said.
+_WORTH_A_WARNING = 0.005
+#: What is counted -> what it is counted in, and what is said of it.
+_NOTES = {
+    "repeated": ("document", "left out, with the id and content of an earlier document."),
+    "textless": ("document", "without any text: only filters and ids find them, no query does."),
+    "unfilterable": ("document", "with a metadata value of more than 30,000 bytes: it is stored, but filters cannot use it."),
+    "too_long": ("word", f"of more than {LONGEST_TERM} characters left out of the term weights."),
+}
 #: Number of entries that a message names; the others are counted.
 _NAMED = 5
+#: A term's idf is known to .5 if this many documents of a sample hold it: its standard error is about 1 / sqrt(16).
+_KNOWN = 16
 
 
 @dataclass
 class CorpusRemarks:
     """Counts what a user should know about the documents of a corpus, and words it as notes and warnings."""
 
-    repeated: int = 0
-    clashes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     named: list[str] = field(default_factory=list)
-    texts: int = 0
-    textless: int = 0
-    unfilterable: int = 0
-    too_long: int = 0
 
     def count(self, documents: Sequence[Document], duplicates: Collection[Duplicate], entry: str) -> None:
         """Count a block: the documents that are kept, and those whose id an earlier document has."""
         different = [each for each in duplicates if not each.same]
-        self.repeated += len(duplicates) - len(different)
-        self.clashes += len(different)
+        self.counts["repeated"] += len(duplicates) - len(different)
+        self.counts["clashes"] += len(different)
         self.named += [
             f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)"
             for each in different[: _NAMED - len(self.named)]
@@ -48,35 +63,21 @@ class CorpusRemarks:
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # the document was counted with its first passage
-            self.texts += bool(document.text)
-            self.textless += not document.content
-            self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
+            self.counts["texts"] += bool(document.text)
+            self.counts["textless"] += not document.content
+            self.counts["unfilterable"] += any(not filterable(key, value) for key, value in document.metadata.items())
 
     def notes(self, source: Source) -> list[str]:
         """Sentences that a user should know."""
-        notes = []
-        if self.repeated:
-            notes.append(f"{counted(self.repeated, 'document')} left out, with the id and content of an earlier document.")
-        if self.textless:
-            notes.append(f"{counted(self.textless, 'document')} without any text: only filters and ids find them, no query does.")
-        if self.unfilterable:
-            notes.append(
-                f"{counted(self.unfilterable, 'document')} with a metadata value of more than 30,000 bytes: it is stored, but filters "
-                "cannot use it."
-            )
-        if self.too_long:
-            notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        return notes + unreadable(source.skipped)
+        noted = [(count, *_NOTES[what]) for what in _NOTES if (count := self.counts[what])]
+        return [f"{counted(count, noun)} {said}" for count, noun, said in noted] + unreadable(source.skipped)
 
     def warnings(self, source: Source) -> list[str]:
         """Sentences that a user should not miss."""
-        if not self.clashes:
+        if not (clashes := self.counts["clashes"]):
             return []
-        named = few(self.named, total=self.clashes)
-        documents = counted(self.clashes, "document")
-        return [
-            f"{documents} of {source.name} left out, because an earlier document with other content has the same id: {named}."
-        ]
+        left_out, named = f"{counted(clashes, 'document')} of {source.name} left out", few(self.named, total=clashes)
+        return [f"{left_out}, because an earlier document with other content has the same id: {named}."]
 
 
 def unreadable(skipped: Skips) -> list[str]:
@@ -99,22 +100,59 @@ def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: boo
     """
     limits = {output: model.max_length for output, model in encoder.models.items() if output != "dense_query"}
     longest = min(limits.values(), default=0)
-    long = _share([length > longest for length in encoder.lengths(texts)]) if longest else ""
-    if not long:
+    share = sum(length > longest for length in encoder.lengths(texts)) / len(texts) if longest else 0
+    if share < _WORTH_A_WARNING:
         return []
     noun, advice = ("passages", "a smaller --passage-size") if passages else ("documents", "--passage-size 160")
     cost = ", and ".join(cost for output, cost in _COSTS.items() if limits.get(output) == longest)
-    return [
-        f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}."
-        + (
-            f" Use {advice} to cover the whole text."
-            if cut
-            else " A build without --keep-mapping can cut documents into passages."
+    hint = f"Use {advice} to cover the whole text." if cut else "A build without --keep-mapping can cut documents into passages."
+    return [f"{share:.0%} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}. {hint}"]
+
+
+def live_statistics(engine: Engine, live: LiveGeneration | None) -> LiveStatistics | None:
+    """The live generation and its statistics; None if there is none, or if it has no term weights.
+
+    Raises:
+        TermweaveError: They cannot be read.
+    """
+    if live is None or (statistics := statistics_store.load(engine, live.index, live.lineage)) is None:
+        return None
+    return live, statistics
+
+
+def drift_after_update(kept: CorpusStatistics | None, now: CorpusStatistics | None) -> list[str]:
+    """The warning at the end of an update, which keeps the statistics (docs/impacts.md); none if the kept statistics are still good, or if there are none."""
+    if kept is None or now is None or not (drift := kept.drift(now)).large:
+        return []
+    return [f"The corpus has drifted: {drift} A new build, without --update, counts again."]
+
+
+def drift_before_build(
+    live: LiveStatistics | None, encoder: TextEncoder, passages: Window | None, now: CorpusStatistics | None, first: int | None
+) -> list[str]:
+    """The warning of a plan to a user who might prefer an update to the build.
+
+    There is none if an update is not possible: it keeps the model and the passages of the generation.
+
+    Args:
+        live: The statistics of the live generation; None: there are none.
+        encoder: The models of the plan.
+        passages: How the plan cuts texts.
+        now: Statistics of the source, or of its first documents.
+        first: How many documents were counted; None: all. A part of the source says too little about rare terms.
+    """
+    if live is None or now is None:
+        return []
+    (generation, statistics), made = live, live[0].lineage
+    if made.models["weights"].hash != encoder.models["weights"].hash or Window.from_lineage(made.passages) != passages:
+        return []
+    drift = statistics.drift(now, least=1 if first is None else _KNOWN)
+    if not drift.large:
+        return []
+    sentence = f"The corpus has drifted from the statistics that weigh {generation.index}: {drift} "
+    if first is not None:
+        sentence += (
+            f"This compares its first {first:,} documents, in terms that {_KNOWN} of them hold; if the source is sorted by subject, "
+            "they say little about the rest. "
         )
-    ]
-
-
-def _share(flags: Sequence[bool]) -> str:
-    """The share of true values as a percentage; "" if it rounds to zero."""
-    part = sum(flags) / len(flags)
-    return f"{part:.0%}" if part >= 0.005 else ""
+    return [f"{sentence}Build anew, which counts again; --update would weigh by the old ones."]

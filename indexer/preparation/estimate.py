@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.corpora.sources import Derived
-from termweave.indexer.build_plan import plan
-from termweave.indexer.generations import statistics_drift
+from termweave.corpora.sources import Derived, Progress, Source
+from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.preparation.corpus_remarks import length_warnings, unreadable
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
+from termweave.indexer.preparation.corpus_remarks import drift_before_build, length_warnings, unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals.dense import VECTOR_FIELD
 
@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.corpora import Progress, Source
+    from termweave.corpora.sources import Progress, Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.build_plan import BuildPlan
-    from termweave.indexer.generations.statistics_drift import LiveStatistics
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
+    from termweave.indexer.preparation.corpus_remarks import LiveStatistics
     from termweave.records import Capabilities, Document, Encoding
 
 #: Largest number of documents that are read.
@@ -123,15 +121,11 @@ class _Head(Derived):
         self._most = most
         self.read = 0
         self.complete = True
-        self._bytes = 0
+        self._bytes = deque([0], maxlen=1)
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         del progress
-
-        def count_bytes(done: int) -> None:
-            self._bytes = done
-
-        for document in self._source.documents(count_bytes):
+        for document in self._source.documents(self._bytes.append):
             if self.read == self._most:
                 self.complete = False
                 return
@@ -145,7 +139,8 @@ class _Head(Derived):
             return 1.0
         if self._source.total:
             return self.read / self._source.total
-        return min(1.0, self._bytes / self._source.size) if self._bytes and self._source.size else 1.0
+        read = self._bytes[0]
+        return min(1.0, read / self._source.size) if read and self._source.size else 1.0
 
 
 def estimate_build(
@@ -183,10 +178,10 @@ def estimate_build(
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
     layout = planned.layout(capabilities, encodings, surveyed.statistics, calibrate=False)
-    one = _document_bytes(layout, sample, encodings, surveyed, planned.analyzer)
+    fields, others = _document_bytes(layout, sample, encodings, surveyed, planned.analyzer)
     passages = round(stored / head.share)
     dense = passages if "dense" in planned.signals else 0
-    index_bytes = round(sum(one.values()) * passages)
+    index_bytes = round((fields + others) * passages)
     return BuildEstimate(
         source=source.name,
         documents=round(documents / head.share),
@@ -198,13 +193,13 @@ def estimate_build(
         index_bytes=index_bytes,
         disk_bytes=round(_DISK * index_bytes),
         heap_bytes=_HEAP + _HEAP_VECTOR * dense,
-        cache_bytes=round((sum(one.values()) - one["stored"]) * passages),
+        cache_bytes=round(others * passages),
         clauses=_clauses(planned, surveyed, queries, capabilities),
         signals=planned.signals,
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
             *_warnings(planned, surveyed, unreadable(source.skipped)),
-            *statistics_drift.drift_before_build(
+            *drift_before_build(
                 live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read
             ),
         ),
@@ -223,8 +218,8 @@ def _encoded(encoder: TextEncoder, sample: Sequence[Document], surveyed: CorpusP
 
 def _document_bytes(
     layout: DocumentLayout, sample: Sequence[Document], encodings: Sequence[Encoding], surveyed: CorpusPass, analyzer: str
-) -> dict[str, float]:
-    """Estimate the mean number of bytes of a document in the index: part of the index -> bytes."""
+) -> tuple[float, float]:
+    """Estimate the mean number of bytes of a document in the index: of its stored fields, and of all else that the index holds of it."""
     names = {signal.name for signal in layout.signals}
     words = features = halves = vectors = encoded = 0
     lines = []
@@ -240,12 +235,8 @@ def _document_bytes(
         lines.append(orjson.dumps(body))
     stored = encoded + 1.5 * len(zlib.compress(b"\n".join(lines), 1))
     count = len(sample)
-    return {
-        "stored": stored / count,
-        "vectors": vectors / count * 1.02,
-        "doc values": halves / count + 60,
-        "postings": (3.4 * _TERM_COST.get(analyzer, 1) * words + 3 * features) * 7 / 6 / count,
-    }
+    postings = (3.4 * _TERM_COST.get(analyzer, 1) * words + 3 * features) * 7 / 6
+    return stored / count, (vectors * 1.02 + halves + postings) / count + 60
 
 
 def _clauses(planned: BuildPlan, surveyed: CorpusPass, queries: Sequence[str], capabilities: Capabilities) -> Clauses:
@@ -266,7 +257,6 @@ def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str
     consequence = "" if planned.options.skip_bad else " Without --skip-bad the build stops with an error."
     yield from (f"{warning}{consequence}" for warning in (*surveyed.warnings, *unreadable))
     yield from (note for note in surveyed.notes if note not in unreadable)
-    yield from length_warnings(
-        planned.encoder, texts, passages=planned.options.passages is not None, cut=not planned.options.keep_mapping
-    )
+    passages, cut = planned.options.passages is not None, not planned.options.keep_mapping
+    yield from length_warnings(planned.encoder, texts, passages=passages, cut=cut)
     yield from planned.warnings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from termweave import encoders
 from termweave.catalog.layout import signal_class
-from termweave.encoders.analysis.model_familiarity import analyzer_of, is_chinese
+from termweave.encoders.analysis.model_familiarity import Familiarity, analyzer_of, is_chinese
 from termweave.encoders.model_lookup import CHINESE, PACKAGES, language_model, registered
 from termweave.support.extras import install_model
 from termweave.support.messages import counted
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.indexer.options import BuildOptions
 
 #: Number of documents checked, from the beginning of the source, so that a plan need not read all of it.

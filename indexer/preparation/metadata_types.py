@@ -107,19 +107,15 @@ class TypeInference:
         if not types:
             return []
         notes = []
-        unfit = {
-            name: sum(count for kind, count in values.kinds.items() if not _fits(kind, types[name]))
-            for name, values in sorted(self._seen.items())
-            if name in types
-        }
+        kinds = {name: values.kinds.items() for name, values in sorted(self._seen.items()) if name in types}
+        unfit = {name: sum(count for kind, count in each if not _fits(kind, types[name])) for name, each in kinds.items()}
         if misfits := [f"{name!r} ({count:,}, not {TYPES[types[name]]})" for name, count in unfit.items() if count]:
             notes.append(
                 f"Metadata values that do not have the type of their field in this index: {few(misfits, _NAMED)}. They are stored; "
                 "comparisons, --facet and --sort do not see them."
             )
-        if new := [
-            repr(name) for name in sorted(self._seen) if name not in types and self._seen[name].longest <= LONGEST_KEYWORD
-        ]:
+        untyped = sorted(self._seen.keys() - types.keys())
+        if new := [repr(name) for name in untyped if self._seen[name].longest <= LONGEST_KEYWORD]:
             notes.append(
                 f"Metadata that this index has no type for: {few(new, _NAMED)}. They are compared as text until the index is built again."
             )

@@ -15,14 +15,14 @@ from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.sources import Derived
+from termweave.corpora.sources import Derived, Progress, Source
 from termweave.errors import UsageError
-from termweave.records import Passage
+from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from termweave.corpora import Progress, Source
+    from termweave.corpora.sources import Progress, Source
     from termweave.records import Document
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about

@@ -1,51 +1,68 @@
-"""Read and check the index settings and mapping of the user, and merge them with termweave's own, which they must not contradict."""
+"""The index settings and mapping of the user, or of a source index (--keep-mapping), checked and merged with termweave's own.
+
+The fields of a source index keep their names and definitions, so that queries of them find the same with the same scores; termweave's
+fields stand beside them. Names that both need are conflicts, which are named together before anything is made. `title` and `text` are no
+conflict where they are the fields that title and text are read from.
+"""
 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.catalog import typed_fields
+from termweave.corpora.index.entries import VECTORS, fields_of
+from termweave.engine import Engine, EngineResponseError
+from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import NO_PIPELINES
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from termweave.catalog.layout import DocumentLayout
+    from termweave.corpora import Source
+    from termweave.corpora.index.source import IndexSource
+    from termweave.dialect import ServerDialect
+    from termweave.indexer.options import BuildOptions
 
 #: Settings that are set by a build option.
 _OPTIONS = {"index.number_of_shards": "--shards", "index.number_of_replicas": "--replicas"}
-#: The parts of a mapping that a user may write.
-_PARTS = {"properties", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats"}
+#: The parts of a mapping that a user may write, and that are taken over from a source.
+_PARTS = ("properties", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
+#: Settings that decide what an index finds, with which scores, and what it accepts.
+_KEPT = (
+    "analysis.", "similarity.", "mapping.", "query.", "sort.", "number_of_shards", "number_of_routing_shards", "max_ngram_diff",
+    "max_shingle_diff", "max_result_window", "max_inner_result_window", "max_terms_count", "max_regex_length", "highlight.", "refresh_interval",
+)  # fmt: skip
+#: Documents whose size is measured.
+_SAMPLE = 100
+#: Names of termweave's own fields, whatever the signals are.
+_RESERVED = {
+    "id", "passage", "passage_start", "passage_end", "title", "text", "content", "metadata", "metadata_long", "bucket", "source_digest",
+    "encoding_digest", "weights", "weights_terms", "weights_sum", "vector", "vector_fp16", "learned", typed_fields.FIELD,
+}  # fmt: skip
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Read index settings from a JSON file, nested or with dots.
+def settings_of(given: Any) -> Any:
+    """Check index settings: of a JSON file, nested or with dots, or flat keys as they are.
 
     Returns:
-        Flat keys that begin with "index.".
+        Flat keys that begin with "index."; what is neither a path nor a mapping as it is.
 
     Raises:
-        UsageError: The file is not a JSON object, or contains a setting that is set by a build option.
+        UsageError: The file is not a JSON object, a key does not begin with "index.", the setting is set by a build option, or it names an
+            ingest pipeline.
     """
-    settings = dict(_flat(_read_object(path, "settings")))
-    flat = {key if key.startswith("index.") else f"index.{key}": value for key, value in settings.items()}
-    check_settings(flat, str(path))
-    return flat
-
-
-def check_settings(settings: Mapping[str, Any], where: str) -> None:
-    """Check index settings.
-
-    Args:
-        settings: Flat keys.
-        where: Where they come from, for messages: a file, or the option.
-
-    Raises:
-        UsageError: A key does not begin with "index.", the setting is set by a build option, or it names an ingest pipeline.
-    """
-    for key, value in settings.items():
+    settings, where = _object(given, "settings")
+    if where:
+        flat = dict(_flat(settings))
+        settings = {key if key.startswith("index.") else f"index.{key}": value for key, value in flat.items()}
+    for key, value in settings.items() if isinstance(settings, Mapping) else ():
+        where = where or "settings"
         if not isinstance(key, str) or not key.startswith("index."):
             raise UsageError(
                 f"{where} contains {key!r}, which is not an index setting.", 'Begin keys with "index.": {"index.codec": ...}.'
@@ -60,34 +77,22 @@ def check_settings(settings: Mapping[str, Any], where: str) -> None:
                 f"{where} sets {key}, and a document that a pipeline changes is not the one that was encoded.",
                 "Remove it, and change the documents before they are indexed.",
             )
+    return settings
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a mapping from a JSON file, with or without the key "mappings" around it.
-
-    Raises:
-        UsageError: The file is not a JSON object, or has keys that a user's mapping cannot have.
-    """
-    mapping = _read_object(path, "mappings")
-    check_mapping(mapping, str(path))
-    return mapping
-
-
-def check_mapping(mapping: Mapping[str, Any], where: str) -> None:
-    """Check a mapping.
-
-    Args:
-        mapping: The mapping.
-        where: Where it comes from, for messages: a file, or the option.
+def mapping_of(given: Any) -> Any:
+    """Check a mapping: of a JSON file, with or without the key "mappings" around it, or as it is.
 
     Raises:
-        UsageError: A key is reserved for termweave or is not a part of a mapping.
+        UsageError: The file is not a JSON object, or a key is reserved for termweave or is not a part of a mapping.
     """
-    if unknown := set(mapping) - _PARTS:
+    mapping, where = _object(given, "mappings")
+    if isinstance(mapping, Mapping) and (unknown := set(mapping) - set(_PARTS)):
         raise UsageError(
-            f"{where} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping.",
+            f"{where or 'mapping'} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping.",
             'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.',
         )
+    return mapping
 
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -114,17 +119,19 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") 
     return result
 
 
-def _read_object(path: Path, wrapper: str) -> dict[str, Any]:
-    """Read the JSON object of a file, or the one under the key `wrapper` in it."""
+def _object(given: Any, wrapper: str) -> tuple[Any, str]:
+    """The JSON object of a file, or the one under the key `wrapper` in it, and the name of the file; what is no path as it is, and ""."""
+    if not isinstance(given, str | Path):
+        return given, ""
     try:
-        content = orjson.loads(path.read_bytes().removeprefix(BOM_UTF8))
+        content = orjson.loads(Path(given).read_bytes().removeprefix(BOM_UTF8))
     except (OSError, orjson.JSONDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.", "Name a file that contains one JSON object.") from None
+        raise UsageError(f"{given} cannot be read: {error}.", "Name a file that contains one JSON object.") from None
     if isinstance(content, dict):
         content = content.get(wrapper, content)
     if not isinstance(content, dict):
-        raise UsageError(f"{path} is not a JSON object.", f'Write {{"{wrapper}": {{...}}}}, or only the inner object.')
-    return content
+        raise UsageError(f"{given} is not a JSON object.", f'Write {{"{wrapper}": {{...}}}}, or only the inner object.')
+    return content, str(given)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -134,3 +141,124 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
+    """The options of a build with mapping, analysis and number of shards of its source.
+
+    Raises:
+        UsageError: The source is not an index, or something of it cannot be taken over; the message names all conflicts.
+    """
+    if (index := source.index) is None:
+        raise UsageError(
+            f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index.", "Leave it out."
+        )
+    if not index.reading.index.whole:
+        raise UsageError("The documents were read without all their fields.", "Open the source with IndexReading(whole=True).")
+    if len(index.mappings) != 1:
+        raise UsageError(f"{index.name} stands for {len(index.mappings)} indices.", "Name one: it has one mapping.")
+    ((concrete, mapping),) = index.mappings.items()
+    settings = _kept_settings(index, concrete)
+    shards = int(settings.pop("index.number_of_shards", options.shards))
+    if conflicts := [*_conflicts(mapping, index), *_options(options, shards)]:
+        raise UsageError(
+            f"The mapping of {index.name} cannot be kept: {'; '.join(conflicts)}.",
+            "Leave --keep-mapping out, or take a copy of the source without these (the _reindex API renames fields).",
+        )
+    return replace(options, mapping=_kept_mapping(mapping), settings={**settings, **options.settings}, shards=shards)
+
+
+def merged_mapping(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:
+    """The mapping of the signals with that of the user; or with that of the source, whose title and text are copied into `content`."""
+    ours = layout.mapping({}, spelling)
+    if not options.keep_mapping:
+        return merged(ours, options.mapping)
+    theirs = options.mapping["properties"]
+    properties = ours["properties"] | {name: field for name, field in theirs.items() if name not in ours["properties"]}
+    for name in theirs.keys() & {"title", "text"}:
+        field = dict(theirs[name])
+        if "copy_to" in properties[name]:
+            copies = field.get("copy_to", [])
+            field["copy_to"] = [*([copies] if isinstance(copies, str) else copies), properties[name]["copy_to"]]
+        properties[name] = field
+    return {**ours, **options.mapping, "properties": properties}
+
+
+def _options(options: BuildOptions, shards: int) -> list[str]:
+    """What the options ask for that cannot be had at the same time."""
+    wrong = []
+    if options.passages:
+        wrong.append("--passage-size stores several entries for a document, and queries of the old fields would find each")
+    if options.mapping:
+        wrong.append("--mapping gives another mapping")
+    if options.shards not in {1, shards}:  # 1 is the default: nobody may have asked for it
+        wrong.append(f"--shards {options.shards} is another number than its {shards}")
+    return wrong
+
+
+def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
+    """Name the parts of a mapping that cannot stand beside termweave's fields."""
+    fields = index.reading.fields
+    wrong = []
+    texts = {"title": (fields.title or "title",), "text": fields.text or ("text",)}
+    for name, field in (mapping.get("properties") or {}).items():
+        kind = field.get("type", "object")
+        if name in texts and texts[name] == (name,) and kind in {"text", "match_only_text"}:
+            continue
+        if name == "id" and kind == "keyword" and index.ids_agree:
+            continue
+        if name in _RESERVED:
+            wrong.append(f"{name!r} ({kind}) has the name of a field that termweave writes")
+    for name, kind in fields_of(mapping).items():
+        if kind in (*VECTORS, "join", "percolator"):
+            wrong.append(f"{name!r} is of type {kind}")
+    if (mapping.get("_routing") or {}).get("required"):
+        wrong.append("its documents need a routing")
+    source = mapping.get("_source") or {}
+    if source.get("excludes") or source.get("includes"):
+        wrong.append("its _source does not hold all fields")
+    if fields.id and fields.id != "_id":
+        wrong.append("--id-field gives the documents other ids")
+    return wrong
+
+
+def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: BuildOptions) -> list[str]:
+    """Say how much larger the hits of an application's query are, and how it leaves termweave's fields out.
+
+    They stay in the stored `_source`: a partial update and `_reindex` make documents of it, and verification reads them there.
+    """
+    if not options.keep_mapping:
+        return []
+    hits = engine.request("POST", f"/{index}/_search", body={"size": _SAMPLE, "query": {"match_all": {}}})["hits"]["hits"]
+    sources = [hit["_source"] for hit in hits if hit.get("_source")]
+    if not sources:
+        return []
+    written = {name for source in sources for name in source}
+    ours = sorted(written & set(layout.mapping({})["properties"]) - set(options.mapping["properties"]))
+    whole = sum(len(orjson.dumps(source)) for source in sources) / len(sources)
+    own = sum(len(orjson.dumps({k: v for k, v in source.items() if k not in ours})) for source in sources) / len(sources)
+    note = (
+        f"A hit of the application's own queries has {whole:,.0f} bytes on average, with termweave's fields, and {own:,.0f} without: "
+        f"add _source_excludes={','.join(ours)} to their address."
+    )
+    return [note]
+
+
+def _kept_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a mapping that a user's mapping may have. The fields of termweave make the index strict: objects stay as they were."""
+    kept = {part: mapping[part] for part in _PARTS if part in mapping}
+    inherited = mapping.get("dynamic", "true")
+    kept["properties"] = {
+        name: {"dynamic": inherited, **field} if "properties" in field or field.get("type") in {"object", "nested"} else field
+        for name, field in (mapping.get("properties") or {}).items()
+    }
+    return kept
+
+
+def _kept_settings(index: IndexSource, concrete: str) -> dict[str, Any]:
+    """The settings that decide about hits and scores."""
+    try:
+        answer = index.engine.request("GET", f"/{quote(concrete)}/_settings", params={"flat_settings": True})
+    except EngineResponseError as error:
+        raise EngineError(f"The settings of {index.name} cannot be read: {error.reason}.", error.hint) from error
+    return {key: value for key, value in answer[concrete]["settings"].items() if key.removeprefix("index.").startswith(_KEPT)}

@@ -3,26 +3,37 @@
 The first pass is that of a build: it counts the statistics, leaves out what a build leaves out, and draws the sample. It writes the texts
 into files of some thousand, so that whoever encodes a shard needs only the folder and the models. A shard that has its name is whole: a
 command that was stopped encodes what is missing.
+
+Shards are encoded by Ray Data (extra `ray`), which keeps an actor on each core of this host or of a cluster, and starts one again that died.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__, encoders
 from termweave.catalog.layout import signal_class
 from termweave.encoders.recorded_models import remember
-from termweave.errors import ModelError, UsageError
+from termweave.errors import ModelError, TermweaveError, UsageError
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation import language_advice
-from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.shards import manifest, rows
-from termweave.indexer.shards.manifest import SAMPLE, STATISTICS, ShardManifest
+from termweave.indexer.shards import rows
+from termweave.indexer.shards.source import SAMPLE, STATISTICS, ShardManifest
 from termweave.indexer.shards.store import MANIFEST, ShardStore
+from termweave.support import private_files
+from termweave.support.extras import install
+from termweave.support.messages import first_line
 from termweave.support.paths import expanded, written_as_path
 
 if TYPE_CHECKING:
@@ -31,12 +42,8 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
-    from termweave.records import Document
-    from termweave.statistics import CorpusStatistics
+    from termweave.records import Document, Encoding
 
-    #: Encodes the shards of these files; yields the number of texts of each when it is whole.
-    Runner = Callable[["ShardEncoder", Sequence[str]], Iterator[int]]
 
 #: The name of the stage in which shards are encoded, for progress.
 ENCODING = "Encoding"
@@ -86,7 +93,7 @@ class ShardEncoder:
             ModelError: This host has other models than the folder was begun with.
         """
         store = ShardStore(self.folder)
-        begun = manifest.read(store)
+        begun = ShardManifest.read(store)
         encoder = encoders.load(self.weights, self.dense, threads=1)
         for output, model in encoder.models.items():
             if output in begun.models and begun.models[output].hash != model.hash:
@@ -94,27 +101,24 @@ class ShardEncoder:
                     f"{model.name!r} of this host is not the model that {store.shown} was begun with.",
                     "Copy that model to this host.",
                 )
-        statistics = begun.load_statistics(store)
+        encode_texts = partial(encoder.encode, kind="document", statistics=begun.load_statistics(store))
 
         def encode(file: str) -> int:
             blocks = rows.tables(store, _texts_of(file), rows.text_columns())
-            count = _write_encoded(store, begun, file, encoder, statistics, blocks)
+            count = _write_encoded(store, begun, file, encode_texts, blocks)
             store.remove([_texts_of(file)])
             return count
 
         return encode
 
 
-def encode_corpus(
-    source: Source, folder: str, options: BuildOptions, runner: Runner, progress: BuildProgress = lambda *_: None
-) -> Encoded:
+def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: BuildProgress = lambda *_: None) -> Encoded:
     """Count a corpus and encode it into a folder of shards, or finish what another command began.
 
     Args:
         source: The corpus.
         folder: A path, or an fsspec URL.
         options: weights, dense, dense_query, analyzer, passages and skip_bad are used.
-        runner: Encodes the shards.
         progress: Called with (stage, done, total).
 
     Raises:
@@ -128,7 +132,7 @@ def encode_corpus(
         encoder, shards, planned = _plan(source, folder, options)
         remember(encoder.models.values())
         files = store.names()
-        begun = manifest.read(store) if MANIFEST in files else None
+        begun = ShardManifest.read(store) if MANIFEST in files else None
         if begun is not None:
             begun.refuse_other(planned, store.shown)
         if (
@@ -140,7 +144,7 @@ def encode_corpus(
         missing = [file for file in begun.files if file not in files]
         done, texts = begun.shards - len(missing), 0
         progress(ENCODING, done, begun.shards)
-        for count in runner(shards, missing) if missing else ():
+        for count in encode_on_ray(shards, missing) if missing else ():
             done, texts = done + 1, texts + count
             progress(ENCODING, done, begun.shards)
         store.remove(file for file in store.names() if file.startswith(_TEXTS))  # a killed process leaves those of a whole shard
@@ -216,26 +220,21 @@ def _counted(
         notes=(*planned.notes, *corpus.notes),
         warnings=(*planned.warnings, *corpus.warnings, *long),
     )
-    _write_encoded(store, counted, SAMPLE, encoder, corpus.statistics, [rows.texts_table(corpus.sample)])
-    manifest.write(store, counted)
+    encode = partial(encoder.encode, kind="document", statistics=corpus.statistics)
+    _write_encoded(store, counted, SAMPLE, encode, [rows.texts_table(corpus.sample)])
+    counted.write(store)
     return counted
 
 
 def _write_encoded(
-    store: ShardStore,
-    begun: ShardManifest,
-    file: str,
-    encoder: TextEncoder,
-    statistics: CorpusStatistics | None,
-    blocks: Iterable[Any],
+    store: ShardStore, begun: ShardManifest, file: str, encode: Callable[[list[str]], Sequence[Encoding]], blocks: Iterable[Any]
 ) -> int:
     """Encode tables of texts and write them as a file; returns the number of texts."""
     schema, count = rows.columns(begun.dimension), 0
     with store.writing(file) as stream, rows.writer(stream, schema) as shard:
         for texts in blocks:
             contents = [document.content for document in rows.documents_of(texts)]
-            encodings = encoder.encode(contents, kind="document", statistics=statistics)
-            shard.write_table(rows.encoded_table(texts, encodings, begun.key(file), schema))
+            shard.write_table(rows.encoded_table(texts, encode(contents), begun.key(file), schema))
             count += len(contents)
     return count
 
@@ -285,3 +284,69 @@ def _absolute(path: str | Path | None) -> str | None:
         return None
     written = isinstance(path, Path) or written_as_path(path)
     return str(expanded(path).absolute()) if written else str(path)
+
+
+def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
+    """Encode shards on the cluster of $RAY_ADDRESS, else on one of this host that ends with the work.
+
+    Yields:
+        The number of texts of each shard, when it is whole.
+
+    Raises:
+        UsageError: Ray is not installed.
+        TermweaveError: The cluster cannot be reached or started, or a shard cannot be encoded.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        ray: Any = import_module("ray")  # it is large, and only a cluster needs it
+        data: Any = import_module("ray.data")
+    except ImportError as error:
+        raise UsageError("Ray is not installed.", f"Run `{install('ray')}`.") from error
+    address = os.environ.get("RAY_ADDRESS")
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as empty:
+        try:
+            local = {} if address else {"include_dashboard": False}
+            with contextlib.chdir(empty):  # workers import from the folder that Ray is started in
+                ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            raise TermweaveError(
+                f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}.", "Correct $RAY_ADDRESS."
+            ) from error
+        try:
+            data.DataContext.get_current().enable_progress_bars = False
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
+            cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+            named = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
+            encoded = named.map_batches(
+                _Actor,
+                fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere),),
+                batch_size=1,
+                compute=data.ActorPoolStrategy(size=min(cores, len(files))),
+                num_cpus=1,
+            )
+            for row in encoded.iter_rows():
+                if row["message"]:
+                    raise TermweaveError(row["message"], row["hint"])
+                yield row["texts"]
+        except ray.exceptions.RayError as error:
+            raise TermweaveError(
+                f"The cluster failed: {first_line(error)}.", "Run the same command again: it does what is missing."
+            ) from error
+        finally:
+            ray.shutdown()
+
+
+class _Actor:
+    """Encodes one shard after the other; an error of termweave is a row, because Ray would wrap it."""
+
+    def __init__(self, encoder: ShardEncoder) -> None:
+        self._encoder = encoder
+        self._encode: Any = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        try:
+            self._encode = self._encode or self._encoder.opened()
+            return {"texts": [self._encode(str(batch["file"][0]))], "message": [""], "hint": [""]}
+        except TermweaveError as error:
+            return {"texts": [0], "message": [error.message], "hint": [error.hint]}

@@ -7,7 +7,7 @@ refused. What no model gives (a weight that is not positive, a vector that is no
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -69,11 +69,10 @@ def texts_table(documents: Sequence[Document]) -> Any:
 
     rows = []
     for each in documents:
-        part, metadata = each.passage, orjson.dumps(dict(each.metadata)).decode()
-        place = (None,) * 4 if part is None else (part.parent, part.number, part.start, part.end)
-        rows.append((each.id, each.line, each.title, each.text, metadata, *place))
-    schema = text_columns()
-    return pa.table([pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)], schema)
+        row = {"id": each.id, "line": each.line, "title": each.title, "text": each.text}
+        row["metadata"] = orjson.dumps(dict(each.metadata)).decode()
+        rows.append(row | asdict(each.passage) if each.passage else row)
+    return pa.Table.from_pylist(rows, text_columns())
 
 
 def encoded_table(texts: Any, encodings: Sequence[Encoding], key: bytes, schema: Any) -> Any:
@@ -139,12 +138,11 @@ def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> 
             digests = [_digest(*pair, key) for pair in zip(documents, encodings, strict=True)]
         except (ValueError, TypeError, AttributeError) as error:  # a field that is empty, or no JSON
             raise damaged(store, name, f"a field is empty or is not JSON ({first_line(error)})") from error
-        for document, encoding, digest, stored in zip(
-            documents, encodings, digests, table.column("digest").to_pylist(), strict=True
-        ):
+        stored = table.column("digest").to_pylist()
+        for document, encoding, digest, expected in zip(documents, encodings, digests, stored, strict=True):
             if reason := _impossible(encoding):
                 raise damaged(store, name, f"{document.id!r} has {reason}")
-            if digest != stored:
+            if digest != expected:
                 raise damaged(store, name, f"{document.id!r} or its encoding is not what was encoded for this folder")
         yield [replace(document, encoding=encoding) for document, encoding in zip(documents, encodings, strict=True)]
 

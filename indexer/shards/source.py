@@ -1,31 +1,160 @@
-"""A folder of shards as a source, which brings the encodings of its documents."""
+"""A folder of shards: its manifest, which says what it holds and how that was encoded, and the folder as a source, which brings encodings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from hashlib import blake2b
+from typing import Annotated, Any, ClassVar
 
-from termweave.corpora.sources import Encodings, OpenedSource, Reader, Reading, Skips
-from termweave.errors import InputError
-from termweave.indexer.shards import manifest, rows
-from termweave.indexer.shards.store import ShardStore, holds_shards
+import orjson
+from pydantic import Field, TypeAdapter
+
+from termweave.corpora.sources import Encodings, OpenedSource, Progress, Reader, Reading, Skips
+from termweave.errors import InputError, UsageError
+from termweave.indexer.shards import rows
+from termweave.indexer.shards.store import MANIFEST, ShardStore, holds_shards
+from termweave.records import Document, ModelInfo  # noqa: TC001
+from termweave.statistics import CorpusStatistics
 from termweave.support.messages import counted, few
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+#: The format that this version writes and reads.
+_FORMAT = 2
+#: The files of the statistics of the corpus, and of its sample, whose texts are cut as the sample cuts them.
+STATISTICS, SAMPLE = "statistics.bin", "sample.parquet"
+#: What the command that begins a folder decides, and what may not change until the folder is finished.
+_PLANNED = ("fingerprint", "models", "passages", "skip_bad", "analyzer")
 
-    from termweave.corpora import Progress
-    from termweave.records import Document
+
+@dataclass(frozen=True)
+class ShardManifest:
+    """The contents of a folder of shards.
+
+    Attributes:
+        source: Name of the corpus.
+        fingerprint: Fingerprint of the corpus.
+        models: Output -> the model.
+        passages: Size and stride of the passages; {} if texts are not cut.
+        skip_bad: Whether entries that cannot be read, and the second of two documents with one id, were left out.
+        analyzer: The server's analyzer that suits the language.
+        termweave: Version that began the folder.
+        texts: Number of documents or passages.
+        shards: Number of shards.
+        statistics: Hash of the statistics; "" without term weights.
+        notes: What a user should know.
+        warnings: What a user should not miss.
+    """
+
+    source: str
+    fingerprint: str
+    models: Mapping[str, ModelInfo]
+    passages: Mapping[str, Annotated[int, Field(ge=1, le=1_000_000)]]
+    skip_bad: bool
+    analyzer: str
+    termweave: str
+    texts: Annotated[int, Field(ge=1, le=10**10)] = 1
+    shards: Annotated[int, Field(ge=1, le=999_999)] = 1
+    statistics: str = ""
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, store: ShardStore) -> ShardManifest:
+        """Read the manifest of a folder.
+
+        Raises:
+            InputError: It is damaged, or of another version.
+        """
+        try:
+            content = store.read(MANIFEST)
+            other = orjson.loads(content)["format"]
+            if other == _FORMAT:
+                return TypeAdapter(cls).validate_json(content, strict=True)  # a number is not read from a text
+        except (ValueError, KeyError, TypeError) as error:  # pydantic's error is a ValueError
+            raise InputError(f"{MANIFEST} in {store.shown} is damaged.", "Encode again, into another folder.") from error
+        raise InputError(
+            f"{store.shown} has shards of format {other!r}, which this version of termweave does not read.",
+            "Install the version that wrote it, or encode again.",
+        )
+
+    def write(self, store: ShardStore) -> None:
+        """Write the manifest of a folder."""
+        content = {"format": _FORMAT, **asdict(self)}
+        for model in content["models"].values():
+            del model["folder"]  # it is that of one host
+        store.write(MANIFEST, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the files of all shards, in the order of the corpus."""
+        return [f"shard-{number:06}.parquet" for number in range(self.shards)]
+
+    @property
+    def dimension(self) -> int | None:
+        """Length of the vectors; None without a dense model."""
+        return self.models["dense"].dimension if "dense" in self.models else None
+
+    def key(self, file: str) -> bytes:
+        """The key of the digests in a file: a row of another shard, corpus, model or statistics does not have the same digest."""
+        models = {output: model.hash for output, model in self.models.items()}
+        whole = [self.fingerprint, models, self.passages, self.skip_bad, self.texts, self.statistics, file]
+        return blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+    def refuse_other(self, planned: ShardManifest, folder: str) -> None:
+        """Refuse to go on with a folder that was begun with another plan.
+
+        Raises:
+            UsageError: Corpus, models or options differ.
+        """
+        pairs = [(name, _described(self, name), _described(planned, name)) for name in _PLANNED]
+        if different := [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]:
+            raise UsageError(
+                f"{folder} has shards of another corpus, model or option: {'; '.join(different)}.",
+                "Repeat the command that began the folder to finish it, or name another folder with --out.",
+            )
+
+    def load_statistics(self, store: ShardStore) -> CorpusStatistics | None:
+        """The statistics of the corpus; None without term weights.
+
+        Raises:
+            InputError: They are damaged, or others than the manifest names.
+        """
+        if not self.statistics:
+            return None
+        try:
+            statistics = CorpusStatistics.from_bytes(store.read(STATISTICS))
+        except ValueError:
+            statistics = None
+        if statistics is None or statistics.hash != self.statistics:
+            raise InputError(
+                f"{STATISTICS} in {store.shown} is damaged, or is that of another folder.", "Encode again, into another folder."
+            )
+        return statistics
+
+
+def _described(manifest: ShardManifest, name: str) -> str:
+    """An entry of a plan in a message."""
+    value: Any = getattr(manifest, name)
+    if name == "fingerprint":
+        return f"that of {manifest.source} ({value[:8]})"
+    if name == "models":
+        return ", ".join(f"{output} {model.name} ({model.hash[:8]})" for output, model in value.items())
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value or "none")
 
 
 class EncodedFolder(OpenedSource, Reader):
     """A folder of shards: a `Source` with the name and fingerprint of the corpus that was encoded, and its reader."""
 
     LABEL: ClassVar[str] = "a folder of shards (`termweave encode`)"
+    name = fingerprint = ""
+    total: int | None = None
 
     def __init__(self, spec: str) -> None:
         self._store = ShardStore(spec)
-        self._manifest = manifest.read(self._store)
+        self._manifest = stored = ShardManifest.read(self._store)
+        # Those of the corpus: an index built of shards is the index that is built of their corpus.
+        self.name, self.fingerprint, self.total = stored.source, stored.fingerprint, stored.texts
         self.skipped = Skips()
 
     @classmethod
@@ -51,21 +180,6 @@ class EncodedFolder(OpenedSource, Reader):
         return folder
 
     @property
-    def name(self) -> str:
-        """Name of the corpus."""
-        return self._manifest.source
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the corpus: an index built of shards is the index that is built of their corpus."""
-        return self._manifest.fingerprint
-
-    @property
-    def total(self) -> int | None:
-        """Number of texts."""
-        return self._manifest.texts
-
-    @property
     def size(self) -> int:
         """Bytes of all shards."""
         return sum(self._store.size(file) for file in self._manifest.files)
@@ -85,7 +199,7 @@ class EncodedFolder(OpenedSource, Reader):
         return Encodings(
             models=stored.models,
             statistics=stored.load_statistics(self._store),
-            sample=[document.encoding for document in self._texts(manifest.SAMPLE) if document.encoding],
+            sample=[document.encoding for document in self._texts(SAMPLE) if document.encoding],
             passages=stored.passages,
             skip_bad=stored.skip_bad,
             analyzer=stored.analyzer,

@@ -172,15 +172,12 @@ class ShardStore:
             failed.callback(self.remove, [scratch])
             with self._written(name):
                 self._files.makedirs(self._root, exist_ok=True)
-                stream = (
-                    private_files.opened(self._local / scratch, "wb")
-                    if self._local
-                    else self._files.open(self._path(scratch), "wb")
-                )
+                path, local = self._path(scratch), self._local
+                stream = private_files.opened(local / scratch, "wb") if local else self._files.open(path, "wb")
             with self._written(name, OSError), stream:  # other errors are those of the body
                 yield stream
             with self._written(name):
-                self._files.mv(self._path(scratch), self._path(name))
+                self._files.mv(path, self._path(name))
             failed.pop_all()
 
     def _remove_scratch(self) -> None:

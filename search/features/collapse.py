@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.columns import among, sortable
+from termweave.catalog.layout import among, sortable
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
-from termweave.search.paging import MAX_DEPTH
+from termweave.search.retrieval.plan import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.columns import among, sortable
+from termweave.catalog.layout import among, sortable
 from termweave.catalog.typed_fields import INSTANT, TYPES, convert, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError

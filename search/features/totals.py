@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.columns import first_passages
+from termweave.catalog.layout import first_passages
 from termweave.declared_settings import Setting
 from termweave.search.feature import Feature
 from termweave.support.messages import counted

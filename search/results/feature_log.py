@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.rerank import candidate_features
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
-from termweave.rerank.rerankers import Reranking, RerankResult
+from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.search.ranking.order import order
 from termweave.support import private_files
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.rerank.candidate_features import FeatureReader
-    from termweave.rerank.rerankers import Need, Reranker, RerankRequest
+    from termweave.rerank.rerankers import Need, RerankRequest
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode
 
@@ -84,7 +84,7 @@ class FeatureRecorder:
 
 
 @dataclass(frozen=True)
-class _KeptFeatures:
+class _KeptFeatures(Reranker):
     """A reranker that changes nothing and keeps the features of what it is given."""
 
     reader: FeatureReader

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.records import Hit
-from termweave.search.render.html import Picture, shade
-from termweave.search.results.term_shading import window
+from termweave.search.results.pictures import passage, shade
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
@@ -101,16 +100,8 @@ def _passage(hit: Hit) -> str:
     words = explained.get("words")
     if not words:
         return escape(clipped(str(hit.fields.get("text", "")), _PASSAGE))
-    text = explained["text"]
-    begin, end = window(text, words, _PASSAGE)
-    inside = [
-        (each["start"] - begin, each["end"] - begin, each["share"])
-        for each in words
-        if begin <= each["start"] and each["end"] <= end
-    ]
-    runs = Picture("", text[begin:end], inside).runs()
-    marked = "".join(_run(piece, share) for piece, _, share in runs)
-    return f"{'... ' if begin else ''}{marked}{' ...' if end < len(text) else ''}"
+    runs = passage("", explained, _PASSAGE).runs()
+    return "".join(_run(piece, share) for piece, _, share in runs)
 
 
 def _run(piece: str, share: float) -> str:

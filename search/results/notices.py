@@ -1,17 +1,24 @@
-"""Remarks on an answer: sentences that warn the user if the answer is probably not what was meant."""
+"""Remarks on an answer: sentences that warn the user if the answer is probably not what was meant, or is behind its application."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.application_fields import named_fields
+from termweave.catalog.layout import source_digest
+from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.index.entries import enriched_document
+from termweave.corpora.sources import Reading
+from termweave.dialect import dialect_of
 from termweave.search.filters.filter_option import listed_fields
-from termweave.search.results import enrichment_lag
 from termweave.search.results.hits import flat
+from termweave.search.retrieval.candidates import answers_to
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from termweave.records import Hit
     from termweave.search.feature import Report
@@ -30,7 +37,7 @@ def collect(opened: OpenGeneration, report: Report, asked: SearchOptions, fields
     """
     shown, found = report.shown, report.found
     candidates, remarks = report.last.candidates, list(opened.name.remarks)
-    if lag := enrichment_lag.of_hits(opened, [hit.id for hit in shown]):
+    if lag := enrichment_lag(opened, [hit.id for hit in shown]):
         remarks.append(str(lag))
     if found and not shown:
         remarks.append(f"The search ranks {counted(found, 'document')}, and this page begins after {asked.start:,} of them.")
@@ -80,3 +87,72 @@ def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]
 def _covers(requested: str, name: str) -> bool:
     """Whether a requested field is the field of that name, contains it, or is a pattern that matches it."""
     return name == requested or name.startswith(f"{requested}.") or fnmatchcase(name, requested)
+
+
+@dataclass(frozen=True)
+class EnrichmentLag:
+    """How far an enriched index is behind.
+
+    Attributes:
+        name: The name that `enrich` takes.
+        documents: Documents that the searched name shows.
+        lacking: Those of them that have no signals.
+        changed: Hits that the application changed since they were enriched.
+    """
+
+    name: str
+    documents: int
+    lacking: int
+    changed: int
+
+    def __str__(self) -> str:
+        parts = []
+        if self.lacking:
+            verb = "is" if self.lacking == 1 else "are"
+            parts.append(f"{self.lacking:,} of {counted(self.documents, 'document')} {verb} not enriched yet and cannot be found")
+        if self.changed:
+            parts.append(f"{counted(self.changed, 'hit')} {'was' if self.changed == 1 else 'were'} changed since")
+        return (
+            f"{'; '.join(parts)}: run 'termweave enrich {self.name}', or leave 'termweave enrich {self.name} --watch 5' running."
+        )
+
+
+def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> EnrichmentLag | None:
+    """How far an index is behind; None if it is not, or if it is termweave's own. One request.
+
+    Args:
+        opened: The index.
+        ids: Ids of the hits that are shown.
+
+    Raises:
+        SearchFailed: A shard did not answer.
+    """
+    if opened.layout.application is None:
+        return None
+    # The server keeps the answer to a search of size 0 until a document changes.
+    searches: list[tuple[str, dict[str, Any]]] = [
+        ("documents", {"size": 0, "track_total_hits": True, "aggs": {"lacking": {"missing": {"field": "source_digest"}}}})
+    ]
+    fields = named_fields(opened.lineage)
+    if ids and fields is not None:
+        read = dialect_of(opened.engine.capabilities).source([*opened.layout.text_fields, "id", "source_digest"])
+        searches.append(("hits", {"size": len(ids), "query": {"terms": {"id": list(ids)}}, "_source": read}))
+    count, *answers = answers_to(opened.engine, opened.index, searches)
+    hits = [hit for answer in answers for hit in answer["hits"]["hits"]]
+    resolved, made = opened.name, opened.lineage
+    lag = EnrichmentLag(
+        made.name if resolved.partial else resolved.name,
+        count["hits"]["total"]["value"],
+        count["aggregations"]["lacking"]["doc_count"],
+        sum(_changed(hit, Reading(fields=fields)) for hit in hits) if fields is not None else 0,
+    )
+    return lag if lag.lacking or lag.changed else None
+
+
+def _changed(hit: Mapping[str, Any], reading: Reading) -> bool:
+    """Whether a document has another title or text than those that its signals were made of."""
+    own = {name: value for name, value in hit["_source"].items() if name != "source_digest"}
+    try:
+        return bool(source_digest(enriched_document(hit["_id"], own, reading)) != hit["_source"].get("source_digest"))
+    except BadLine:  # it cannot be read any more
+        return True

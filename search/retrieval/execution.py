@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from termweave.catalog.typed_fields import LONGEST_KEYWORD
 from termweave.errors import EngineError, UsageError
 from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
-from termweave.search import paging
 from termweave.search.filters import documents
 from termweave.search.retrieval import clause_limit, hybrid_query
 from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.plan import MAX_DEPTH, further
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
@@ -68,14 +68,14 @@ def retrieve(
             again = [requests for requests in again if requests.bodies]
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
-        if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in gathered):
+        if reach is None or reach >= MAX_DEPTH or not any(each.short for each in gathered):
             gathered = [
                 _pinned(engine, generation.index, query, what, each) for query, each in zip(queries, gathered, strict=True)
             ]
             statistics = generation.statistics
             index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
             return [_divided(replace(each, index=generation.index, index_terms=index_terms), what) for each in gathered]
-        reach = paging.further(reach)  # the nearest passages belong to too few documents: search deeper
+        reach = further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
 def _pinned(engine: Engine, index: str, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
@@ -101,7 +101,7 @@ def _empty_searches(requests: SignalRequests, answer: Candidates) -> SignalReque
 
 def first_reach(generation: OpenGeneration, depth: int) -> int | None:
     """How many passages k-NN looks for at first; None where documents are not cut into passages."""
-    return paging.further(depth) if generation.lineage.passages else None
+    return further(depth) if generation.lineage.passages else None
 
 
 def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> None:

@@ -1,4 +1,8 @@
-"""What a search retrieves: the spine begins a plan, and each feature adds what it needs."""
+"""What a search retrieves: the spine begins a plan, and each feature adds what it needs; and how deep the signals search for a page.
+
+Vector search is approximate: a deeper search finds other documents. So a page beyond the candidates shows the documents that a deeper
+search adds to the pages before it. No document is on two pages, and none is left out.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,16 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
     from termweave.rerank.rerankers import Need
     from termweave.signals.modes import Mode
+
+#: `index.max_result_window`, and the largest k of k-NN searches.
+MAX_DEPTH = 10_000
+#: Passages that k-NN looks for per document, and the factor by which it looks further if they belong to too few documents.
+_SPREAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +92,17 @@ class Retrieval:
 
         beside = sorted(need.removeprefix(SIGNAL) for need in self.needs if need.startswith(SIGNAL))
         return list(dict.fromkeys((*self.signals, *beside)))
+
+
+def depths(candidates: int) -> Iterator[int]:
+    """How deep the signals search, in turn, until a page is full: the same steps for every page."""
+    depth = candidates
+    while depth < MAX_DEPTH:
+        yield depth
+        depth *= 10
+    yield MAX_DEPTH
+
+
+def further(passages: int) -> int:
+    """How many passages k-NN looks for next, to find passages of enough documents."""
+    return min(MAX_DEPTH, passages * _SPREAD)

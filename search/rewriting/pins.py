@@ -18,7 +18,7 @@ from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from termweave.corpora.formats import csv_dialect
+from termweave.corpora.readers.table import dialect_of
 from termweave.errors import UsageError
 from termweave.search.rewriting.synonyms import MOST, read_text
 from termweave.support.messages import normalised
@@ -88,7 +88,7 @@ def read(path: str) -> tuple[Row, ...]:
         UsageError: The file cannot be read, or is not such a table.
     """
     text = read_text(path, "pins")
-    dialect = csv_dialect.find(text, whole=True)
+    dialect = dialect_of(text, whole=True)
     names = [cell.strip().lower() for cell in dialect.first] if dialect else []
     if dialect is None or not set(_COLUMNS) <= set(names):
         raise UsageError(f"The file of pins {path!r} has no columns {', '.join(_COLUMNS)}, or no row below them.", _FORM)

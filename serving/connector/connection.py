@@ -15,7 +15,7 @@ import orjson
 from termweave.catalog import audit, lineage
 from termweave.catalog.application_fields import fields_read
 from termweave.engine import EngineResponseError
-from termweave.engine.client import search_pipelines
+from termweave.engine.client.resolved_name import default_pipeline
 from termweave.errors import EngineError, UsageError
 from termweave.search import profiles
 from termweave.search.single_query import choose
@@ -108,7 +108,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         else ["content" if "lexical" in made.signals else "*"],
         documents=documents,
         fallback=options.fallback,
-        filters=search_pipelines.of_index(engine, index).filters,
+        filters=default_pipeline(engine, index).filters,
         token=options.token,
     )
     kept, outdated = {}, []

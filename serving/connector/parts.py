@@ -18,10 +18,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.connection import quote
-from termweave.engine.client.search_pipelines import OURS
+from termweave.engine.client.resolved_name import OURS
 from termweave.search.retrieval.hybrid_query import normalisation
 
 if TYPE_CHECKING:
@@ -39,57 +40,17 @@ CONNECTIONS = 100
 _TAG = {"tag": OURS}
 #: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
 ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
-#: The field that holds a document's text while it is encoded, and documents of a bulk request that are encoded at a time.
+#: The field that holds a document's text while it is encoded (`_PREPARE` fills it), and documents of a bulk request that are encoded at a time.
 _TEXT, _BATCH = "termweave_text", 16
 #: Takes out what a document holds of an earlier encoding, gives it the id that searches order by, and makes the text of
 #: `Document.content` of what `corpora.index.entries` and `corpora.formats.fields.Mapper` read. (A fraction below .001 or from ten
 #: million on is written otherwise than there.) A document with an object in the place of a text gets no numbers: `enrich` cannot read it.
-_PREPARE = f"""\
-String textOf(def value, String line) {{
-  if (value == null) {{ return ''; }}
-  if (value instanceof Map) {{ throw new IllegalArgumentException('an object'); }}
-  if (!(value instanceof List)) {{ return value.toString(); }}
-  StringJoiner lines = new StringJoiner(line);
-  for (each in value) {{
-    String text = textOf(each, line);
-    if (!text.isEmpty()) {{ lines.add(text); }}
-  }}
-  return lines.toString();
-}}
-boolean isBlank(String text) {{
-  return text.chars().allMatch(each -> Character.isWhitespace(each) || Character.isSpaceChar(each) || each == 0x85);
-}}
-for (field in params.written) {{ ctx.remove(field); }}
-if (ctx.id == null) {{
-  if (ctx._id == null) {{ ctx._id = UUID.randomUUID().toString(); }}
-  ctx.id = ctx._id;
-}}
-try {{
-  String title = textOf(ctx[params.title], params.line);
-  List texts = new ArrayList();
-  for (field in params.text) {{
-    if (ctx.containsKey(field)) {{
-      texts.add(ctx[field]);
-      if (!params.joined) {{ break; }}
-    }}
-  }}
-  String text = textOf(texts, params.line);
-  StringJoiner whole = new StringJoiner('. ');
-  if (!isBlank(title)) {{ whole.add(title); }}
-  if (!isBlank(text)) {{ whole.add(text); }}
-  if (whole.length() > 0) {{ ctx.{_TEXT} = whole.toString(); }}
-}} catch (IllegalArgumentException unreadable) {{ }}
-"""
+_PREPARE = Path(__file__).parent / "prepare_document.painless"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """A model of the cluster that asks the model server.
-
-    Attributes:
-        id: Its id.
-        description: Its description.
-    """
+    """A model of the cluster that asks the model server."""
 
     id: str
     description: str
@@ -220,7 +181,7 @@ class IndexConnection:
             "joined": fields.joined,
             "written": list(self.documents.written),
         }
-        source = {"lang": "painless", "source": _PREPARE, "params": {"line": "\n", **params}}
+        source = {"lang": "painless", "source": _PREPARE.read_text(encoding="utf-8"), "params": {"line": "\n", **params}}
         processors: list[dict[str, Any]] = [{"script": source | _TAG}]
         for signal in self.documents.models:
             kind, field = ENCODED[signal]

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
+from termweave.errors import TermweaveError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
@@ -27,12 +29,11 @@ BATCH = 16
 _FINISH = 5.0
 
 
-class QueueFull(Exception):
-    """More texts wait than the queue takes, or the server is about to end. Attribute `waiting`: how many wait."""
+class QueueFull(TermweaveError):
+    """More texts wait than the queue takes, or the server is about to end."""
 
     def __init__(self, waiting: int) -> None:
-        super().__init__(waiting)
-        self.waiting = waiting
+        super().__init__(f"{waiting:,} texts wait." if waiting else "The server is about to end.", "Try again later.")
 
 
 @dataclass(eq=False)

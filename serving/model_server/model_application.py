@@ -6,28 +6,31 @@ import asyncio
 import time
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pybase64
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
+from termweave import __version__
 from termweave.encoders.onnx.runtime import available_cores
 from termweave.errors import TermweaveError, UsageError
 from termweave.search.retrieval import client_query
-from termweave.serving.model_server import encoding_request, openapi_document, query_request
+from termweave.serving.model_server import request_bodies
 from termweave.serving.model_server.encoding_queue import EncodingQueue, QueueFull
-from termweave.serving.model_server.encoding_request import TooMuch
 from termweave.serving.model_server.metrics import Metrics
 from termweave.serving.model_server.model_outputs import KINDS
+from termweave.serving.model_server.request_bodies import TooMuch
 from termweave.serving.model_server.served_models import ServedModels, UnknownModel
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
-from termweave.ui.rendering import CLIENT_GONE, data, status_of
+from termweave.ui.rendering import CLIENT_GONE, data, error_handlers, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,29 +39,23 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from termweave.engine import Engine
-    from termweave.serving.model_server.encoding_request import EncodingRequest
     from termweave.serving.model_server.model_outputs import ServedModel
-    from termweave.serving.model_server.query_request import QueryRequest
+    from termweave.serving.model_server.request_bodies import EncodingRequest, QueryRequest
     from termweave.ui.serve_options import ServeOptions
 
 #: Paths that need no token: they say only whether the server runs.
 PUBLIC = frozenset({"/health", "/ready"})
-#: Seconds after which a client may try again when the queue is full.
-_LATER = "1"
 #: Bytes of a body that is read in a thread, because it would keep other requests waiting.
 _LARGE = 1 << 18
-#: Status of an error -> type and code in OpenAI's form.
-_ERRORS = {
-    HTTPStatus.BAD_REQUEST: ("invalid_request_error", "invalid_request"),
-    HTTPStatus.UNAUTHORIZED: ("invalid_request_error", "invalid_api_key"),
-    HTTPStatus.FORBIDDEN: ("invalid_request_error", "forbidden"),
-    HTTPStatus.NOT_FOUND: ("invalid_request_error", "not_found"),
-    HTTPStatus.METHOD_NOT_ALLOWED: ("invalid_request_error", "method_not_allowed"),
-    HTTPStatus.REQUEST_TIMEOUT: ("invalid_request_error", "timeout"),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("invalid_request_error", "request_too_large"),
-    HTTPStatus.UNPROCESSABLE_ENTITY: ("invalid_request_error", "too_much"),
-    HTTPStatus.TOO_MANY_REQUESTS: ("rate_limit_error", "too_many_requests"),
-}
+#: Status of an answer -> its code in OpenAI's form, where that is not the name of the status.
+_CODES = {400: "invalid_request", 401: "invalid_api_key", 408: "timeout", 413: "request_too_large", 422: "too_much"}
+#: Kind of an error, the status of its answer, and its code.
+_STATUS = (
+    (UnknownModel, HTTPStatus.NOT_FOUND, "model_not_found"),
+    (TooMuch, HTTPStatus.UNPROCESSABLE_ENTITY, "too_much"),
+    (QueueFull, HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"),
+)
+_OPENAPI = Path(__file__).parent / "openapi.json"
 
 
 def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
@@ -72,84 +69,78 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
         UsageError: A model that the options name does not exist, or is not an encoder.
         ModelError: Its folder is damaged.
     """
+    described = orjson.loads(_OPENAPI.read_bytes())
+    described["info"]["version"] = __version__
     app = Starlette(
         routes=[
-            *(
-                Route(
-                    f"/v1/{name}",
-                    partial(_answer, name=name, read=partial(encoding_request.read, endpoint=name), make=_encoded),
-                    methods=["POST"],
-                )
-                for name in KINDS.values()
-            ),
-            Route("/v1/query", partial(_answer, name="query", read=query_request.read, make=_rewritten), methods=["POST"]),
+            *(_post(name, partial(request_bodies.read_encoding, endpoint=name), _encoded) for name in KINDS.values()),
+            _post("query", request_bodies.read_query, _rewritten),
             Route("/v1/models", _models),
-            Route("/health", _health),
+            Route("/health", lambda _: data({"status": "alive"})),
             Route("/ready", _ready),
             Route("/metrics", _metrics),
-            Route("/openapi.json", lambda _: JSONResponse(openapi_document.document())),
+            Route("/openapi.json", lambda _: data(described)),
         ],
-        exception_handlers={TermweaveError: _failed, HTTPException: _refused, Exception: _fault},
+        exception_handlers=error_handlers(_failed, problem, "'/openapi.json' lists the addresses."),
     )
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.models = ServedModels(engine, options)
     app.state.metrics = Metrics()
     app.state.ending = lambda: False
-
-    def ending() -> bool:
-        return bool(app.state.ending())
-
-    app.state.queue = EncodingQueue(available_cores(), app.state.metrics.batch, ending)
+    app.state.queue = EncodingQueue(available_cores(), app.state.metrics.batch, lambda: bool(app.state.ending()))
     app.state.warm, app.state.close = app.state.models.warm, app.state.queue.close
     app.state.sessions = Sessions(options.token)
     return RequestFilter(app, options, app.state.sessions, problem=problem, public=PUBLIC, limited=False)
 
 
-def problem(request: Request, status: int, message: str, hint: str = "") -> Response:
+def problem(_: Request, status: int, message: str, hint: str = "", code: str = "") -> Response:
     """Report an error in OpenAI's form."""
-    del request
-    kind, code = _ERRORS.get(HTTPStatus(status), ("server_error", HTTPStatus(status).phrase.lower().replace(" ", "_")))
-    return _error(status, f"{message} {hint}".strip(), kind, code)
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        kind = "rate_limit_error"
+    code = code or _CODES.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
+    return data({"error": {"message": f"{message} {hint}".strip(), "type": kind, "param": None, "code": code}}, status)
 
 
-def _error(status: int, message: str, kind: str, code: str) -> Response:
-    return data({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
+def _failed(request: Request, error: TermweaveError) -> Response:
+    """An error that the client can act on."""
+    status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (status_of(error), ""))
+    answer = problem(request, status, error.message, error.hint, code)
+    if isinstance(error, QueueFull):
+        answer.headers["retry-after"] = "1"  # second
+    return answer
 
 
-async def _answer(
-    request: Request,
-    name: str,
-    read: Callable[[bytes], Any],
-    make: Callable[[Request, str, Any], Awaitable[tuple[Response, int]]],
-) -> Response:
-    """Answer `/v1/NAME`, and count the request. `read` reads its body; `make` gives the answer and the number of encoded texts."""
-    began, texts, status = time.perf_counter(), 0, int(HTTPStatus.INTERNAL_SERVER_ERROR)
-    try:
-        body = await request.body()
-        asked = await run_in_threadpool(read, body) if len(body) > _LARGE else read(body)
-        response, texts = await make(request, name, asked)
-        status = response.status_code
-    except ClientDisconnect:
-        status = CLIENT_GONE
-        response = Response(status_code=status)
-    except TermweaveError as error:
-        response = _failed(request, error)
-        status = response.status_code
-    except HTTPException as error:
-        status = error.status_code
-        raise
-    except QueueFull as full:
-        status = int(HTTPStatus.SERVICE_UNAVAILABLE)
-        waiting = f"{full.waiting:,} texts wait" if full.waiting else "The server is about to end"
-        response = _error(status, f"{waiting}. Try again later.", "server_error", "overloaded")
-        response.headers["retry-after"] = _LATER
-    finally:
-        request.app.state.metrics.answered(name, status, texts, time.perf_counter() - began)
-    return response
+def _post(
+    name: str, read: Callable[[bytes], Any], make: Callable[[Request, str, Any], Awaitable[tuple[Mapping[str, Any], int]]]
+) -> Route:
+    """The route of `/v1/NAME`, which counts its requests. `read` reads a body; `make` gives the answer and the number of encoded texts."""
+
+    async def answer(request: Request) -> Response:
+        began, texts, status = time.perf_counter(), 0, int(HTTPStatus.INTERNAL_SERVER_ERROR)
+        try:
+            body = await request.body()
+            values, texts = await make(request, name, await run_in_threadpool(read, body) if len(body) > _LARGE else read(body))
+            response = data(values)
+            status = response.status_code
+        except ClientDisconnect:
+            status = CLIENT_GONE
+            raise
+        except TermweaveError as error:
+            response = _failed(request, error)
+            status = response.status_code
+        except HTTPException as error:
+            status = error.status_code
+            raise
+        finally:
+            request.app.state.metrics.answered(name, status, texts, time.perf_counter() - began)
+        return response
+
+    return Route(f"/v1/{name}", answer, methods=["POST"])
 
 
-async def _encoded(request: Request, name: str, asked: EncodingRequest) -> tuple[Response, int]:
+async def _encoded(request: Request, name: str, asked: EncodingRequest) -> tuple[dict[str, Any], int]:
     """The vectors or term weights of the texts of a request."""
     state = request.app.state
     model: ServedModel = state.models.recent(asked.model) or await run_in_threadpool(state.models.find, asked.model)
@@ -162,24 +153,26 @@ async def _encoded(request: Request, name: str, asked: EncodingRequest) -> tuple
     lane = (model.encoder, model.generation and model.generation.index, name, asked.kind)
     encode = partial(model.weights if output == "weights" else model.counted_vectors, kind=asked.kind)
     results = await _awaited(request, state.queue.submit(lane, encode, asked.texts))
-    if output == "weights":
-        weights = [_as_pairs(each) for each in results] if asked.form == "pairs" else results
-        rows = [{"object": "sparse", "index": place, "embedding": each} for place, each in enumerate(weights)]
-        return data({"object": "list", "model": asked.model, "data": rows}), len(asked.texts)
-    tokens = sum(count for _, count in results)
-    vectors = [_as_base64(vector) if asked.form == "base64" else vector for vector, _ in results]
-    rows = [{"object": "embedding", "index": place, "embedding": each} for place, each in enumerate(vectors)]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return data({"object": "list", "model": asked.model, "data": rows, "usage": usage}), len(asked.texts)
+    kind, usage = "sparse", {}
+    if output == "dense":
+        tokens = sum(count for _, count in results)
+        kind, usage = "embedding", {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+        results = [vector for vector, _ in results]
+    if asked.form == "base64":
+        results = [pybase64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in results]
+    elif asked.form == "pairs":
+        results = [[{"token": term, "weight": weight} for term, weight in weights.items()] for weights in results]
+    rows = [{"object": kind, "index": place, "embedding": each} for place, each in enumerate(results)]
+    return {"object": "list", "model": asked.model, "data": rows, **usage}, len(asked.texts)
 
 
-async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[Response, int]:
+async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[dict[str, Any], int]:
     """The query of learned search for the query of an application, which a search pipeline of `termweave connect` sends."""
     state = request.app.state
-    generation = state.models.known(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
-    query_request.check(asked, generation)
+    generation = state.models.generations.fresh(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
+    request_bodies.check_index(asked, generation)
     if asked.taken is None:
-        return data({"query": asked.query}), 0
+        return {"query": asked.query}, 0
     outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
     encoder = generation.encoder.only(outputs)
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
@@ -189,7 +182,7 @@ async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[
     query = await run_in_threadpool(
         client_query.rewritten, state.engine, generation, encoded, asked.signals, asked.taken.where, asked.depth
     )
-    return data({"query": query}), 1
+    return {"query": query}, 1
 
 
 async def _awaited(request: Request, answer: Future[list[Any]]) -> Sequence[Any]:
@@ -216,14 +209,6 @@ async def _client_gone(request: Request) -> None:
         pass
 
 
-def _as_base64(vector: Any) -> str:
-    return pybase64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def _as_pairs(weights: Mapping[str, float]) -> list[dict[str, Any]]:
-    return [{"token": term, "weight": weight} for term, weight in weights.items()]
-
-
 def _models(request: Request) -> Response:
     """The models that requests can name."""
     return data(
@@ -247,12 +232,6 @@ def _models(request: Request) -> Response:
     )
 
 
-def _health(request: Request) -> Response:
-    """Whether the process answers."""
-    del request
-    return data({"status": "alive"})
-
-
 def _ready(request: Request) -> Response:
     """Whether all models are open."""
     models: ServedModels = request.app.state.models
@@ -266,31 +245,3 @@ def _metrics(request: Request) -> Response:
     """Counts and times for Prometheus."""
     state = request.app.state
     return Response(state.metrics.text(len(state.queue)), media_type="text/plain; version=0.0.4")
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    """An error that the client can act on."""
-    if not isinstance(error, TermweaveError):
-        raise error
-    message = f"{error.message} {error.hint}".strip()
-    if isinstance(error, UnknownModel):
-        return _error(HTTPStatus.NOT_FOUND, message, "invalid_request_error", "model_not_found")
-    return problem(request, HTTPStatus.UNPROCESSABLE_ENTITY if isinstance(error, TooMuch) else status_of(error), message)
-
-
-def _refused(request: Request, error: Exception) -> Response:
-    """An address that does not exist, a method that it does not take, a body that is too large or too slow."""
-    if not isinstance(error, HTTPException):
-        raise error
-    missing = error.status_code == HTTPStatus.NOT_FOUND
-    message = f"There is nothing at {request.scope['path']}." if missing else f"{error.detail}."
-    answer = problem(request, error.status_code, message, "'/openapi.json' lists the addresses." if missing else "")
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-def _fault(request: Request, error: Exception) -> Response:
-    """A fault in termweave itself. Starlette raises it again afterwards, so that the log has the traceback."""
-    del error
-    hint = "Its details are in the log of 'termweave serve'."
-    return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, "A fault in termweave itself.", hint)

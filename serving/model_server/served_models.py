@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
 from termweave.search.opening import open_generation
 from termweave.serving.model_server.model_outputs import KINDS, ModelListing, ServedModel
+from termweave.ui.workspace import FreshItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +43,12 @@ class ServedModels:
     Args:
         engine: The server whose indices are served; None: none.
         options: Which indices and models.
+
+    Attributes:
+        generations: The generations of indices that are open.
+        ready: Whether all models are open.
+        reason: Why they are not.
+        left_out: Name of an index that cannot be served -> why.
     """
 
     def __init__(self, engine: Engine | None, options: ServeOptions) -> None:
@@ -50,8 +56,7 @@ class ServedModels:
         self._lock = Lock()
         # It forgets the models that no open generation uses.
         self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
-        self._opening: dict[str, Lock] = {}
-        self._generations: OrderedDict[str, tuple[float, OpenGeneration]] = OrderedDict()
+        self.generations: FreshItems[OpenGeneration] = FreshItems(_OPEN, FRESH)
         self._alone: dict[str, ServedModel] = {}
         for model in map(self._named, options.served):  # one model may be named in several ways
             known = self._alone.setdefault(model.hash, model)
@@ -106,7 +111,7 @@ class ServedModels:
         if alone := _matching(wanted, self._alone.values()):
             return alone
         name, _, index = wanted.rpartition("@")
-        generation = self.known(index)
+        generation = self.generations.fresh(index)
         return None if generation is None else _matching(name, self._of_index(index, generation))
 
     def find(self, wanted: str) -> ServedModel:
@@ -192,49 +197,25 @@ class ServedModels:
             ModelError: This host does not have its models.
         """
         lineage.check_one(name)
-        if self._engine is None or self._options.index not in {None, name}:
+        engine = self._engine
+        if engine is None or self._options.index not in {None, name}:
             raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
-        if (known := self.known(name)) is not None:
-            return known
-        with self._lock:
-            opening = self._opening.setdefault(name, Lock())
-        try:
-            with opening:  # once, even if many requests come at the same time
-                return self.known(name) or self._looked_up(name)
-        finally:
-            with self._lock:
-                self._opening.pop(name, None)  # names come from requests: there is no end to them
 
-    def _looked_up(self, name: str) -> OpenGeneration:
-        """The generation that an index has now: the one that is open, if it is the same, or if the server does not answer."""
-        assert self._engine is not None
-        _, last = self._generations.get(name, (0.0, None))
-        try:
-            resolved = lineage.resolved(self._engine, name)
-            made = lineage.read(self._engine, resolved.index)
-        except EngineError:
-            if last is None:
-                raise
-            generation = last
-        else:
-            unchanged = last is not None and (last.name, last.lineage) == (resolved, made)
-            generation = last if last is not None and unchanged else self._opened(name)
-        with self._lock:
-            self._generations[name] = (time.monotonic(), generation)
-            self._generations.move_to_end(name)
-            while len(self._generations) > _OPEN:
-                self._generations.popitem(last=False)
-        return generation
+        def look(last: OpenGeneration | None) -> OpenGeneration:
+            try:
+                resolved = lineage.resolved(engine, name)
+                made = lineage.read(engine, resolved.index)
+            except EngineError:
+                if last is None:
+                    raise
+                return last
+            return last if last is not None and (last.name, last.lineage) == (resolved, made) else self._opened(engine, name)
 
-    def known(self, name: str) -> OpenGeneration | None:
-        """The generation of an index that was looked up a moment ago."""
-        looked, generation = self._generations.get(name, (float("-inf"), None))
-        return generation if time.monotonic() - looked < FRESH else None
+        return self.generations.get(name, look)
 
-    def _opened(self, name: str) -> OpenGeneration:
+    def _opened(self, engine: Engine, name: str) -> OpenGeneration:
         """Open a generation with the models that others opened before, and run them once."""
-        assert self._engine is not None
-        generation = open_generation(self._engine, name, self._options.models or {})
+        generation = open_generation(engine, name, self._options.models or {})
         generation = replace(generation, encoder=self._shared(generation.encoder))
         for model in self._of_index(name, generation):
             model.run_once()

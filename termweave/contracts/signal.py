@@ -8,20 +8,71 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from termweave.dialect import OPENSEARCH
-from termweave.pruning import Pruning
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.dialect import ServerDialect
-    from termweave.records import Capabilities, Document, Encoding
+    from termweave.records import Capabilities, Document, Encoding, TermWeights
     from termweave.statistics import CorpusStatistics
 
+#: Clauses of the query DSL that every hit must pass.
+Filters: TypeAlias = "Sequence[Mapping[str, Any]]"
 #: The outputs that an encoder can have and a signal can need.
 Output = Literal["weights", "dense"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Which impacts (document term weights) are not stored (`index --prune`; docs/impacts.md). The heaviest term of a document is always stored.
+
+    Attributes:
+        share: The share of each document's terms that is left out, the lightest first; 0 to 1.
+        below: Impacts below this share of `WeightedTerms.w_max` are left out; 0 to 1.
+    """
+
+    share: float = 0.0
+    below: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:g}%" if self.share else f"{self.below:g}" if self.below else "none"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``0.05`` (a threshold, as a share of the largest impact) or ``30%`` (a share of each document's terms).
+
+        Raises:
+            UsageError: The text is neither.
+
+        Example:
+            >>> Pruning.parse("30%"), Pruning.parse("0.05")
+            (Pruning(share=0.3, below=0.0), Pruning(share=0.0, below=0.05))
+        """
+        by_share = text.endswith("%")
+        try:
+            value = float(text.removesuffix("%")) / (100 if by_share else 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1:
+            hint = "Write 0.05 for impacts below .05 of the largest, or 30% for the lightest 30 % of each document's terms."
+            raise UsageError(f"{text!r} is not a value for --prune.", hint)
+        return cls(share=value) if by_share else cls(below=value)
+
+    def apply(self, weights: TermWeights, w_max: float) -> TermWeights:
+        """The terms of one document that are stored, in their order."""
+        import numpy as np  # noqa: PLC0415
+
+        if not len(weights) or not (self.share or self.below):
+            return weights
+        kept = weights.weights >= min(self.below * w_max, float(weights.weights.max()))
+        if self.share:
+            lightest = np.argsort(weights.weights, kind="stable")[: int(self.share * len(weights))]
+            kept[lightest] = False
+        return weights.part(np.flatnonzero(kept).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +196,10 @@ class Signal(ABC):
         return b""
 
     @abstractmethod
-    def clause(
-        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
-    ) -> Clause | None:
+    def clause(self, query: Encoding, *, size: int, where: Filters, capabilities: Capabilities) -> Clause | None:
         """The clause for the `size` best documents that pass the filters `where`; None if the signal has nothing to search for."""
 
-    def query_clause(
-        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
-    ) -> Clause | None:
+    def query_clause(self, query: Encoding, *, size: int, where: Filters, capabilities: Capabilities) -> Clause | None:
         """The clause of a query that may have synonyms: the parts add up, and of the alternatives of a part the best counts."""
         whole = self.clause(query, size=size, where=where, capabilities=capabilities)
         if query.rewritten is None or not query.rewritten.parts or self.needs == "dense" or whole is None:
@@ -183,7 +230,7 @@ class Signal(ABC):
         )
 
     def restricted(
-        self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
+        self, clause: Clause, query: Encoding, where: Filters, *, size: int, capabilities: Capabilities
     ) -> dict[str, Any]:
         """The query of a clause for the documents that pass the filters `where`, at least `size` of them where as many match."""
         del query, size, capabilities
@@ -231,7 +278,7 @@ def _best_of(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 _WRAPPING = 16
 
 
-def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]) -> int:
+def clause_budget(capabilities: Capabilities, where: Filters) -> int:
     """The number of clauses that a signal may send. The server counts the whole query, including the filters."""
     return max(1, capabilities.max_clause_count - _WRAPPING - sum(_leaves(each) for each in where))
 
@@ -248,6 +295,6 @@ def _leaves(clause: Any) -> int:
     return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1
 
 
-def filtered(query: dict[str, Any], where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def filtered(query: dict[str, Any], where: Filters) -> dict[str, Any]:
     """Restrict a query to the documents that pass all filters. The scores do not change."""
     return {"bool": {"must": [query], "filter": list(where)}} if where else query

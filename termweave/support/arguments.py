@@ -55,9 +55,8 @@ def check_names(given: Iterable[str], record: type[Any], subject: str, others: S
     for name in given:
         if name not in names:
             near = get_close_matches(name, names, n=1)
-            raise UsageError(
-                f"{subject} no option {name!r}.", f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
-            )
+            hint = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
+            raise UsageError(f"{subject} no option {name!r}.", hint)
 
 
 def listed(texts: object) -> list[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -59,17 +60,14 @@ def ahead(sources: Sequence[Iterator[T]], name: str, stop: threading.Event, dept
 def _prefetch(items: Iterator[T], prefetched: queue.Queue[tuple[T | None, BaseException | None]], stop: threading.Event) -> None:
     """Put the items of an iterator into a queue, followed by the exception with which the iterator ends."""
     end: BaseException | None = None
-    while end is None:
+    while end is None and not stop.is_set():
         item = None
         try:
             item = next(items)
         except BaseException as error:  # noqa: BLE001 - the consuming thread raises it
             end = error
-        while True:
-            if stop.is_set():
-                return
-            try:
+        waiting = True
+        while waiting and not stop.is_set():
+            with suppress(queue.Full):
                 prefetched.put((item, end), timeout=_TICK)
-            except queue.Full:
-                continue
-            break
+                waiting = False

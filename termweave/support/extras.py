@@ -5,10 +5,26 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
+from importlib import import_module
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from termweave.errors import UsageError
 
 #: The image (`docker/Dockerfile`) says here which extras it has.
 IMAGE = "TERMWEAVE_IMAGE_EXTRAS"
+
+
+def needed(module: str, extra: str, subject: str) -> Any:
+    """Import a module of an extra; `subject` is the sentence without its end, that the module "is not installed".
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(f"{subject} is not installed.", f"Run `{install(extra)}`.") from error
 
 
 def install(extra: str) -> str:

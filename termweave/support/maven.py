@@ -78,27 +78,21 @@ class Shelf:
         Raises:
             TermweaveError: There is no network, the disk is full, or the checksum is wrong.
         """
-        if (brought := self.brought) is not None:
-            provided = brought / artifact.file_name
-            if not provided.is_file():
-                raise TermweaveError(
-                    f"{provided} does not exist, but ${self.variable} names its folder.",
-                    "Put the file there, or unset the variable.",
-                )
+        provided = (self.brought or self.cache) / artifact.file_name
+        if provided.is_file():
             check(provided, artifact)
             return provided
-        cached = self.cache / artifact.file_name
-        if cached.is_file():
-            check(cached, artifact)
-            return cached
+        if self.brought is not None:
+            hint = "Put the file there, or unset the variable."
+            raise TermweaveError(f"{provided} does not exist, but ${self.variable} names its folder.", hint)
         self.cache.mkdir(parents=True, exist_ok=True)
         # Downloaded to a temporary folder and moved when complete: an interrupted download must not look like an archive.
         with private_files.scratch_in(self.cache, "download-") as staging:
             say(f"Downloading {artifact.file_name}.")
             downloaded = self._download(artifact, staging)
             check(downloaded, artifact)
-            downloaded.replace(cached)
-        return cached
+            downloaded.replace(provided)
+        return provided
 
     def _download(self, artifact: MavenArtifact, folder: Path) -> Path:
         """Download an archive from Maven Central into a folder.
@@ -108,26 +102,21 @@ class Shelf:
         import requests  # noqa: PLC0415 - jgo uses it, 100 ms
         from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
 
-        project = MavenContext(repo_cache=folder, resolver=PythonResolver(progress_callback=_bar)).project(
-            artifact.group, artifact.name
-        )
+        context = MavenContext(repo_cache=folder, resolver=PythonResolver(progress_callback=_bar))
+        project = context.project(artifact.group, artifact.name)
         try:
             archive: Any = project.at_version(artifact.version).artifact(packaging=artifact.packaging).resolve()
         except (requests.RequestException, RuntimeError) as error:
             reason, advice = first_line(error), "Check the network"
             if isinstance(error, requests.exceptions.SSLError):
-                reason, advice = (
-                    f"TLS failed ({reason})",
-                    "If a proxy reads TLS, name its authority's file in $REQUESTS_CA_BUNDLE",
-                )
+                advice = "If a proxy reads TLS, name its authority's file in $REQUESTS_CA_BUNDLE"
+                reason = f"TLS failed ({reason})"
             elif isinstance(error, requests.exceptions.ProxyError) and "Failed to establish" not in reason:
                 reason, advice = f"the proxy refuses ({reason})", "Check $HTTPS_PROXY"
             elif isinstance(error, requests.ConnectionError | requests.Timeout):
                 reason = "there is no network"
-            raise TermweaveError(
-                f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.",
-                f"{advice}; or put the file in a folder and name the folder in ${self.variable}.",
-            ) from error
+            hint = f"{advice}; or put the file in a folder and name the folder in ${self.variable}."
+            raise TermweaveError(f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.", hint) from error
         except OSError as error:
             raise disk_error(error, folder) from error
         return Path(archive)
@@ -142,23 +131,18 @@ def check(archive: Path, artifact: MavenArtifact) -> None:
     with archive.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     if checksum != artifact.sha256:
-        raise TermweaveError(
-            f"{archive} is not the archive that was tested: its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}….",
-            "Delete the file and start again. If it happens again, a proxy or firewall changes the download.",
-        )
+        found = f"its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}…"
+        hint = "Delete the file and start again. If it happens again, a proxy or firewall changes the download."
+        raise TermweaveError(f"{archive} is not the archive that was tested: {found}.", hint)
 
 
 def disk_error(error: OSError, path: Path) -> TermweaveError:
     """The error for an archive that cannot be written or unpacked."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return TermweaveError(
-            f"The disk that holds {path} became full while an archive was unpacked.",
-            "Free 600 MB and start again; no incomplete files are left.",
-        )
-    return TermweaveError(
-        f"The archive cannot be unpacked to {path}: {error.strerror or error}.",
-        "Check the folder, or set XDG_CACHE_HOME to another one.",
-    )
+        hint = "Free 600 MB and start again; no incomplete files are left."
+        return TermweaveError(f"The disk that holds {path} became full while an archive was unpacked.", hint)
+    hint = "Check the folder, or set XDG_CACHE_HOME to another one."
+    return TermweaveError(f"The archive cannot be unpacked to {path}: {error.strerror or error}.", hint)
 
 
 @contextmanager

@@ -108,8 +108,7 @@ def _made(parent: Path, prefix: str, held: ExitStack) -> Path:
         except (BlockingIOError, FileNotFoundError):  # another process took it for abandoned before it was locked
             continue
         except OSError:  # a file system without locks: nobody else can lock it, and remove it, either
-            held.callback(shutil.rmtree, folder, ignore_errors=True)
-            return folder
+            pass
         held.callback(shutil.rmtree, folder, ignore_errors=True)
         if folder.is_dir():
             return folder

@@ -38,7 +38,7 @@ def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]
         environment: Variables of these processes; this process has them, too, as long as the pool exists.
     """
     variables = {**environment, "PYTHONSAFEPATH": "1"}
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
         with ProcessPoolExecutor(size, mp_context=get_context("spawn"), initializer=_watch_parent) as pool:
@@ -50,11 +50,9 @@ def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]
                     process.terminate()
                 raise
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _watch_parent() -> None:

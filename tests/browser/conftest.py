@@ -56,14 +56,15 @@ class Browser:
         return self.call(method, self.session, **params)
 
     def open(self, path, width=1280, height=800, dark=False):
-        """Show a file; what it said and asked for is in `events` from then on."""
+        """Show a file or an address; what it said and asked for is in `events` from then on."""
         self.events = []
+        url = path if isinstance(path, str) else path.as_uri()
         self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tell("Emulation.setEmulatedMedia", features=[scheme])
-        self.tell("Page.navigate", url=path.as_uri())
+        self.tell("Page.navigate", url=url)
         until = time.monotonic() + _PATIENCE
-        while self.do("location.href + ' ' + document.readyState") != f"{path.as_uri()} complete":
+        while self.do("location.href + ' ' + document.readyState") != f"{url} complete":
             assert time.monotonic() < until, "the page does not load"
             time.sleep(0.02)
         self.do("document.fonts.ready.then(() => 1)")

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
 from termweave.evaluation.book.store import BookGrade, JudgementBook
-from tests.browser.test_served_pages import Address, address  # noqa: F401 - the fixture
+from tests.browser.test_served_pages import address  # noqa: F401 - the fixture
 from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.engine
@@ -63,7 +63,7 @@ def filled(opensearch_engine, attacked):  # noqa: F811 - the fixture above
 def test_no_page_violates_a_rule(browser, address, axe, filled, width, dark):  # noqa: F811 - the fixture above
     violations = []
     for path in PAGES:
-        browser.open(Address(address + path), width, dark=dark)
+        browser.open(address + path, width, dark=dark)
         browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
         browser.do(f"{axe}; 0")
         found = browser.do("axe.run().then(found => ({passes: found.passes.length, violations: found.violations}))")

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
 from termweave.evaluation.book.store import BookGrade, JudgementBook
-from tests.browser.test_served_pages import Address, address  # noqa: F401 - the fixture
+from tests.browser.test_served_pages import address  # noqa: F401 - the fixture
 from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.engine
@@ -50,7 +50,7 @@ def tab_to(browser, selector):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):  # noqa: F811 - the fixture above
-    browser.open(Address(address + path))
+    browser.open(address + path)
     browser.do("document.activeElement.blur()")
     browser.do(f"{USABLE}.forEach((each, place) => each.setAttribute('data-place', place))")
     count = browser.do(f"{USABLE}.length")
@@ -73,7 +73,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):  
 
 
 def test_the_first_tab_skips_the_navigation(browser, address):  # noqa: F811 - the fixture above
-    browser.open(Address(f"{address}/book"))
+    browser.open(f"{address}/book")
     press(browser, "Tab")
     assert browser.do("document.activeElement.className") == "skip"
     assert browser.do("document.activeElement.getBoundingClientRect().left") >= 0
@@ -83,7 +83,7 @@ def test_the_first_tab_skips_the_navigation(browser, address):  # noqa: F811 - t
 
 
 def test_a_search_and_its_options_need_no_mouse(browser, address):  # noqa: F811 - the fixture above
-    browser.open(Address(f"{address}/search"))
+    browser.open(f"{address}/search")
     assert browser.do("document.activeElement.name") == "q"
     browser.tell("Input.insertText", text="run a function")
     press(browser, "Enter")
@@ -104,7 +104,7 @@ def test_a_search_and_its_options_need_no_mouse(browser, address):  # noqa: F811
 
 
 def test_a_query_is_added_to_the_book_without_a_mouse(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixtures above
-    browser.open(Address(f"{address}/book"))
+    browser.open(f"{address}/book")
     tab_to(browser, "textarea[name=typed]")
     browser.tell("Input.insertText", text="typed by keyboard alone")
     tab_to(browser, "form[action='/book/add'] button")
@@ -117,7 +117,7 @@ def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensear
     book = JudgementBook(opensearch_engine, attacked)
     query = next(each for each in book.queries() if each.pool)
     book.set_grade(BookGrade("held", query.id, query.pool[0], 1))
-    browser.open(Address(f"{address}/judge?judge=held"))
+    browser.open(f"{address}/judge?judge=held")
     undo = "document.querySelector('button[data-key=u]')"
     browser.do(f"clicks = 0, {undo}.addEventListener('click', event => {{ event.preventDefault(); clicks += 1; }})")
     common = {"key": "u", "code": "KeyU", "windowsVirtualKeyCode": 85, "text": "u"}

@@ -7,13 +7,13 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.evaluation import html_page
 from termweave.evaluation.experiment import Experiment, Row
-from termweave.evaluation.latency import Latency
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import html_page, plots
+from termweave.evaluation.systems import Latency
 from termweave.records import Run
-from termweave.search.render import html as pictures
-from termweave.search.render.html import Picture
+from termweave.search.results import pictures
+from termweave.search.results.pictures import Picture
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 
 #: Ligatures, accents, Chinese, emoji, right to left, markup, and words wider than a telephone.
@@ -159,8 +159,8 @@ def test_every_query_has_a_bar_and_all_panels_have_equal_axes(report):
     alone = Experiment("set", ids, "BM25", rows, {}, {}, values, (), {})
     captured = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "svg", lambda figure, _: captured.append(figure) or "")
-        plots.differences(alone)
+        patch.setattr(html_page, "svg", lambda figure, _: captured.append(figure) or "")
+        html_page.differences(alone)
     up, down = captured[0].axes
     assert up.get_ylim() == down.get_ylim() == (-1.05, 1.05)
     assert up.get_xlim() == down.get_xlim()

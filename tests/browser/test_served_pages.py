@@ -32,17 +32,6 @@ INKS = (
 )
 
 
-class Address:
-    """What `Browser.open` takes."""
-
-    def __init__(self, url):
-        self._url = url
-
-    def as_uri(self):
-        """The address."""
-        return self._url
-
-
 @pytest.fixture(scope="module")
 def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
     """The address of a server on the index of attacks."""
@@ -73,7 +62,7 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
         "/learn",
         "/generations",
     ):
-        browser.open(Address(address + path), width, dark=dark)
+        browser.open(address + path, width, dark=dark)
         browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert browser.do("document.documentElement.scrollWidth") == width, path
         assert browser.do(OVERFLOWS) == [], path
@@ -98,7 +87,7 @@ def twice(opensearch_engine, name, tmp_path):
 def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, attacked, twice):  # noqa: F811 - the fixture above
     book = JudgementBook(opensearch_engine, attacked)
     book.set_grade(BookGrade("ann", "q1", "timer", 3, "a note"))
-    browser.open(Address(f"{address}/evaluate"), 400)
+    browser.open(f"{address}/evaluate", 400)
     browser.do("document.querySelector('form[action=\"/evaluate/start\"] button').click()")
     until = time.monotonic() + 120
     while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):
@@ -106,7 +95,7 @@ def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, att
         time.sleep(0.1)
     evaluated = browser.do("location.pathname + location.search")
     for path in (evaluated, "/book?scores=1", f"/generations?index={twice}"):
-        browser.open(Address(address + path), 400)
+        browser.open(address + path, 400)
         browser.do("document.querySelectorAll('main details').forEach(each => each.open = true)")
         beyond = browser.do("[...document.querySelectorAll('.wide')].map(each => each.scrollWidth - each.clientWidth)")
         assert beyond, path
@@ -118,7 +107,7 @@ def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, att
 
 def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
     index = Index.open(opensearch_engine, attacked)
-    browser.open(Address(f"{address}/search?q=run+a+function+later&mode=hybrid@rrf&k=5"))
+    browser.open(f"{address}/search?q=run+a+function+later&mode=hybrid@rrf&k=5")
     first = browser.do("document.querySelector('#found').innerText")
     for signal, weight in (("lexical", 0), ("weights", 0), ("dense", 0.5)):
         browser.do(
@@ -136,7 +125,7 @@ def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, o
 
 def test_the_search_page_uses_its_width(browser, address):
     for width, columns in ((400, 1), (1100, 3), (1800, 3)):
-        browser.open(Address(f"{address}/search?q=run+a+function"), width)
+        browser.open(f"{address}/search?q=run+a+function", width)
         edges = browser.do(
             "['.hit .passage', '.hit .facts', '.beside'].map(each => document.querySelector(each).getBoundingClientRect().left)"
         )
@@ -146,14 +135,14 @@ def test_the_search_page_uses_its_width(browser, address):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_four_grades_have_four_colours(browser, address, dark):
-    browser.open(Address(f"{address}/judge?judge=colours"), dark=dark)
+    browser.open(f"{address}/judge?judge=colours", dark=dark)
     colours = browser.do("[...document.querySelectorAll('.grade')].map(each => getComputedStyle(each).backgroundColor)")
     assert len(colours) == len(set(colours)) == 4
 
 
 def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
     book = JudgementBook(opensearch_engine, attacked)
-    browser.open(Address(f"{address}/judge?judge=keys"))
+    browser.open(f"{address}/judge?judge=keys")
 
     def press(key, grades):
         code = {"Escape": 27}.get(key, ord(key[0].upper()))

@@ -10,7 +10,7 @@ import uuid
 import pytest
 from click.testing import CliRunner
 
-from termweave.cli.verbs import list as list_indices
+from termweave.cli.verbs.generations import list_indices
 
 from .conftest import valid
 
@@ -44,7 +44,7 @@ def test_list_shows_every_index_with_what_is_live(termweave, folder, opensearch_
 
 def test_list_leaves_out_what_is_deleted_while_it_lists(opensearch_engine, monkeypatch):
     monkeypatch.setattr("termweave.indexer.generations.listing.names", lambda _: ["cli-deleted-just-now"])
-    done = CliRunner().invoke(list_indices.command, ["--url", opensearch_engine.url, "--json"])
+    done = CliRunner().invoke(list_indices, ["--url", opensearch_engine.url, "--json"])
     assert json.loads(done.stdout)["indices"] == []
 
 

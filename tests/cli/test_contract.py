@@ -20,18 +20,17 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from termweave.cli import VERBS, cli, run
-from termweave.cli.common.fitted_table import fitted_table
-from termweave.cli.common.output import Output
-from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import verb
-from termweave.cli.verbs import demo, generations, search
+from termweave.cli import VERBS, cli, hit_list, run
+from termweave.cli.declared_options import option_group
+from termweave.cli.output import Output, fitted_table
+from termweave.cli.shared_options import verb
+from termweave.cli.verbs import generations, node
+from termweave.evaluation import table
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import table
 from termweave.indexer.generations.listing import Generation
 from termweave.records import Hit
-from termweave.ui.api.endpoints import ENDPOINTS
+from termweave.ui.api import ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +58,7 @@ def test_every_output_has_its_schema():
         for folder in ("cli", "encoders", "engine", "evaluation", "indexer", "search", "serving", "training", "ui")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
-    } | {f"{endpoint.schema or name}/1" for name, endpoint in ENDPOINTS.items()}
+    } | {f"{endpoint.schema}/1" for endpoint in ENDPOINTS.values()}
     assert emitted == {file.stem.replace(".", "/") for file in (ROOT / "docs" / "schemas").glob("*.json")}
 
 
@@ -420,11 +419,11 @@ def test_what_to_try_next_is_what_this_shell_finds(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(program)])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert demo.called() == str(program)
+    assert node.called() == str(program)
     monkeypatch.setenv("PATH", str(program.parent))
-    assert demo.called() == "termweave"
+    assert node.called() == "termweave"
     monkeypatch.setattr(sys, "argv", ["/somewhere/termweave/__main__.py"])
-    assert demo.called() == f"{sys.executable} -m termweave"
+    assert node.called() == f"{sys.executable} -m termweave"
 
 
 @pytest.mark.parametrize("explained", [False, True])
@@ -435,7 +434,7 @@ def test_every_line_of_a_passage_is_indented(capsys, monkeypatch, explained):
     monkeypatch.setenv("COLUMNS", "60")
     for width in (60, None):
         monkeypatch.setattr(sys.stdout, "isatty", lambda width=width: width is not None)
-        search.show([hit], Output())
+        hit_list.show([hit], Output())
         _, *lines = capsys.readouterr().out.splitlines()
         passage = [line for line in lines if "in all" not in line]
         assert all(line.startswith("     ") and line.strip() for line in passage)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from termweave import cli
-from termweave.cli.common.output import Output
+from termweave.cli.output import Output
 from termweave.errors import EngineError
 from termweave.support.messages import escaped, printable
 
@@ -74,7 +74,7 @@ def test_a_result_has_no_commands(capsys, result):
 
 
 def test_colours_of_our_own_stay():
-    from termweave.cli.common.output import _console
+    from termweave.cli.output import _console
 
     file = StringIO()
     _console(file=file, force_terminal=True, color_system="standard").print(Text(HOSTILE, "red"))

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from termweave.cli.verbs.weights import command
+from termweave.cli.verbs.search import weights as command
 from termweave.errors import UsageError
 
 TEXT = "The mitochondrion is the powerhouse of the cell."
@@ -62,9 +62,9 @@ def test_help_ends_with_examples():
 
 
 def test_shades(monkeypatch):
-    from termweave.cli.verbs.weights import shaded
+    from termweave.cli.hit_list import weighed
     from termweave.records import WordWeight
 
-    shaded = shaded("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
+    shaded = weighed("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
     assert shaded.plain.startswith("a cat\n")
     assert next((span.start, span.end) for span in shaded.spans) == (2, 5)

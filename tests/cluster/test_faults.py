@@ -45,7 +45,7 @@ Engine.request = paced
 BRIEF = """
 from termweave.learning import run, training_rounds
 from tests.learning.test_learn import DTR, FECTEK
-run.candidates = lambda *_, **__: [FECTEK, DTR]
+training_rounds.candidates = lambda *_, **__: [FECTEK, DTR]
 training_rounds._LONGEST = 2
 training_rounds.loses_too_much = lambda _: False  # a short training may leave fp32 alone
 """

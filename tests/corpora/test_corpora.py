@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from termweave import plugins
-from termweave.corpora import Dataset, open_dataset, open_source, queries
+from termweave.corpora import Dataset, open_dataset, open_source
 from termweave.corpora.demo import DemoCorpus
 from termweave.corpora.formats import compression
+from termweave.corpora.judgements import read_queries
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.errors import InputError, TermweaveError, UsageError
 
@@ -138,7 +139,7 @@ def test_errors_in_standard_input_name_it(monkeypatch):
     ],
 )
 @pytest.mark.parametrize(
-    "read", [lambda: list(open_source("-").documents()), lambda: queries.read("-")], ids=["corpus", "queries"]
+    "read", [lambda: list(open_source("-").documents()), lambda: read_queries("-")], ids=["corpus", "queries"]
 )
 def test_errors_in_the_whole_of_standard_input_name_it_too(monkeypatch, given, says, read):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))

@@ -13,8 +13,8 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.engine.client.answer_shapes import LastAnswers
 from termweave.engine.client.connection import blamed_server
+from termweave.engine.client.payloads import LastAnswers
 from termweave.indexer import BuildOptions, build
 from tests.engine.forwarding import ForwardingProxy
 

@@ -20,15 +20,14 @@ from termweave.catalog import lineage
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import evaluate, gates, index_comparison, latency, runs, systems
+from termweave.evaluation import evaluate, gates, html_page, index_comparison, runs, systems
+from termweave.evaluation import table as report
 from termweave.evaluation.experiment import _beaten_by_one_signal, runs_of
 from termweave.evaluation.measures import LEADING, MEASURES
-from termweave.evaluation.report import html_page
-from termweave.evaluation.report import table as report
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Query
-from termweave.rerank.rerankers import Reranking, RerankResult
+from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.search import Index
 
 pytestmark = pytest.mark.engine
@@ -100,7 +99,7 @@ def test_runs_keep_the_order_of_equal_hits_for_those_who_sort_by_score(index, fo
 
 
 @dataclass(frozen=True)
-class PassageCounts:
+class PassageCounts(Reranker):
     """Ranks by the words of the passage that stands for a document, in its text, its vector, or a field of its own."""
 
     kind: str
@@ -261,7 +260,7 @@ def test_a_table_holds_no_formula(found, tmp_path):
 
 def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
     pytest.importorskip("matplotlib")
-    timed = replace(found, latency=latency.measure(index, systems.grid(["hybrid"], ["none", "rnn"], index), ["json"]))
+    timed = replace(found, latency=systems.latency(index, systems.grid(["hybrid"], ["none", "rnn"], index), ["json"]))
     text = html_page.html(timed, corpora.open_dataset(folder), about={"index": "<b>&"})
     assert text.count("<svg") == text.count("</svg>") == 3
     assert "&lt;b&gt;&amp;" in text

@@ -68,7 +68,7 @@ def test_a_run_of_another_corpus_is_refused_though_its_queries_have_the_same_ids
     gate = gates.parse(f"MRR@10 within .01 of {path}")
     for refuse in (
         lambda: judgements.absent_from_run(other, ids, Judged().qrels()),
-        lambda: gates.check_saved_runs([gate], ids, Judged().qrels()),
+        lambda: gates.check_before([gate], ["hybrid"], "hybrid", ids, Judged().qrels()),
         lambda: gates.check(gate, experiment({query: {"a": 1.0} for query in ids}), Judged()),
     ):
         with pytest.raises(UsageError, match="'x1' for 'q0': it is of another corpus"):
@@ -241,7 +241,7 @@ def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp
     runs.write(Run("saved", {"other": {"a": 1.0}}), path)
     for late in (
         lambda: gates.check(gate, experiment(good), Judged()),
-        lambda: gates.check_saved_runs([gate], list(good), Judged().qrels()),
+        lambda: gates.check_before([gate], ["hybrid"], "hybrid", list(good), Judged().qrels()),
     ):
         with pytest.raises(UsageError, match="has no results for 6 of 6 queries"):
             late()

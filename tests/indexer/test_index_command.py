@@ -11,7 +11,7 @@ import pytest
 from termweave.catalog import statistics_store
 from termweave.catalog.generations import live
 from termweave.cli import run
-from termweave.indexer import build_target
+from termweave.indexer import builder
 from termweave.indexer.generations import listing, publication
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
@@ -199,7 +199,7 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build_target, "read_corpus", stop)
+    monkeypatch.setattr(builder, "read_corpus", stop)
     assert "Stopped. Nothing was sent. The same command starts again." in index(numbered(3), status=130).err
     monkeypatch.undo()
     monkeypatch.setattr(Job, "_verify", stop)

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from termweave.cli import run
+from termweave.contracts.signal import Pruning
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build_plan
 from termweave.indexer.options import build_settings, models_in
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
 
 
 @pytest.mark.parametrize(

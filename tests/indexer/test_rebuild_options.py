@@ -11,13 +11,13 @@ import pytest
 
 import termweave as tw
 from termweave.catalog import generations, lineage
+from termweave.contracts.signal import Pruning
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
 from termweave.indexer import BuildOptions, build, rebuild_options
-from termweave.indexer.generations import listing, option_compatibility
-from termweave.indexer.generations.live_documents import LiveDocuments
+from termweave.indexer.generations import listing
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
+from termweave.indexer.stored_documents import LiveDocuments
 
 from .builds import clean
 
@@ -163,7 +163,7 @@ def test_a_trial_generation_has_the_mapping(opensearch_engine, name, corpus):
     """`learn` builds from the documents of the live generation, which its `index` command alone could before."""
     build(opensearch_engine, corpus(GOODS), name, BuildOptions(weights="none", dense="none", mapping=MAPPING))
     live = generations.find_live(opensearch_engine, name)
-    options = option_compatibility.options_of(opensearch_engine, live, {"weights": "none", "dense": "none"})
+    options = rebuild_options.options_of(opensearch_engine, live, {"weights": "none", "dense": "none"})
     assert options.mapping == MAPPING
     build(opensearch_engine, LiveDocuments(opensearch_engine, live), name, options)
     assert stored(opensearch_engine, name)[0]["price"]["type"] == "scaled_float"

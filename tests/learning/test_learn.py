@@ -26,13 +26,11 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
-from termweave.learning import choice, preparation, run, training_folder, training_rounds, trial_generation
-from termweave.learning.candidates import Candidate, TrainedCandidate
-from termweave.learning.learned import Learned
-from termweave.learning.plan import plan
+from termweave.learning import choice, preparation, training_rounds, trial_generation
 from termweave.learning.preparation import LearningTask, Reports, prepare
+from termweave.learning.report import Learned, plan
 from termweave.learning.run import learn, promote
-from termweave.learning.training_rounds import TrainingRounds
+from termweave.learning.training_rounds import Candidate, TrainedCandidate, TrainingRounds
 from termweave.records import Run
 from termweave.search import Index
 from termweave.support import paths
@@ -97,7 +95,7 @@ def brief(monkeypatch):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     tried = [FECTEK, DTR]
-    monkeypatch.setattr(run, "candidates", lambda *_, **__: tried)
+    monkeypatch.setattr(training_rounds, "candidates", lambda *_, **__: tried)
     monkeypatch.setattr(training_rounds, "_LONGEST", 2)
     return tried
 
@@ -217,7 +215,7 @@ def test_training_goes_on_from_the_live_models_and_their_backbone(opensearch_eng
     build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(model=model))
     learning = prepare(opensearch_engine, LearningTask(name, str(tmp_path / "log.tsv")))
     assert plan(learning).languages == {"questions": "chinese", "documents": "chinese"}
-    tried = {each.method: each.settings for each in run.tried_on(learning)}
+    tried = {each.method: each.settings for each in training_rounds.tried_on(learning)}
     assert {settings["backbone"] for settings in tried.values()} == {"bge-small-zh"}
     assert (tried["fectek"]["start"], tried["fectek"]["outputs"]) == (str(model), "weights,dense")
 
@@ -267,7 +265,9 @@ def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opense
         return LearningTask(built, str(log))
 
     first = prepare(opensearch_engine, clicked(list(asked)[::2]))
-    training_folder.write(first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS))
+    training_rounds.write_folder(
+        first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS)
+    )
     # As if this run had made the live generation, the one before it, of which one model is live, or its profile.
     models = {"dense": str(first.encoder.models["dense"].folder)}
     own = Profile("trained", {"weights": 0.5, "dense": 0.5}, "adaptive", None)
@@ -349,7 +349,7 @@ def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine,
 def test_an_index_without_models_gets_the_weights_that_were_trained_for_it(opensearch_engine, name, folder):
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(signals=("lexical",)))
     learning = prepare(opensearch_engine, LearningTask(name, str(folder)))
-    tried = {each.method: each for each in run.tried_on(learning)}
+    tried = {each.method: each for each in training_rounds.tried_on(learning)}
     assert tried["fectek"].settings["outputs"] == "weights"
     model = TrainedCandidate(tried["fectek"], 12, 1.0, model_lookup.resolve("shipped"), best=1)
     learning.folder.mkdir(parents=True)
@@ -361,17 +361,17 @@ def test_a_learned_model_that_began_with_nothing_does_not_go_on_from_the_working
     monkeypatch.chdir(tmp_path)
     (tmp_path / HEADS).touch()
     shipped = model_lookup.resolve("shipped")
-    assert run._begun_with(shipped) == shipped
+    assert training_rounds._begun_with(shipped) == shipped
 
 
 SCRIPT = """
 import sys
 from termweave import cli
 from termweave.learning import run, training_rounds
-from termweave.learning.candidates import Candidate
+from termweave.learning.training_rounds import Candidate
 tried = [Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4}),
          Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})]
-run.candidates = lambda *_, **__: tried
+training_rounds.candidates = lambda *_, **__: tried
 training_rounds._LONGEST = 1
 whole = run.prepare
 def told(server, task, reports):
@@ -529,7 +529,7 @@ def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opens
 def test_the_corpus_trains_where_few_questions_are_judged(opensearch_engine, built, brief, monkeypatch, tmp_path):
     made = []
     corpus = replace(FECTEK, settings={**FECTEK.settings, "pairs": "corpus"})
-    monkeypatch.setattr(run, "candidates", lambda *_, **given: made.append(given["made"]) or [corpus])
+    monkeypatch.setattr(training_rounds, "candidates", lambda *_, **given: made.append(given["made"]) or [corpus])
     few = tmp_path / "few.tsv"
     few.write_text(
         "".join(f"{FORMS[number % 6].format(word)}\t{word}\t1\n" for number, word in enumerate([*PAIRS, *list(PAIRS)[:8]]))

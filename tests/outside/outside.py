@@ -10,7 +10,7 @@ from termweave.corpora.sources import OpenedSource, Reader
 from termweave.declared_settings import Setting
 from termweave.encoders.onnx.runtime import OnnxModel
 from termweave.records import Document
-from termweave.rerank.rerankers import RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.search.feature import Feature
 from termweave.signals.lexical import match_clause, term_shares
 from termweave.training.methods.fectek import Fectek
@@ -58,7 +58,7 @@ class Shouts(FileSource, OpenedSource, Reader):
 
 
 @dataclass(frozen=True)
-class Short:
+class Short(Reranker):
     """Prefer short texts, a little."""
 
     candidates: int = 50

@@ -26,7 +26,7 @@ def test_encoding_needs_no_torch():
 
 
 @pytest.mark.parametrize(
-    "code", ["import termweave", "import termweave.encoders", "import termweave.cli.verbs.weights, termweave.cli.verbs.export"]
+    "code", ["import termweave", "import termweave.encoders", "import termweave.cli.verbs.search, termweave.cli.verbs.models"]
 )
 def test_importing_opens_nothing(code):
     assert not modules_after(code) & {"torch", "onnxruntime", "tokenizers", "Stemmer", "transformers", "orjson"}

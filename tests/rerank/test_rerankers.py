@@ -13,7 +13,7 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import systems
 from termweave.records import Encoding, TermWeights
 from termweave.rerank import rerankers
-from termweave.rerank.rerankers import Reranking, RerankResult
+from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results.explanation import as_text
@@ -28,7 +28,7 @@ DENSE = Mode("dense", {"dense": 1.0})
 
 
 @dataclass(frozen=True)
-class SecondAxis:
+class SecondAxis(Reranker):
     """Likes what points along the second axis; keeps a quarter of the score."""
 
     option: str = ""
@@ -44,7 +44,7 @@ class SecondAxis:
 
 
 @dataclass(frozen=True)
-class Longest:
+class Longest(Reranker):
     """Replaces scores by the number of words, as a cross-encoder does by its logits."""
 
     candidates: int = 2
@@ -252,7 +252,7 @@ def test_a_result_without_a_number_for_each_candidate_is_refused(name):
         order(candidates(), DENSE, rerankers.choose(name))
 
 
-@pytest.mark.parametrize(("name", "said"), [("greedy", "needs 'clicks'"), ("unfinished", "lacks needs, candidates, rerank")])
+@pytest.mark.parametrize(("name", "said"), [("greedy", "needs 'clicks'"), ("unfinished", "does not inherit from")])
 def test_a_part_that_does_not_keep_the_contract_is_refused(name, said):
     with pytest.raises(UsageError, match=f"The reranker '{name}' {said}"):
         rerankers.choose(name)

@@ -26,7 +26,7 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
         ({"k": "3"}, "k must be a whole number, not 3"),
         ({"rerank": True}, "rerank is the name"),
         ({"mode": ["weights", "dense"]}, "mode must be a text, not weights,dense"),
-        ({"rerank": {"k": 3}}, "rerank is the name of a reranker, not"),
+        ({"rerank": {"k": 3}}, "rerank is the name of a reranker, or one of these, not"),
     ):
         with pytest.raises(UsageError, match=said):
             index.search("json", **wrong)

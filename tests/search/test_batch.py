@@ -17,7 +17,7 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
-from termweave.corpora import queries
+from termweave.corpora.judgements import read_queries
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import runs
 from termweave.indexer import BuildOptions, build
@@ -38,12 +38,12 @@ WANTED = [Query("q1", "parse json"), Query("q 2", "ein Text\u2028mit Zeilen"), Q
 )
 def test_queries_are_read_by_what_the_file_holds(written, tmp_path):
     (tmp_path / "queries").write_text(written)
-    assert queries.read(str(tmp_path / "queries")) == WANTED
+    assert read_queries(str(tmp_path / "queries")) == WANTED
     with gzip.open(tmp_path / "queries.jsonl.gz", "wt") as file:
         file.write(written)
-    assert queries.read(str(tmp_path / "queries.jsonl.gz")) == WANTED
+    assert read_queries(str(tmp_path / "queries.jsonl.gz")) == WANTED
     if "{" in written:
-        assert queries.read(str(tmp_path)) == WANTED
+        assert read_queries(str(tmp_path)) == WANTED
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_queries_are_read_by_what_the_file_holds(written, tmp_path):
 def test_bad_lines_are_named(written, said, tmp_path):
     (tmp_path / "bad").write_bytes(written if isinstance(written, bytes) else written.encode())
     with pytest.raises(InputError, match=said) as raised:
-        queries.read(str(tmp_path / "bad"))
+        read_queries(str(tmp_path / "bad"))
     assert "skip" not in raised.value.hint  # no query can be left out
 
 
 def test_no_file_is_a_sentence(tmp_path):
     for path in (tmp_path / "nothing", tmp_path):
         with pytest.raises(UsageError, match="file of queries"):
-            queries.read(str(path))
+            read_queries(str(path))
 
 
 def test_a_run_has_its_name_when_it_is_whole(tmp_path):
@@ -138,7 +138,7 @@ def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, 
     jsonschema.validate(told, SCHEMA)
     assert (told["queries"], told["name"], told["generation"]) == (70, "hybrid+rNN", index.generation)
     found = runs.read(out)
-    everything = queries.read(str(asked))
+    everything = read_queries(str(asked))
     for query in everything[:6]:
         hits = index.search(query.text, k=7, rerank="rnn")
         assert list(found.scores.get(query.id, {})) == [hit.id for hit in hits]

@@ -144,6 +144,7 @@ def test_a_feature_takes_part_where_its_options_stand_and_one_of_them_is_set():
 
 SEARCHED = """
 import json, sys
+from collections import defaultdict
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 import termweave as tw
@@ -152,14 +153,14 @@ from termweave.cli import cli
 from termweave.search import Index
 from termweave.search.results import json as results
 from termweave.ui import application, parameters
-from termweave.ui.api import openapi
 from termweave.ui.serve_options import ServeOptions
+from tools.generate_docs import openapi
 url, name = sys.argv[1:]
 index = tw.connect(url).index(name)
 answer = index.answer("json functions", hide=["json-1", "json-2"], totals=True)
 client = TestClient(application.create(engine.connect(settings.load(url=url)), ServeOptions()), base_url="http://127.0.0.1:8321")
 address = f"index={name}&q=json+functions&hide=json-1"
-document = openapi.document(dict.fromkeys(openapi.SCHEMAS, {}))
+document = openapi(defaultdict(dict))
 (found,) = [each for each in document["paths"]["/api/search"]["get"]["parameters"] if each["name"] == "hide"]
 run = CliRunner().invoke(cli, ["search", name, "json functions", "--hide", "json-1", "--url", url])
 print(json.dumps({

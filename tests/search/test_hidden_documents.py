@@ -9,7 +9,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run
 from termweave.corpora import IndexReading, open_source
-from termweave.engine.client import search_pipelines
+from termweave.engine.client import resolved_name
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.enrichment import enrichment
@@ -63,12 +63,12 @@ def pipeline(opensearch_engine, name):
     def call(index, *processors, **others):
         used.append(index)
         opensearch_engine.request("PUT", path, body={"request_processors": list(processors), **others})
-        opensearch_engine.request("PUT", f"/{index}/_settings", body={search_pipelines.SETTING: name})
+        opensearch_engine.request("PUT", f"/{index}/_settings", body={resolved_name.SETTING: name})
         return name
 
     yield call
     if used:
-        opensearch_engine.request("PUT", f"/{name}*/_settings", body={search_pipelines.SETTING: None})
+        opensearch_engine.request("PUT", f"/{name}*/_settings", body={resolved_name.SETTING: None})
         opensearch_engine.request("DELETE", path)
 
 
@@ -224,7 +224,7 @@ def test_drafts_stay_hidden_in_search_and_in_what_is_read(opensearch_engine, nam
         pytest.skip("the cases stand beside the project and are not here")
     index, url = f"{name}-shop", ["--url", opensearch_engine.url]
     body = orjson.loads((case / "index.json").read_bytes())
-    body["settings"].pop(search_pipelines.SETTING)
+    body["settings"].pop(resolved_name.SETTING)
     opensearch_engine.request("PUT", f"/{index}", body=body)
     data = (case / "documents.ndjson").read_bytes()
     opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)

@@ -15,14 +15,13 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog.layout import DocumentLayout, signal_class
-from termweave.contracts.signal import Fitting
+from termweave.contracts.signal import Fitting, Pruning
 from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import ANALYSIS
 from termweave.encoders.model_lookup import resolve
 from termweave.indexer import BuildOptions, build, verify
 from termweave.indexer.ledger import storage
-from termweave.pruning import Pruning
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.search.index import Index
 from termweave.signals.learned import LearnedWeights, english_words

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave.catalog.layout import BUCKETS, DocumentLayout, bucket_of, engine_id, source_digest
-from termweave.contracts.signal import Clause, Fitting
+from termweave.contracts.signal import Clause, Fitting, Pruning
 from termweave.errors import ModelError, UsageError
-from termweave.pruning import Pruning
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals.dense import Dense, from_half, from_halves, to_half
 from termweave.signals.lexical import Lexical

@@ -8,7 +8,7 @@ import pytest
 from annotated_types import Ge, Gt, Le
 from click.testing import CliRunner
 
-from termweave.cli.options.declared_options import click_options
+from termweave.cli.declared_options import click_options
 from termweave.declared_settings import Setting, check, parse, settings_of
 from termweave.errors import UsageError
 

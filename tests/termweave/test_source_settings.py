@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from termweave import settings, source_settings
+from termweave import settings
 from termweave.engine.client import credentials
 from termweave.errors import UsageError
 
@@ -19,15 +19,16 @@ def nowhere(tmp_path, monkeypatch):
 
 
 def sent(url, target):
-    found = source_settings.load(url, target)
-    return credentials.addresses(found, found.url)[0].authentication.get("http_auth")
+    found = settings.of_source(url, target)
+    address = credentials.addresses(found, found.url)[0]
+    return (address.user, address.password) if address.user else None
 
 
 def test_the_targets_credentials_stay_with_the_target(monkeypatch):
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "targets")
     target = settings.load(url="https://target:9200", user="me", insecure=True)
     assert sent("https://other:9200", target) is None
-    assert source_settings.load("https://other:9200", target).insecure is False
+    assert settings.of_source("https://other:9200", target).insecure is False
     assert sent(None, target) == ("me", "targets")
     assert sent("https://target:9200/", target) == ("me", "targets")
     assert sent("https://target:9200/path", target) is None
@@ -40,7 +41,7 @@ def test_a_source_has_its_own_from_variable_address_and_file(nowhere, monkeypatc
     monkeypatch.setenv("TERMWEAVE_SOURCE_PASSWORD", "of the variable")
     assert sent("https://other:9200", target) == ("reader", "of the variable")
     with pytest.raises(UsageError, match="the source is on the server that is written to"):
-        source_settings.load(None, target)
+        settings.of_source(None, target)
     monkeypatch.delenv("TERMWEAVE_SOURCE_USER")
     monkeypatch.delenv("TERMWEAVE_SOURCE_PASSWORD")
     assert sent("https://a:b@other:9200", target) == ("a", "b")

@@ -68,7 +68,7 @@ def test_the_workers_of_ray(downloads):
 
 def test_the_process_that_learns_for_the_page(downloads):
     pytest.importorskip("torch", reason="the extra 'train' is not installed")
-    from termweave.ui.background.learning_process import LearningJob, LearningProcess
+    from termweave.ui.learning_process import LearningJob, LearningProcess
 
     task = LearningJob(settings.load(url="http://127.0.0.1:9"), "docs", {})
     with pytest.raises(TermweaveError, match=r"127\.0\.0\.1:9"):  # it came as far as the server, which is not there

@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from termweave.cli.verbs.export import command
+from termweave.cli.verbs.models import export as command
 from termweave.encoders import load
 from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer

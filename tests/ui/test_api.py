@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from termweave.ui import parameters
-from termweave.ui.api.endpoints import ENDPOINTS
+from termweave.ui.api import ENDPOINTS
 from tests.ui.conftest import ATTACKS, client_of, requests_of_every_kind
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from termweave.records import Hit
-from termweave.ui.comparison import compare
 from termweave.ui.pages import score_bars
+from termweave.ui.searching import compare
 
 
 def test_kendalls_tau_is_the_mean_agreement_of_pairs():

@@ -14,8 +14,8 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.indexer import BuildOptions, build
-from termweave.search.render.html import Picture
 from termweave.search.results.hits import flat
+from termweave.search.results.pictures import Picture
 from termweave.ui import searching
 from termweave.ui.pages import search_page
 from tests.programs import program

@@ -22,7 +22,7 @@ import uvicorn
 from termweave.cli import run
 from termweave.serving import server
 from termweave.serving.connector import parts
-from termweave.ui.protection import rate_limits, time_limits
+from termweave.ui.protection import limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
 from tests.programs import program
@@ -100,7 +100,7 @@ def test_a_query_of_ten_thousand_characters_fits_into_the_address(serving):
 
 def test_silent_connections_are_closed(listening, monkeypatch):
     """A request whose lines arrive one by one never ends otherwise."""
-    monkeypatch.setattr(time_limits, "SILENT_FOR", 0.3)
+    monkeypatch.setattr(limits, "SILENT_FOR", 0.3)
     address, _ = listening()
     with socket.create_connection(address, 30) as slow:
         slow.sendall(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n")
@@ -113,7 +113,7 @@ _MANY = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 400
 
 def test_a_connection_whose_answers_are_not_taken_is_aborted(listening, monkeypatch):
     """256 of them would lock everybody out; uvicorn waits for each until its client takes the last byte."""
-    monkeypatch.setattr(time_limits, "SILENT_FOR", 0.3)
+    monkeypatch.setattr(limits, "SILENT_FOR", 0.3)
     address, connections = listening()
     for last in (b"", b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"):
         with socket.create_connection(address, 30) as greedy:
@@ -123,7 +123,7 @@ def test_a_connection_whose_answers_are_not_taken_is_aborted(listening, monkeypa
 
 
 def test_a_slow_client_gets_its_answers(listening, monkeypatch):
-    monkeypatch.setattr(time_limits, "SILENT_FOR", 0.3)
+    monkeypatch.setattr(limits, "SILENT_FOR", 0.3)
     address, _ = listening()
     script = (FOLDER / "static" / "htmx.min.js").stat().st_size
     with socket.create_connection(address, 30) as slow:
@@ -137,8 +137,8 @@ def test_a_slow_client_gets_its_answers(listening, monkeypatch):
 
 
 def test_one_address_has_few_connections(listening, monkeypatch):
-    assert time_limits.FROM_ONE * 4 <= 256
-    monkeypatch.setattr(time_limits, "FROM_HERE", 3)
+    assert limits.FROM_ONE * 4 <= 256
+    monkeypatch.setattr(limits, "FROM_HERE", 3)
     address, connections = listening()
     with ExitStack() as stack:
         few = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(3)]
@@ -149,7 +149,7 @@ def test_one_address_has_few_connections(listening, monkeypatch):
 
 
 def test_a_model_server_takes_the_connections_of_a_node(listening, monkeypatch):
-    monkeypatch.setattr(time_limits, "HERE", "none")  # the test is a client of another machine
+    monkeypatch.setattr(limits, "HERE", "none")  # the test is a client of another machine
     address, connections = listening(serves_models=True)
     with ExitStack() as stack:
         opened = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(parts.CONNECTIONS)]
@@ -185,7 +185,7 @@ def test_only_a_proxy_that_is_named_may_say_for_whom_it_asks(listening, monkeypa
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # uvicorn's own variable
     address, _ = listening(**options)
     with socket.create_connection(address, 30) as quick:
-        for number in range(rate_limits.TRIES + 1):
+        for number in range(limits.TRIES + 1):
             head = "GET /api/indices HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n"
             quick.sendall(f"{head}X-Forwarded-For: 10.0.0.{number}\r\n\r\n".encode())
             answer = b""

@@ -20,19 +20,17 @@ from termweave.catalog.profiles import Profile
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.evaluation import Experiment, Row, evaluate, index_comparison
+from termweave.evaluation import Experiment, Row, evaluate, index_comparison, table
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import table
 from termweave.evaluation.tuning.tune import TuningReport
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
 from termweave.records import Query
 from termweave.search import Index
 from termweave.ui import searching
-from termweave.ui import workspace as workspace_module
-from termweave.ui.background.jobs import BackgroundJob
+from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.measure_page import GatedExperiment
 from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace
@@ -282,7 +280,7 @@ def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engin
     opened = workspace.index(name)
     Index.open(opensearch_engine, name).adopt(Profile("mine", {"lexical": 1.0}, "sum", None))
     assert workspace.index(name) is opened  # for some seconds
-    monkeypatch.setattr(workspace_module, "_KEPT_FOR", 0.0)
+    workspace.indices.seconds = 0.0
     assert workspace.index(name).lineage.profile == "mine"
     again = workspace.index(name)
     assert workspace.index(name) is again
@@ -298,7 +296,7 @@ def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engi
     path.write_text('{"_id": "new", "text": "parse json"}\n')
     build(opensearch_engine, corpora.open_source(path), name, options)
     opensearch_engine.request("DELETE", f"/{older}")
-    monkeypatch.setattr(workspace_module, "_KEPT_FOR", 0.0)
+    client.app._app.state.workspace.indices.seconds = 0.0
     newer = generations.live(opensearch_engine, name)
     assert client.get("/api/encode", params={"q": "parse json"}).json()["generation"] == newer
     index = client.app._app.state.workspace.index(name)
@@ -317,7 +315,7 @@ def test_pages_take_the_encoder_of_queries_that_an_update_changed(opensearch_eng
     shutil.copytree(resolve("shipped"), other)
     write_manifest(other, replace(read_folder(other).manifest, hash="0123456789abcdef"))
     update(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense_query=str(other)))
-    monkeypatch.setattr(workspace_module, "_KEPT_FOR", 0.0)
+    workspace.indices.seconds = 0.0
     opened = workspace.index(name)
     assert opened.lineage.models["dense_query"].hash == "0123456789abcdef"
     assert workspace.index(name) is opened

@@ -32,7 +32,7 @@ from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
-from termweave.support.lazy_module import LazyModule
+from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
-from termweave.support.lazy_module import LazyModule
+from termweave.support import LazyModule
 from termweave.training.methods.base import Method
 from termweave.training.methods.parameters import PRESET, ParameterRecord
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
-from termweave.support.lazy_module import LazyModule
+from termweave.support import LazyModule
 from termweave.support.messages import duration, paced
 from termweave.training.methods.base import Preset
 from termweave.training.methods.cross_encoder import CrossEncoderMethod, RankerParameters

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.support.lazy_module import LazyModule
+from termweave.support import LazyModule
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import ParameterRecord, TrainingParameters
 

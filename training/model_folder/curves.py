@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.report import plots
+from termweave.evaluation.html_page import svg
 from termweave.support import atomic_files
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ def write(folder: Path, history: Mapping[str, Any], measure: str) -> None:
     development.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", color="#c2410c", gid="kept")
     development.set_title(f"development {measure} (the ring marks the step that was kept)", fontsize=9)
     development.set_xlabel("step", fontsize=8)
-    atomic_files.write(folder / FILE, plots.svg(figure, "curves").encode())
+    atomic_files.write(folder / FILE, svg(figure, "curves").encode())

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import load
 from termweave.encoders.model_lookup import DEFAULT, resolve
-from termweave.evaluation.measures import LEADING
-from termweave.evaluation.significance import randomisation_test
+from termweave.evaluation.measures import LEADING, randomisation_test
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.dev_measure import depth, ranking_measure, rankings, search_measure, stored, vectors_of
 

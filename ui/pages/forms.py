@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
@@ -14,11 +16,11 @@ from starlette.routing import Route
 
 from termweave.corpora.formats.compression import ReadingLimits, limited
 from termweave.errors import TermweaveError
+from termweave.support import private_files
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from starlette.datastructures import FormData
     from starlette.requests import Request
@@ -60,7 +62,7 @@ async def _form(request: Request) -> FormData:
     raise HTTPException(HTTPStatus.BAD_REQUEST, "The form cannot be read: send it as UTF-8")
 
 
-def text_of(form: FormData, name: str) -> str:
+def text_of(form: Mapping[str, Any], name: str) -> str:
     """A field of a form as text; "" if it is missing or a file."""
     value = form.get(name, "")
     return value if isinstance(value, str) else ""
@@ -73,15 +75,14 @@ def bytes_of(form: FormData, field: str) -> bytes:
 
 
 @contextmanager
-def named(*places: Path | str, called: str = "The file") -> Iterator[None]:
-    """Read an upload: with limits, and with what the user calls it in errors, not the place where it was put.
-
-    A place may be a part of a later one, not of an earlier one.
-    """
-    try:
-        with limited(LIMITS):
-            yield
-    except TermweaveError as error:
-        for place in places:
-            error.message = error.message.replace(str(place), called)
-        raise
+def uploaded(content: bytes, called: str = "The file") -> Iterator[Path]:
+    """Give an upload as a file to read, with limits; errors name it as the user knows it, not by the place where it lies."""
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
+        path = Path(folder) / "upload"
+        path.write_bytes(content)
+        try:
+            with limited(LIMITS):
+                yield path
+        except TermweaveError as error:
+            error.message = error.message.replace(str(path), called)
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from starlette.routing import Route
@@ -11,10 +12,9 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.indexer.generations import listing, publication
 from termweave.support.messages import sized
 from termweave.ui import parameters
-from termweave.ui.addresses import see_other
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, Parameter
-from termweave.ui.rendering import page
+from termweave.ui.rendering import page, see_other
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def routes() -> list[Route]:
 def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
     workspace = workspace_of(request)
-    name = workspace.alias(values["index"])
+    name = workspace.book(values["index"]).name
     listed = listing.list_generations(workspace.engine, name)
     live = next((each for each in listed if each.live), None)
     asked = next((each for each in listed if each.index == values["promote"]), None)
@@ -45,11 +45,9 @@ def _show(request: Request) -> Response:
         raise UsageError(
             f"{name!r} has no generation {values['promote']!r}.", f"It has: {', '.join(each.index for each in listed)}."
         )
-    previous: str | None
-    try:
+    previous = None
+    with suppress(TermweaveError):
         previous = publication.previous(workspace.engine, name)
-    except TermweaveError:
-        previous = None
     context = {
         "index": name,
         "listed": listed,
@@ -92,5 +90,5 @@ def _promote(request: Request, form: FormData) -> Response:
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
     publication.promote(workspace.engine, name, wanted, act)
-    workspace.forget(name)
+    workspace.indices.forget(name)
     return see_other("/generations", index=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -13,32 +13,32 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.pool import order_for, pooled
-from termweave.evaluation.book.query_ids import placed
+from termweave.evaluation.book.queries import order_for, placed, pooled
 from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
 from termweave.records import Query
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import page_address, see_other
 from termweave.ui.pages.forms import form_route, text_of
-from termweave.ui.parameters import INDEX, Parameter
-from termweave.ui.rendering import page
+from termweave.ui.parameters import INDEX, JUDGE, Parameter
+from termweave.ui.rendering import page, page_address, see_other
 from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.evaluation.book.store import BookQuery
+    from termweave.evaluation.book.queries import BookQuery
     from termweave.search import Index
 
-JUDGE = Parameter("judge", "Name of the judge.")
+    #: Query and document -> the grade of one judge.
+    _Grades = Mapping[tuple[str, str], BookGrade]
+
 _PARAMETERS = (
     INDEX,
-    JUDGE,
+    replace(JUDGE, required=False),
     Parameter("query", "Show this query."),
     Parameter("document", "Show this document again."),
 )
@@ -72,14 +72,12 @@ class JudgingTask:
     """How far a judge is.
 
     Attributes:
-        queries: Number of queries in the book.
         documents: Number of documents to judge.
         done: How many of them this judge graded or skipped.
         given: Grade -> number; None: skipped.
         card: The document to judge now; None if all are judged, or nobody has said who judges.
     """
 
-    queries: int
     documents: int
     done: int
     given: Counter[int | None]
@@ -96,34 +94,16 @@ def routes() -> list[Route]:
     ]
 
 
-def book_of(request: Request, name: str) -> JudgementBook:
-    """The book of an index."""
-    return JudgementBook(workspace_of(request).engine, name)
-
-
-def book_to_fill(request: Request, form: FormData) -> JudgementBook:
-    """The book of the index that a form names.
-
-    Raises:
-        UsageError: There is no such index.
-    """
-    return book_of(request, workspace_of(request).alias(text_of(form, "index")))
-
-
 def _show(request: Request) -> Response:
-    values = parameters.read(request.query_params, _PARAMETERS)
-    name = workspace_of(request).alias(values["index"])
+    values, workspace = parameters.read(request.query_params, _PARAMETERS), workspace_of(request)
+    book = workspace.book(values["index"])
     judge = values["judge"] and check_judge(values["judge"])
-    task = task_of(request, name, judge, values["query"], values["document"])
+    task = task_of(workspace.index(book.name), book, judge, values["query"], values["document"])
     context = {
-        "index": name,
+        "index": book.name,
         "judge": judge,
-        "card": task.card,
-        "queries": task.queries,
-        "documents": task.documents,
-        "done": task.done,
-        "given": task.given,
-        "guidelines": book_of(request, name).guidelines(),
+        "task": task,
+        "guidelines": book.guidelines(),
         "meanings": MEANINGS,
         "token": token,
         "longest_note": LONGEST_NOTE,
@@ -131,21 +111,21 @@ def _show(request: Request) -> Response:
     return page(request, "judge.html", context)
 
 
-def task_of(request: Request, name: str, judge: str | None, query: str | None = None, document: str | None = None) -> JudgingTask:
+def task_of(
+    index: Index, book: JudgementBook, judge: str | None, query: str | None = None, document: str | None = None
+) -> JudgingTask:
     """How far a judge is in the book of an index, and the document that comes next.
 
     Args:
-        request: The request.
-        name: Name of the index.
+        index: The index.
+        book: Its book.
         judge: Name of the judge; None: nobody has said it yet.
         query: Show a document of this query.
         document: Show this document, whether it is judged or not.
     """
-    book, index = book_of(request, name), workspace_of(request).index(name)
     queries = book.queries()
     mine = {(each.query, each.document): each for each in book.grades(judge)} if judge else {}
     return JudgingTask(
-        queries=len(queries),
         documents=sum(len(each.pool) for each in queries),
         done=sum((each.id, candidate) in mine for each in queries for candidate in each.pool),
         given=Counter(each.grade for each in mine.values()),
@@ -154,20 +134,12 @@ def task_of(request: Request, name: str, judge: str | None, query: str | None = 
 
 
 def _card(
-    index: Index,
-    queries: Sequence[BookQuery],
-    mine: dict[tuple[str, str], BookGrade],
-    judge: str,
-    query: str | None,
-    document: str | None,
+    index: Index, queries: Sequence[BookQuery], mine: _Grades, judge: str, query: str | None, document: str | None
 ) -> JudgingCard | None:
     """The document that is asked about: the named one, else the first one without a grade of this judge."""
     for each in queries:
-        if query is not None and each.id != query:
-            continue
-        for candidate in order_for(judge, each):
-            wanted = candidate == document if document is not None else (each.id, candidate) not in mine
-            if wanted:
+        for candidate in order_for(judge, each) if query in {None, each.id} else ():
+            if candidate == document if document is not None else (each.id, candidate) not in mine:
                 title, text, metadata = searching.content_of(index, candidate)
                 shown = searching.metadata_of(metadata)
                 return JudgingCard(each, candidate, title, text, shown, mine.get((each.id, candidate)))
@@ -177,13 +149,25 @@ def _card(
 def _grade(request: Request, form: FormData) -> Response:
     name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
     grade = _given(form)
-    book = book_of(request, name)
-    query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)
-    document = next((each for each in (query.pool if query else ()) if token(each) == text_of(form, "document")), None)
-    if query is None or document is None:
+    book = JudgementBook(workspace_of(request).engine, name)
+    query = query_of(book, form)
+    document = next((each for each in query.pool if token(each) == text_of(form, "document")), None)
+    if document is None:
         raise UsageError("The book does not ask about this document.", "Open the page again.")
     book.set_grade(BookGrade(judge, query.id, document, grade, text_of(form, "note").strip()))
     return see_other("/judge", index=name, judge=judge)
+
+
+def query_of(book: JudgementBook, form: FormData) -> BookQuery:
+    """The query that a form is about.
+
+    Raises:
+        UsageError: The book does not have it.
+    """
+    query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)
+    if query is None:
+        raise UsageError("The book does not have this query any more.", "Open the page again.")
+    return query
 
 
 def _given(form: FormData) -> int | None:
@@ -200,13 +184,13 @@ def _rate(request: Request, form: FormData) -> Response:
     text, document = check_query(text_of(form, "q")).strip(), unquote(text_of(form, "document"))
     if not text:
         raise UsageError("The query is empty.", "Search for something, then rate what was found.")
-    book = book_to_fill(request, form)
-    index = workspace_of(request).index(text_of(form, "index"))
+    workspace = workspace_of(request)
+    book, index = workspace.book(text_of(form, "index")), workspace.index(text_of(form, "index"))
     queries = book.queries()
     (wanted,) = placed([typed_query(text)], queries)
     query = next((each for each in queries if each.id == wanted.id), None)
     hides = book.name != index.lineage.name  # an alias: its generation would show what it hides
-    searched = index if hides else workspace_of(request).index(text_of(form, "generation") or book.name)
+    searched = index if hides else workspace.index(text_of(form, "generation") or book.name)
     if searched is not index and searched.lineage.name != book.name:
         raise UsageError(
             f"{clipped(searched.generation)!r} is not a generation of {book.name}.", "Search again and rate what is found."
@@ -236,6 +220,6 @@ def token(identity: str) -> str:
 
 def _undo(request: Request, form: FormData) -> Response:
     name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
-    undone = book_of(request, name).undo(judge)
+    undone = JudgementBook(workspace_of(request).engine, name).undo(judge)
     shown = {"query": undone.query, "document": undone.document} if undone else {}
     return see_other("/judge", index=name, judge=judge, **shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
@@ -9,13 +10,11 @@ from starlette.routing import Route
 from termweave.errors import UsageError
 from termweave.training.needs import missing
 from termweave.ui import parameters
-from termweave.ui.addresses import see_other
-from termweave.ui.background.jobs import BackgroundJob
-from termweave.ui.background.learning_process import LearningJob, LearningProcess
+from termweave.ui.jobs import BackgroundJob
+from termweave.ui.learning_process import LearningJob, LearningProcess
 from termweave.ui.pages.forms import form_route, text_of
-from termweave.ui.pages.judge_page import book_of
-from termweave.ui.parameters import INDEX, Parameter
-from termweave.ui.rendering import page
+from termweave.ui.parameters import INDEX, JOB
+from termweave.ui.rendering import page, see_other
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from termweave.ui.workspace import Workspace
 
 _KIND = "learn"
-_PARAMETERS = (INDEX, Parameter("job", "The run to show."))
 
 
 def routes() -> list[Route]:
@@ -37,16 +35,14 @@ def routes() -> list[Route]:
 
 
 def _show(request: Request) -> Response:
-    values = parameters.read(request.query_params, _PARAMETERS)
-    workspace = workspace_of(request)
-    name = workspace.alias(values["index"])
-    jobs = request.app.state.jobs
-    job = jobs.shown(values["job"], _KIND, name)
-    context: dict[str, Any] = {
-        "index": name,
-        "jobs": jobs.of_kind(_KIND, name),
-        "job": job,
-        "judged": len(book_of(request, name).qrels()),
+    values = parameters.read(request.query_params, (INDEX, replace(JOB, required=False)))
+    workspace, jobs = workspace_of(request), request.app.state.jobs
+    book = workspace.book(values["index"])
+    context = {
+        "index": book.name,
+        "jobs": jobs.of_kind(_KIND, book.name),
+        "job": jobs.shown(values["job"], _KIND, book.name),
+        "judged": len(book.qrels()),
         "obstacles": _obstacles(workspace),
     }
     return page(request, "learn.html", context)
@@ -63,7 +59,7 @@ def _obstacles(workspace: Workspace) -> list[str]:
 def _start(request: Request, form: FormData) -> Response:
     """Begin, or go on with what was stopped."""
     workspace = workspace_of(request)
-    name = workspace.alias(text_of(form, "index"))
+    name = workspace.book(text_of(form, "index")).name
     if (obstacles := _obstacles(workspace)) or workspace.options.settings is None:
         raise UsageError(" ".join(obstacles))
     process = LearningProcess(LearningJob(workspace.options.settings, name, workspace.options.models or {}))

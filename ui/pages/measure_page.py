@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -13,22 +13,21 @@ from termweave import corpora
 from termweave.catalog import audit, lineage
 from termweave.catalog.profiles import adopted
 from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.evaluation import html_page, table
 from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.store import JudgementBook
 from termweave.evaluation.measures import MEASURES as SHOWN
-from termweave.evaluation.report import html_page, table
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.ui import parameters
-from termweave.ui.addresses import page_address, see_other
-from termweave.ui.background.jobs import BackgroundJob
+from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.forms import form_route, text_of
-from termweave.ui.pages.judge_page import book_of
-from termweave.ui.parameters import INDEX, Parameter
-from termweave.ui.rendering import page, problem, status_of
+from termweave.ui.parameters import INDEX, JOB
+from termweave.ui.rendering import page, page_address, problem, see_other, status_of
 from termweave.ui.workspace import workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from starlette.datastructures import FormData
     from starlette.requests import Request
@@ -36,10 +35,13 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment
-    from termweave.evaluation.gates import Gate, Verdict
+    from termweave.evaluation.gates import Verdict
     from termweave.search import Index
+    from termweave.ui.workspace import Workspace
 
-_PARAMETERS = (INDEX, Parameter("job", "The evaluation or tuning to show."))
+    #: Works on an index and a data set, and says how far it is.
+    Work = Callable[[Index, Dataset, Callable[..., None]], Any]
+
 #: Gates of one evaluation.
 _MOST_GATES = 20
 MEASURES = ("nDCG@10", "MRR@10")
@@ -66,26 +68,26 @@ def routes() -> list[Route]:
 
 
 def _show(request: Request, kind: str) -> Response:
-    values = parameters.read(request.query_params, _PARAMETERS)
-    name = workspace_of(request).alias(values["index"])
-    return _page(request, kind, name, request.app.state.jobs.shown(values["job"], kind, name))
+    values = parameters.read(request.query_params, (INDEX, replace(JOB, required=False)))
+    book = workspace_of(request).book(values["index"])
+    return _page(request, kind, book, request.app.state.jobs.shown(values["job"], kind, book.name))
 
 
 def _page(
     request: Request,
     kind: str,
-    name: str,
+    book: JudgementBook,
     job: BackgroundJob | None = None,
     form: FormData | None = None,
     error: TermweaveError | None = None,
 ) -> Response:
     """The page with a job; or, where what was sent cannot be begun, with the form as it was filled in and what is wrong with it."""
-    jobs, workspace = request.app.state.jobs, workspace_of(request)
+    jobs, workspace, name = request.app.state.jobs, workspace_of(request), book.name
     context: dict[str, Any] = {
         "index": name,
         "kind": kind,
         "datasets": [f"book:{name}", *workspace.options.datasets],
-        "graded": next(book_of(request, name).entries("grade", ["query"]), None) is not None,
+        "graded": next(book.entries("grade", ["query"]), None) is not None,
         "places": [each for each in workspace.places(name) if each != name],
         "measures": MEASURES,
         "jobs": jobs.of_kind(kind, name),
@@ -93,7 +95,7 @@ def _page(
     }
     if job is not None and job.result is not None:
         context |= _table(job) if kind == "evaluate" else {"report": job.result}
-    sent = {field: text_of(form, field) if form is not None else "" for field in ("gates", "dataset", "measure", "against")}
+    sent = {field: text_of(form or {}, field) for field in ("gates", "dataset", "measure", "against")}
     context |= {"gates": sent["gates"] or (job.about.get("gates", "") if job is not None else ""), "sent": sent, "error": error}
     return page(request, f"{kind}.html", context, status_of(error) if error else HTTPStatus.OK)
 
@@ -133,7 +135,7 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
 
 def _progress(request: Request) -> Response:
     """The part of the page that shows how far a job is; it asks for itself again until the job has ended."""
-    values = parameters.read(request.query_params, (Parameter("job", "The job.", required=True),))
+    values = parameters.read(request.query_params, (JOB,))
     try:
         job = request.app.state.jobs.find(values["job"])
     except UsageError as error:  # the server was started anew
@@ -147,53 +149,49 @@ def _progress(request: Request) -> Response:
 
 
 def _begun(request: Request, form: FormData, kind: str) -> Response:
-    """Begin what a form asks; a mistake in it leaves the form filled in."""
-    name = workspace_of(request).alias(text_of(form, "index"))
-    try:
-        return {"evaluate": _evaluate, "tune": _tune}[kind](request, form)
-    except (UsageError, InputError) as error:
-        return _page(request, kind, name, form=form, error=error)
-
-
-def _evaluate(request: Request, form: FormData) -> Response:
-    from termweave.evaluation import evaluate, gates, index_comparison  # noqa: PLC0415 - numpy comes with it
+    """Begin what a form asks, once index and data set are open; a mistake in it leaves the form filled in."""
     from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
 
-    workspace, required = workspace_of(request), _gates(text_of(form, "gates"))
+    workspace, spec = workspace_of(request), text_of(form, "dataset")
+    book = workspace.book(text_of(form, "index"))
+    try:
+        about, work = {"evaluate": _evaluate, "tune": _tune}[kind](workspace, form)
+        name = workspace.chosen(text_of(form, "index"))
+        index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
+        dataset = _dataset(workspace, name, spec)
+        title = f"{'Evaluation' if kind == 'evaluate' else 'Tuning'} on {spec}"
+        title += f" against {about['against']}" if about.get("against") else ""
+        job = BackgroundJob(kind, title, {"index": name, "generation": index.generation, "lineage": index.lineage, **about})
+        request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
+    except (UsageError, InputError) as error:
+        return _page(request, kind, book, form=form, error=error)
+    return see_other(f"/{kind}", index=name, job=job.id)
+
+
+def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
+    from termweave.evaluation import evaluate, gates, index_comparison  # noqa: PLC0415 - numpy comes with it
+    from termweave.search import Index  # noqa: PLC0415 - as above
+
+    required = [gates.parse(line.strip()) for line in text_of(form, "gates").splitlines() if line.strip()]
+    if len(required) > _MOST_GATES:
+        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
+    if any(gate.run is not None for gate in required):  # a request must not make this process read a file
+        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
     name, against = workspace.chosen(text_of(form, "index")), text_of(form, "against")
     other = Index.pinned(workspace.engine, against, **(workspace.options.models or {})) if against else None
 
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> GatedExperiment:
-        progress = partial(update, stage="Queries")
+        options: dict[str, Any] = {"progress": partial(update, stage="Queries"), "required": required}
         if other is None:
-            experiment = evaluate(index, dataset, progress=progress, required=required)
+            experiment = evaluate(index, dataset, **options)
         else:
-            experiment = index_comparison.evaluate_against(
-                index, name, other, against, dataset, progress=progress, required=required
-            )
+            experiment = index_comparison.evaluate_against(index, name, other, against, dataset, **options)
         return GatedExperiment(experiment, tuple((gate.text, gates.check(gate, experiment, dataset)) for gate in required))
 
-    about = {"gates": "\n".join(gate.text for gate in required), "against": against}
-    return _start(request, form, "evaluate", about, work)
+    return {"gates": "\n".join(gate.text for gate in required), "against": against}, work
 
 
-def _gates(typed: str) -> list[Gate]:
-    """The gates of a form, one on each line.
-
-    Raises:
-        UsageError: A line is not a gate, or names a file: a request must not make this process read one.
-    """
-    from termweave.evaluation import gates  # noqa: PLC0415 - as above
-
-    required = [gates.parse(line.strip()) for line in typed.splitlines() if line.strip()]
-    if len(required) > _MOST_GATES:
-        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
-    if any(gate.run is not None for gate in required):
-        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
-    return required
-
-
-def _tune(request: Request, form: FormData) -> Response:
+def _tune(_: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
     from termweave.evaluation import tune  # noqa: PLC0415 - numpy comes with it
 
     measure = text_of(form, "measure") or MEASURES[0]
@@ -203,43 +201,20 @@ def _tune(request: Request, form: FormData) -> Response:
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
         return tune(index, dataset, measure=measure, progress=lambda stage, done, total: update(done, total, stage))
 
-    return _start(request, form, "tune", {"measure": measure}, work)
+    return {"measure": measure}, work
 
 
-def _start(
-    request: Request,
-    form: FormData,
-    kind: str,
-    about: dict[str, str],
-    work: Callable[[Any, Any, Callable[..., None]], Any],
-) -> Response:
-    """Open index and data set, so that a mistake is shown at once, and begin."""
-    from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
-
-    workspace = workspace_of(request)
-    name, spec = workspace.chosen(text_of(form, "index")), text_of(form, "dataset")
-    index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
-    dataset = _dataset(request, name, spec, workspace.options.datasets)
-    verb = {"evaluate": "Evaluation", "tune": "Tuning"}[kind]
-    title = f"{verb} on {spec}" + (f" against {about['against']}" if about.get("against") else "")
-    job = BackgroundJob(
-        kind, title, {"index": name, "dataset": spec, "generation": index.generation, "lineage": index.lineage, **about}
-    )
-    request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
-    return see_other(f"/{kind}", index=name, job=job.id)
-
-
-def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> Dataset:
+def _dataset(workspace: Workspace, name: str, spec: str) -> Dataset:
     """The book of the index, or a data set that the server was started with: a request must not make it open a folder.
 
     Raises:
         UsageError: It is another one.
     """
     if spec == f"book:{name}":
-        book = BookDataset(spec, book_of(request, name))
+        book = BookDataset(spec, JudgementBook(workspace.engine, name))
         book.queries()  # without grades it says so now, not in a job
         return book
-    if spec in allowed:
+    if spec in workspace.options.datasets:
         return corpora.open_dataset(spec)
     raise UsageError(f"Pages may not use the data set {spec!r}.", "'termweave serve --on DATASET' allows one.")
 
@@ -256,5 +231,5 @@ def _adopt(request: Request, form: FormData) -> Response:
     lineage.write(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
     audit.write(workspace.engine, "profile", before.name, before=before.profile, after=job.result.profile.name)
     job.about["adopted"] = True
-    workspace.forget(job.about["index"])
+    workspace.indices.forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -10,15 +11,13 @@ from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
-from termweave.search.render import pictures
-from termweave.search.results import explanation
+from termweave.search.results import explanation, pictures
 from termweave.signals.fusion import METHODS
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
-from termweave.ui.addresses import PageAddress
-from termweave.ui.comparison import DEPTH
 from termweave.ui.pages import judge_page, score_bars
-from termweave.ui.rendering import page, status_of
+from termweave.ui.rendering import PageAddress, page, status_of
+from termweave.ui.searching import DEPTH
 from termweave.ui.workspace import NoIndexYet, workspace_of
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Hit
     from termweave.search import Index
-    from termweave.search.render.html import Picture
+    from termweave.search.results.pictures import Picture
     from termweave.signals.modes import Mode
     from termweave.ui.pages.score_bars import ScoreBar
     from termweave.ui.searching import SearchSide
@@ -112,11 +111,12 @@ class RatedList:
 
 @dataclass(frozen=True)
 class ShownList:
-    """One list of the page: its configuration, its cards, the ratings, and its request as curl."""
+    """One list of the page: its configuration, its cards, that of the document to explain, the ratings, and its request as curl."""
 
     side: SearchSide
     label: str
     cards: Sequence[HitCard]
+    wanted: Sequence[HitCard]
     rating: HitRating | None = None
     rated: RatedList | None = None
     curl: str = ""
@@ -124,68 +124,60 @@ class ShownList:
 
 def show(request: Request) -> Response:
     """Answer a request of the page. A mistake is shown on the page, above the form, which keeps what was typed."""
-    workspace = workspace_of(request)
-    address = PageAddress("/search", request.query_params)
+    workspace, query = workspace_of(request), request.query_params
+    address = PageAddress("/search", query)
     context: dict[str, Any] = {
         "address": address,
-        "given": {each.name: request.query_params.get(each.name, "") for each in parameters.PAGE},
+        "given": {each.name: query.get(each.name, "") for each in parameters.PAGE},
         "lists": (),
-        "comparison": None,
-        "wanted": None,
         "error": None,
         "json": address.at("/api/search", _API),
-        "controls": [each for each in parameters.PAGE if each.label],
+        "controls": parameters.CONTROLS,
         "typing": _Suggestions(workspace),
         "index": "",
-        "more": False,
-        "empty": False,
     }
     status = 200
     try:
-        values = parameters.read(request.query_params, parameters.PAGE)
+        values = context["values"] = parameters.read(query, parameters.PAGE)
         context["index"] = workspace.chosen(values["index"])
         context["typing"] = _Suggestions(workspace, context["index"])
-        context["values"] = values
         if values["q"].strip():
             context |= _results(workspace, values, address)
     except NoIndexYet:
         raise
     except TermweaveError as error:
         context["error"], status = error, status_of(error)
-    context.setdefault("values", {each.name: each.readable(request.query_params) for each in parameters.PAGE})
+    context.setdefault("values", {each.name: each.readable(query) for each in parameters.PAGE})
     return page(request, "search.html", context, status)
 
 
 def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddress) -> dict[str, Any]:
-    seconds = ("", "2") if values["compare"] else ("",)
-    options = searching.display_options(values, values.keys()) | {"explain": True}
-    sides = [searching.answer(workspace, values, second, **options) for second in seconds]
-    comparison = searching.heads(workspace, values) if values["compare"] else None
-    wanted = _wanted(workspace, values, seconds) if values["id"] else None
-    width = _BESIDE if values["compare"] else _ALONE
+    configurations = searching.both(values) if values["compare"] else (values,)
+    sides = [searching.answer(workspace, each, {**searching.options(each), "explain": True}) for each in configurations]
+    comparison = searching.compared(workspace, values) if values["compare"] else None
+    # The document that the user asks about, explained for each configuration.
+    hits = [[searching.explained(workspace, side.values)] if values["id"] else [] for side in sides]
     lists = []
     for place, side in enumerate(sides):
         other = None if comparison is None else (comparison.second, comparison.first)[place]
-        label = ("Left" if place == 0 else "Right") if values["compare"] else ""
-        best = score_bars.best_of(side.answer.hits)
-        cards = _cards(side.index, side.answer.hits, best, width, other)
-        rating, rated = _rating(side, values, address) if values["judge"] else (None, None)
-        curl = ""
-        if values["curl"]:
-            index, _, ranked = searching.ranking(workspace, values, seconds[place])
-            curl = searching.as_curl(index, values["q"], ranked)
-        lists.append(ShownList(side, label, cards, None if workspace.options.read_only else rating, rated, curl))
-    return {
-        "lists": lists,
-        "comparison": comparison,
-        "wanted": wanted,
-        "more": any(len(side.answer.hits) == values["k"] for side in sides),
-        "empty": not any(side.answer.hits for side in sides),
-    }
+        rating, rated = _rating(side, address) if values["judge"] else (None, None)
+        lists.append(
+            ShownList(
+                side,
+                ("Left", "Right")[place] if values["compare"] else "",
+                _cards(side.index, side.answer.hits, _BESIDE if values["compare"] else _ALONE, other),
+                _cards(side.index, hits[place], _ALONE, None),
+                None if workspace.options.read_only else rating,
+                rated,
+                searching.as_curl(side.index, side.values) if values["curl"] else "",
+            )
+        )
+    return {"lists": lists, "comparison": comparison, "more": any(len(side.answer.hits) == values["k"] for side in sides)}
 
 
-def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -> tuple[HitRating, RatedList | None]:
+def _rating(side: SearchSide, address: PageAddress) -> tuple[HitRating, RatedList | None]:
     """What a judge has said about the hits of a list, and the nDCG@10 that all judges' grades give it."""
+    values = side.values
     judge, text = check_judge(values["judge"]), values["q"].strip()
     book = JudgementBook(side.index.engine, side.index.book)
     query = next((each.id for each in book.queries() if each.text == text), None)
@@ -200,26 +192,16 @@ def _rating(side: SearchSide, values: Mapping[str, Any], address: PageAddress) -
     return rating, RatedList(float(ndcg), sum(hit.id in grades for hit in hits), len(hits))
 
 
-def _wanted(workspace: Workspace, values: Mapping[str, Any], seconds: Sequence[str]) -> list[HitCard]:
-    """The document that the user asks about, explained for each configuration."""
-    cards = []
-    for second in seconds:
-        hit = searching.explained(workspace, values, second)
-        index = searching.ranking(workspace, values, second)[0]
-        cards += _cards(index, [hit], score_bars.best_of([hit]), _ALONE, None)
-    return cards
-
-
-def _cards(index: Index, hits: Sequence[Hit], best: float, width: int, other: Mapping[str, int] | None) -> list[HitCard]:
+def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, int] | None) -> list[HitCard]:
     """The cards of hits.
 
     Args:
         index: The index that was searched.
         hits: The hits, explained.
-        best: As `score_bars.of_hit`.
         width: Characters of a passage.
         other: Document id -> rank in the other list; None: there is no other list.
     """
+    best = score_bars.best_of(hits)
     bars = [score_bars.of_hit(hit, best) for hit in hits]
     near = [[document for bar in of_hit for document in bar.neighbours] for of_hit in bars]
     named = searching.titles(index, {document for documents in near for document in documents})
@@ -266,21 +248,16 @@ class _Suggestions:
 
     def __init__(self, workspace: Workspace, name: str = "") -> None:
         self._workspace, self._name = workspace, name
-
-    @property
-    def _index(self) -> Index | None:
-        try:
-            return self._workspace.index(self._name) if self._name else None
-        except TermweaveError:
-            return None
+        self._index: Index | None = None
+        if name:
+            with suppress(TermweaveError):
+                self._index = workspace.index(name)
 
     def modes(self) -> list[str]:
         """Modes of the index: profiles, hybrid with each fusion, and each signal."""
-        index = self._index
-        if index is None:
+        if self._index is None:
             return ["hybrid"]
-        fused = [f"hybrid@{name}" for name in METHODS]
-        return [*index.lineage.profiles, "hybrid", *index.signals, *fused]
+        return [*self._index.lineage.profiles, "hybrid", *self._index.signals, *(f"hybrid@{name}" for name in METHODS)]
 
     def weighted(self, mode: str, name: str = "") -> Mode | None:
         """A mode with the weights of all signals, for the sliders; None where it cannot be read or there is one signal."""
@@ -298,15 +275,12 @@ class _Suggestions:
 
     def facets(self) -> list[str]:
         """Fields that can be counted."""
-        index = self._index
-        return [] if index is None else index.layout.sortable[:12]
+        return [] if self._index is None else self._index.layout.sortable[:12]
 
     def passages(self) -> bool:
         """Whether documents of the index are cut into passages."""
-        index = self._index
-        return index is not None and bool(index.lineage.passages)
+        return self._index is not None and bool(self._index.lineage.passages)
 
     def places(self) -> list[str]:
         """Indices, and the generations of this one."""
-        index = self._index
-        return [] if index is None else self._workspace.places(index.book)
+        return [] if self._index is None else self._workspace.places(self._index.book)

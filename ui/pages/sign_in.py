@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from termweave.ui.addresses import local_path, see_other
 from termweave.ui.pages.forms import form_route, text_of
-from termweave.ui.protection.rate_limits import TRIES, TRIES_EACH_SECOND, RateLimit
-from termweave.ui.rendering import page
+from termweave.ui.protection.limits import TRIES, TRIES_EACH_SECOND, RateLimit
+from termweave.ui.rendering import local_path, page, see_other
 
 if TYPE_CHECKING:
     from starlette.datastructures import FormData

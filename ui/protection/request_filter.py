@@ -15,11 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from termweave.ui.addresses import local_path, page_address, see_other
 from termweave.ui.protection.csrf import SAFE, forgery
-from termweave.ui.protection.rate_limits import BURST, EACH_SECOND, TRIES, TRIES_EACH_SECOND, RateLimit
-from termweave.ui.protection.time_limits import answer_in_time, arriving_in_time
-from termweave.ui.rendering import problem
+from termweave.ui.protection.limits import (
+    BURST,
+    EACH_SECOND,
+    TRIES,
+    TRIES_EACH_SECOND,
+    RateLimit,
+    answer_in_time,
+    arriving_in_time,
+)
+from termweave.ui.rendering import local_path, page_address, problem, see_other
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

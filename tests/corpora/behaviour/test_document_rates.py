@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from termweave.corpora.behaviour import ubi
-from termweave.corpora.behaviour.document_rates import rates
+from termweave.corpora.behaviour.click_model import rates
 
 
 def search(number, query, shown, **more):

@@ -10,7 +10,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.corpora import open_dataset, open_source
-from termweave.corpora.formats import compression, download, lines
+from termweave.corpora.formats import addresses, compression, lines
 from termweave.errors import InputError, UsageError
 from tests.engine.certificates import Authority
 
@@ -170,7 +170,7 @@ def test_a_server_that_is_gone_and_addresses_that_are_none(server, monkeypatch):
             open_source(wrong)
     with pytest.raises(UsageError, match="An address cannot be a data set"):
         open_dataset(server.url + "/tea.jsonl")
-    monkeypatch.setattr(download, "LARGEST", 50)
+    monkeypatch.setattr(addresses, "LARGEST", 50)
     with pytest.raises(InputError, match="there is room for 50 bytes"):
         open_source(server.url + "/tea.jsonl")
 
@@ -179,16 +179,16 @@ def test_a_server_that_is_gone_and_addresses_that_are_none(server, monkeypatch):
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_server_that_trickles_is_left(secure, server, monkeypatch, path, encrypted):
     monkeypatch.setenv("SSL_CERT_FILE", secure.authority)
-    monkeypatch.setattr(download, "LEAST", (500, 1.0))
+    monkeypatch.setattr(addresses, "LEAST", (500, 1.0))
     begun = time.monotonic()
     with pytest.raises(InputError, match=r"could not be downloaded: (less than 500 bytes arrived in 1 s|.*timed out)"):
-        download.downloaded((secure if encrypted else server).url + path)
+        addresses.downloaded((secure if encrypted else server).url + path)
     assert time.monotonic() - begun < 30  # all of it takes 50 s
 
 
 def test_a_slow_server_that_sends_enough_is_waited_for(server, monkeypatch):
-    monkeypatch.setattr(download, "LEAST", (300, 1.0))
-    path = download.downloaded(server.url + "/steady.jsonl")
+    monkeypatch.setattr(addresses, "LEAST", (300, 1.0))
+    path = addresses.downloaded(server.url + "/steady.jsonl")
     assert path.read_bytes() == 20 * LINES
     lines.discard(path)
 

@@ -10,7 +10,7 @@ import pytest
 
 import termweave as tw
 from termweave.corpora import IndexReading, open_dataset, open_source
-from termweave.corpora.formats import index_address as address
+from termweave.corpora.formats import addresses
 from termweave.corpora.index import changes, pages, point_in_time, source
 from termweave.corpora.index.point_in_time import open_views
 from termweave.engine import EngineResponseError, connect
@@ -405,7 +405,7 @@ def test_an_empty_index_has_no_documents(products, opened):
     ],
 )
 def test_addresses(spec, shown, url):
-    place = address.parse(spec)
+    place = addresses.parse_index(spec)
     assert (place.shown, place.url) == (shown, url)
 
 
@@ -414,14 +414,14 @@ def test_addresses(spec, shown, url):
 )
 def test_an_address_names_one_index(spec):
     with pytest.raises(UsageError, match="does not name one index") as error:
-        address.parse(spec)
+        addresses.parse_index(spec)
     assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize("host", ["[", "[x]", "me:secret@[", "me:[secret]@host"])
 def test_a_host_that_cannot_be_read_is_a_sentence(host):
     with pytest.raises(UsageError, match="is not an address") as error:
-        address.parse(f"opensearch:http://{host}/products")
+        addresses.parse_index(f"opensearch:http://{host}/products")
     assert "secret" not in f"{error.value} {error.value.hint}"
 
 

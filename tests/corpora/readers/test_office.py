@@ -12,8 +12,9 @@ from openpyxl import Workbook
 from pptx import Presentation
 
 from termweave.corpora import open_source
-from termweave.corpora.formats import office, office_text
+from termweave.corpora.formats import office_text
 from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.readers import office_file as office
 from termweave.errors import InputError, UsageError
 from tests.corpora.readers.fuzz_readers import mutated
 
@@ -126,17 +127,17 @@ def test_a_file_that_takes_too_long_or_ends_its_reader_costs_that_file_only(fold
     slow = tmp_path / "slow.pdf"
     slow.write_bytes(pdf(["words of a page " * 4] * 30, pages=3000))
     with office.Extractor() as extractor:
-        assert extractor.read(folder / "manual.pdf", ".pdf")[0] == "Pump manual"
+        assert extractor.document(folder / "manual.pdf", ".pdf", "x").title == "Pump manual"
         with monkeypatch.context() as patch:
             patch.setattr(office, "SECONDS", 0.05)
             with pytest.raises(BadLine, match="takes more than"):
-                extractor.read(slow, ".pdf")
-        assert extractor.read(folder / "report.docx", ".docx")[0] == "Annual report"
-        monkeypatch.setattr(extractor, "_line", lambda process, _: os.kill(process.pid, signal.SIGSEGV) or b"")
+                extractor.document(slow, ".pdf", "x")
+        assert extractor.document(folder / "report.docx", ".docx", "x").title == "Annual report"
+        monkeypatch.setattr(extractor, "_line", lambda process: os.kill(process.pid, signal.SIGSEGV) or b"")
         with pytest.raises(BadLine, match="ended the program"):
-            extractor.read(slow, ".pdf")
+            extractor.document(slow, ".pdf", "x")
         monkeypatch.undo()
-        assert extractor.read(folder / "cities.xlsx", ".xlsx")[1].startswith("Cities")
+        assert extractor.document(folder / "cities.xlsx", ".xlsx", "x").text.startswith("Cities")
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
@@ -162,11 +163,11 @@ def test_mutated_files_end_as_documents_or_refusals(folder, tmp_path):
             file = tmp_path / f"{number}{os.path.splitext(original)[1]}"  # noqa: PTH122
             file.write_bytes(mutated((folder / original).read_bytes(), dice))
             try:
-                title, text = extractor.read(file, file.suffix)
+                document = extractor.document(file, file.suffix, "x")
             except BadLine:
                 continue
             else:
-                assert (title + text).encode().decode() == title + text
+                assert (document.title + document.text).encode().decode() == document.title + document.text
 
 
 def test_without_the_extra_files_are_named_and_the_command_that_helps(folder, tmp_path, monkeypatch):

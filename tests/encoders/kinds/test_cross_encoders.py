@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
-from termweave.cli.verbs.export import command
+from termweave.cli.verbs.models import export as command
 from termweave.encoders import Ranker, load
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.onnx import export as exporting

@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from termweave.cli.verbs.export import command
+from termweave.cli.verbs.models import export as command
 from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.dense import DenseModel

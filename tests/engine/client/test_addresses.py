@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from termweave.corpora.formats.index_address import parse
+from termweave.corpora.formats.addresses import parse_index
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import transports
 from termweave.errors import EngineUnreachable, UsageError
-from termweave.settings import load
-from termweave.source_settings import load as of_source
+from termweave.settings import load, of_source
 from tests.engine.conftest import Scripted
 
 AWAY = (503, {"error": {"type": "cluster_block_exception", "reason": "no cluster manager"}})
@@ -154,7 +153,7 @@ def test_an_index_that_is_read_from_one_of_the_addresses_lies_in_the_same_cluste
 
 def test_a_source_with_several_addresses_is_wrong_usage():
     with pytest.raises(UsageError, match="has several addresses") as caught:
-        parse("opensearch:https://me:hush@one:9200,https://two:9200/docs")
+        parse_index("opensearch:https://me:hush@one:9200,https://two:9200/docs")
     assert "hush" not in str(caught.value)
 
 

@@ -77,7 +77,7 @@ from termweave.engine.client import credentials
 from termweave.settings import load
 for _ in range(2):  # asked once
     (address,) = credentials.addresses(load(url=sys.argv[1], user="me", password="-"), sys.argv[1])
-print("given:", address.authentication["http_auth"][1])
+print("given:", address.password)
 """
 
 

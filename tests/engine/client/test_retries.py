@@ -137,3 +137,17 @@ def test_a_user_who_waits_for_a_search_hears_of_it(scripted, monkeypatch):
     assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s.")
     assert said[-1].startswith("The server has answered, after ")
     engine.close()
+
+
+@pytest.mark.parametrize(("failures", "end"), [(1, "has answered"), (2, "answers again")])
+def test_a_node_that_ends_is_not_the_whole_server(failures, end, monkeypatch):
+    """Another node answers what is sent again, if slowly; what fails again had nobody to answer it."""
+    said = []
+    monkeypatch.setattr(retries, "_NOTICEABLE", 0.0)
+    outage = retries.Outage(said.append)
+    on_its_way = time.monotonic()
+    for sent in [on_its_way, on_its_way, *(time.monotonic() + 1 for _ in range(failures - 1))]:
+        outage.failed(EngineUnreachable("The node closed the connection."), sent, time.monotonic() + 60)
+    time.sleep(0.2)  # a timer's thread speaks
+    outage.answered(time.monotonic() + 2)
+    assert f" {end}, after " in said[-1], said

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from termweave.engine import connect
-from termweave.engine.client import tls
+from termweave.engine.client import server_errors
 from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
 from tests.engine.certificates import Authority, openssl
@@ -138,7 +138,7 @@ def test_a_server_that_closes_in_the_handshake_is_named():
 def test_a_closed_handshake_is_named_as_older_pythons_tell_it():
     """Python 3.11.2 with OpenSSL 3.0, as Debian 12 has them, raises another class with other words."""
     closed = ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF) (_ssl.c:992)")
-    message, _ = tls.handshake_failure(closed, "https://search", None)
+    message, _ = server_errors.handshake_failure(closed, "https://search", None)
     assert message == "https://search closed the connection without saying why."
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import builtins
+import sys
 import time
 
 import pytest
@@ -54,14 +54,7 @@ def test_an_opensearch_keeps_its_client_and_a_proxys_error_says_nothing(scripted
 
 
 def test_without_its_client_a_sentence_says_how_to_install_it(elastic, monkeypatch):
-    original = builtins.__import__
-
-    def absent(name, *rest):
-        if name.partition(".")[0] in {"elasticsearch", "elastic_transport"}:
-            raise ImportError(name)
-        return original(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
+    monkeypatch.setitem(sys.modules, "elasticsearch", None)
     with connect(load(url=elastic.url)) as engine, pytest.raises(UsageError) as caught:
         engine.request("GET", "/")
     assert "is an Elasticsearch, and its client is not installed" in caught.value.message

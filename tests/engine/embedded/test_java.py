@@ -79,7 +79,7 @@ def test_a_folder_that_may_not_be_entered_holds_no_java(open_tmp, make_java):
 import os
 from pathlib import Path
 from termweave.engine.embedded import folders, java
-java._FOLDERS, folders.jdk_cache = ((str(Path({str(home)!r}).parent), "*"), ("~no-such-user/jdks", "*")), lambda: Path({str(home)!r})
+java._FOLDERS, folders.jdk_cache = (str(Path({str(home)!r}).parent / "*"), "~no-such-user/jdks/*"), lambda: Path({str(home)!r})
 os.geteuid() or os.setuid(65534)
 print(java._candidates())
 """

@@ -16,7 +16,7 @@ import time
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, memory, node, process, startup
+from termweave.engine.embedded import artifacts, folders, node, process, startup
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
@@ -48,7 +48,11 @@ def dying(make_java, only_these_javas, words, *, status=1):
             "no permission to use one of its",
         ),
         ("failed to obtain node locks, tried [[/x]]\nCaused by: java.io.IOException: Mount point not found", "chroot"),
-        ("java.lang.IllegalArgumentException: unknown setting [foo]", r"unknown setting \[foo\]"),
+        (
+            "JVM arguments [-XX:+ExitOnOutOfMemoryError]\njava.lang.IllegalArgumentException: unknown setting [foo]",
+            r"unknown setting \[foo\]",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "heap is too small"),
         ("", "it logged no error"),
     ],
 )
@@ -278,11 +282,11 @@ def test_a_start_of_three_that_fails_leaves_one_process_with_its_data(home, make
 
 
 def test_memory_is_checked_with_the_heap_of_the_last_start_too(monkeypatch):
-    monkeypatch.setattr(memory, "total_and_available", lambda: (4 * 2**30, 10**9))
-    assert memory.heap(1, 1024) == 1024
-    assert memory.heap(3, 300) == 300  # asked for where there is little
+    monkeypatch.setattr(startup, "total_and_available", lambda: (4 * 2**30, 10**9))
+    assert startup.heap_size(1, 1024) == 1024
+    assert startup.heap_size(3, 300) == 300  # asked for where there is little
     with pytest.raises(TermweaveError, match=r"3 server processes need 2\.1 GB"):
-        memory.heap(3, 1024)
+        startup.heap_size(3, 1024)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -295,8 +299,8 @@ def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, version):
     files = [tmp_path / name for name in ("limit", "used", "stat")]
     for file, content in zip(files, ("1000\n", "990\n", stat), strict=True):
         file.write_text(content)
-    monkeypatch.setattr(memory, "_GROUPS", (files,))
-    assert memory.total_and_available() == (1000, 710)
+    monkeypatch.setattr(startup, "_GROUPS", (files,))
+    assert startup.total_and_available() == (1000, 710)
 
 
 def test_a_process_of_the_cluster_that_dies_while_another_starts_is_named_at_once(home, make_java, only_these_javas):

@@ -97,7 +97,7 @@ class SecuredServer:
         port, transport = islice(startup.free_ports(), 2)
         self.url = f"https://127.0.0.1:{port}"
         distribution, jdk = _distribution(ml), java.find()
-        self._layout = process.Layout(root, "node-1")
+        self._root, self._layout = root, process.Layout(root, "node-1")
         process.prepare(
             self._layout,
             distribution,
@@ -142,7 +142,7 @@ class SecuredServer:
 
     def close(self):
         """End the server."""
-        process.end([(self._layout, self._process)])
+        process.end(self._root, [self._process])
 
     def admin(self, method, path, body=None):
         """Send a request with the administrator's certificate, which may do everything."""

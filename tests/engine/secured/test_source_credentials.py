@@ -12,7 +12,7 @@ import re
 import pytest
 
 from termweave.cli import run
-from termweave.corpora.index.spool import Spool
+from termweave.corpora.index.pages import Spool
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from tests.corpora.index.conftest import write
 from tests.engine.certificates import Authority

@@ -9,7 +9,7 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.book.pool import order_for
+from termweave.evaluation.book.queries import order_for
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.records import Query

@@ -10,8 +10,8 @@ import jsonschema
 import numpy as np
 
 from termweave.catalog.profiles import Profile
-from termweave.evaluation.tuning import ranker_search
-from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
+from termweave.evaluation.tuning import parameter_search
+from termweave.evaluation.tuning.parameter_search import RankedQueries, RecordedLogits, choose
 from termweave.records import Encoding, ModelInfo
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.stored_rerankers import reranking_of
@@ -94,11 +94,11 @@ def test_a_budget_without_time_for_any_depth_leaves_the_ranker_out(monkeypatch):
     recorded = RecordedLogits(Judge())
     ranker = CrossEncoderReranker("m", scorer=recorded, budget=5.0)
     assert choose(queries(useful=True), MODE, [], ranker, recorded, lambda *_: None) is None
-    assert ranker_search.too_short(5.0, recorded) == [
+    assert parameter_search.too_short(5.0, recorded) == [
         "The ranker was left out: 10 documents take it 20 ms, and its budget is 5 ms."
     ]
-    assert not ranker_search.too_short(20.0, recorded)
-    assert not ranker_search.too_short(None, recorded)
+    assert not parameter_search.too_short(20.0, recorded)
+    assert not parameter_search.too_short(None, recorded)
 
 
 def test_a_profile_holds_rnn_and_a_ranker():

@@ -15,7 +15,7 @@ from termweave.engine.client import retries
 from termweave.errors import EngineError, UsageError
 from termweave.indexer.enrichment import conditional_writes, enrichment
 from termweave.rerank.candidate_features import FeatureReader
-from termweave.rerank.rerankers import RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.search import Index
 from termweave.search.results.feature_log import FeatureRecorder
 from termweave.settings import load
@@ -201,7 +201,7 @@ def test_the_applications_mapping_filters_counts_sorts_and_names_title_and_text(
     assert hit.explanation["text"].startswith(f"{hit.fields['title']}. a lamp")
     assert found.search("", like=[hit.id])[0].fields["text"].startswith("a lamp")
 
-    class Longest:
+    class Longest(Reranker):
         name, candidates, needs = "longest", 30, frozenset({"texts"})
 
         def rerank(self, request):

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from termweave.cli.common.output import Output
+from termweave.cli.output import Output
 from termweave.engine import Engine
-from termweave.indexer.enrichment import conditional_writes, watch
+from termweave.indexer.enrichment import conditional_writes, index_passes
 from termweave.search import Index
 from tests.indexer.builds import sources
 
@@ -68,7 +68,7 @@ def steps_of(monkeypatch, *steps):
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
+    monkeypatch.setattr(index_passes, "time", SimpleNamespace(sleep=sleep))
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
         lambda: odd("odd", id="other", stock=5),
         lambda: None,
     )
-    monkeypatch.setattr(Output, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
     done = enrich(index, "--watch", "1")
     for key in ("early", "odd", "odder"):
         assert sum(text.startswith("Left out:") and f"document '{key}':" in text for text in said) == 1
@@ -180,7 +180,7 @@ def test_a_watched_index_that_is_made_again_ends_the_watch(shop, opensearch_engi
         opensearch_engine.request("DELETE", f"/{index}")
         shop()
 
-    monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=again))
+    monkeypatch.setattr(index_passes, "time", SimpleNamespace(sleep=again))
     assert "was deleted and made again" in enrich(index, "--watch", "1", status=1)
     assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
     for wrong in (("--watch", "0"), ("--watch", "nan"), ("--watch", "1", "--plan"), ("--watch", "1", "--remove")):
@@ -210,7 +210,7 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
 def test_writes_that_a_copy_does_not_show_are_read_again(monkeypatch, hidden, reads):
     """A copy that is cut off answers without the last writes; deletions leave nothing to read, which is believed after ten looks."""
     steps_of(monkeypatch, *[lambda: None] * 20)
-    monkeypatch.setattr(watch, "checkpoints", lambda *_: {"uuid/0": 7})
+    monkeypatch.setattr(index_passes, "checkpoints", lambda *_: {"uuid/0": 7})
     looks = []
 
     def read(after):
@@ -218,5 +218,5 @@ def test_writes_that_a_copy_does_not_show_are_read_again(monkeypatch, hidden, re
         return {"uuid/0": -1 if len(looks) <= hidden else 7}
 
     with pytest.raises(KeyboardInterrupt):
-        watch.watch(None, "docs", {"uuid/0": 4}, 1.0, read)
+        index_passes.watch(None, "docs", {"uuid/0": 4}, 1.0, read)
     assert looks == [{"uuid/0": 4}] * reads

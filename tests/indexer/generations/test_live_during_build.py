@@ -9,7 +9,8 @@ import pytest
 from termweave.catalog import generations, lineage
 from termweave.errors import EngineError
 from termweave.indexer import UpdateMode, build, update
-from termweave.indexer.generations import deletion, listing, publication, reindex_task
+from termweave.indexer.generations import copy as generation_copy
+from termweave.indexer.generations import deletion, listing, publication
 from tests.indexer.builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
@@ -74,7 +75,7 @@ def test_what_the_engine_still_copies_for_a_client_that_died(opensearch_engine, 
         if stage == "Copying":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(reindex_task, "_STEP", 10)
+    monkeypatch.setattr(generation_copy, "_STEP", 10)
     monkeypatch.setattr(type(opensearch_engine), "request", slow)
     with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), progress=die)

@@ -10,14 +10,18 @@ import time
 
 import pytest
 
-from termweave.catalog.layout import bucket_of
+from termweave.catalog.layout import bucket_of, source_digest
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import LedgerDiff
-from termweave.indexer.ledger.entries import LedgerEntry
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline import dead_letters
+from termweave.records import Document
 from termweave.support import paths
+
+
+def entry(identity, line, content):
+    return Document(identity, str(content), line=line)
 
 
 @pytest.fixture
@@ -27,23 +31,23 @@ def ledger(tmp_path):
 
 
 def test_what_is_not_acknowledged_is_pending(ledger):
-    assert ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("b", 2, 20), LedgerEntry("c", 3, 30)]) == {}
+    assert ledger.enter([entry("a", 1, 10), entry("b", 2, 20), entry("c", 3, 30)]) == {}
     ledger.acknowledge([("a", 100)])
     assert ledger.pending([("a", 1), ("b", 2), ("c", 3), ("d", 4)]) == {("b", 2), ("c", 3)}
     assert (ledger.total, ledger.acknowledged) == (3, 1)
 
 
 def test_a_repeated_id_is_found_within_a_block_and_across(ledger):
-    (same,) = ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("a", 2, 10)]).values()
+    (same,) = ledger.enter([entry("a", 1, 10), entry("a", 2, 10)]).values()
     assert (same.line, same.first_line, same.same) == (2, 1, True)
-    (other,) = ledger.enter([LedgerEntry("b", 3, 20), LedgerEntry("a", 4, 11)]).values()
+    (other,) = ledger.enter([entry("b", 3, 20), entry("a", 4, 11)]).values()
     assert (other.line, other.first_line, other.same) == (4, 1, False)
     assert ledger.total == 2
     assert ledger.pending([("a", 1), ("a", 2)]) == {("a", 1)}  # the second of two is not the one that counts
 
 
 def test_refused_documents_are_named_and_not_expected(ledger):
-    ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("b", 2, 20)])
+    ledger.enter([entry("a", 1, 10), entry("b", 2, 20)])
     ledger.acknowledge([("a", 100)])
     ledger.refuse([("b", "too strange")])
     assert ledger.refused() == [("b", 2, "too strange")]
@@ -54,12 +58,12 @@ def test_refused_documents_are_named_and_not_expected(ledger):
 
 
 def test_sums_are_those_of_the_rows(ledger):
-    entries = [LedgerEntry(str(number), number, number * 7) for number in range(3000)]
+    entries = [entry(str(number), number, number * 7) for number in range(3000)]
     ledger.enter(entries)
-    ledger.acknowledge([(entry.id, entry.source + 1) for entry in entries])
+    ledger.acknowledge([(each.id, source_digest(each) + 1) for each in entries])
     buckets = ledger.buckets()
     assert sum(bucket.count for bucket in buckets.values()) == 3000
-    assert sum(bucket.source for bucket in buckets.values()) == sum(entry.source for entry in entries)
+    assert sum(bucket.source for bucket in buckets.values()) == sum(map(source_digest, entries))
     for bucket, expected in buckets.items():
         rows = ledger.in_bucket(bucket)
         assert (len(rows), sum(s for s, _ in rows.values()), sum(e for _, e in rows.values())) == (
@@ -72,7 +76,7 @@ def test_sums_are_those_of_the_rows(ledger):
 def test_it_outlives_its_process_and_serves_threads(tmp_path):
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as first:
-        first.enter([LedgerEntry(str(number), number, number) for number in range(200)])
+        first.enter([entry(str(number), number, number) for number in range(200)])
         first.put("state", "building")
         threads = [threading.Thread(target=first.acknowledge, args=([(str(number), 1)],)) for number in range(100)]
         for thread in threads:
@@ -93,7 +97,7 @@ def test_a_file_that_is_no_ledger_is_said(tmp_path):
 
 
 def test_what_is_to_be_sent_again_is_pending_again(ledger):
-    ledger.enter([LedgerEntry(str(number), number, number) for number in range(1200)])
+    ledger.enter([entry(str(number), number, number) for number in range(1200)])
     ledger.acknowledge([(str(number), 1) for number in range(1200)])
     ledger.mark_unsent(["7", "1100"])
     assert ledger.pending([(str(number), number) for number in range(1200)]) == {("7", 7), ("1100", 1100)}
@@ -101,12 +105,12 @@ def test_what_is_to_be_sent_again_is_pending_again(ledger):
 
 
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
-    ledger.enter([LedgerEntry(str(number), number, number) for number in range(1000)])
+    ledger.enter([entry(str(number), number, number) for number in range(1000)])
     ledger.acknowledge([(str(number), 1) for number in range(100)])
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite itself says then that the disk is full
     with pytest.raises(TermweaveError, match=r"cannot be written: database or disk is full.*resumes"):
-        ledger.enter([LedgerEntry("x" * 200 + str(number), number, number) for number in range(5000)])
+        ledger.enter([entry("x" * 200 + str(number), number, number) for number in range(5000)])
     assert (ledger.total, ledger.acknowledged) == (1000, 100)
     ledger._db.execute("PRAGMA max_page_count = 1000000")
     ledger.acknowledge([(str(number), 1) for number in range(1000)])
@@ -114,7 +118,7 @@ def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
 
 
 def test_dead_letters_say_where_why_and_what_to_do(ledger):
-    ledger.enter([LedgerEntry(str(number), number, number) for number in range(1, 2001)])
+    ledger.enter([entry(str(number), number, number) for number in range(1, 2001)])
     ledger.refuse([("3", "Document contains at least one immense term"), ("9", "something new")])
     letters = [json.loads(line) for line in dead_letters.write(ledger).read_text().splitlines()]
     assert [(letter["id"], letter["line"]) for letter in letters] == [("3", 3), ("9", 9)]
@@ -128,7 +132,7 @@ def test_dead_letters_say_where_why_and_what_to_do(ledger):
 def test_closing_waits_for_whoever_is_writing(tmp_path):
     """A second Ctrl-C closes the ledger while others still acknowledge: that once ended in a segmentation fault."""
     opened = Ledger(tmp_path / "busy.sqlite")
-    opened.enter([LedgerEntry(str(number), number, number) for number in range(20_000)])
+    opened.enter([entry(str(number), number, number) for number in range(20_000)])
     ends = []
 
     def write():
@@ -172,7 +176,7 @@ def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
 )
 def test_the_share_that_is_named_lets_the_refused_go(tmp_path, total, refused, share):
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.enter([LedgerEntry(str(number), number, 1) for number in range(total)])
+        ledger.enter([entry(str(number), number, 1) for number in range(total)])
         ledger.refuse([(str(number), "no") for number in range(refused)])
         with pytest.raises(RefusedDocuments) as raised:
             dead_letters.check(ledger, "index", 0.0)

@@ -11,8 +11,7 @@ from termweave.engine.client.retries import Outage
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.ledger.build_lock import Lease
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.bulk_responses import BulkItem
-from termweave.indexer.pipeline.bulk_sender import BulkSender
+from termweave.indexer.pipeline.bulk_sender import BulkItem, BulkSender
 
 
 class Script:

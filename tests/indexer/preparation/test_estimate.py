@@ -12,7 +12,7 @@ from termweave import corpora, encoders
 from termweave.catalog import generations, statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations import statistics_drift
+from termweave.indexer.preparation import corpus_remarks
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.indexer.preparation.passages import Window
 from termweave.statistics import StatisticsCounter
@@ -113,9 +113,9 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
         documents = islice(corpora.open_source(shared / "data" / each).documents(), 700)
         titles[each] = [{"_id": document.id, "text": document.title} for document in documents]
     options = BuildOptions(dense="none", signals=("weights",))
-    assert statistics_drift.of_live(opensearch_engine, generations.find_live(opensearch_engine, name)) is None
+    assert corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name)) is None
     built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
-    live = statistics_drift.of_live(opensearch_engine, generations.find_live(opensearch_engine, name))
+    live = corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name))
 
     def said(documents, most=20_000, options=options):
         found = estimate_build(corpus(documents), opensearch_engine.capabilities, options, most=most, live=live)
@@ -123,7 +123,7 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
 
     assert said(titles["cranfield"]) == []
     assert said(titles["cranfield"], most=200) == []
-    part = statistics_drift.drift_after_update(live[1], _counted(options, titles["cranfield"][:200]))
+    part = corpus_remarks.drift_after_update(live[1], _counted(options, titles["cranfield"][:200]))
     assert part, "what rare terms of a part say is noise; without leaving them out it would be a warning"
     (whole,) = said(titles["nfcorpus"])
     assert built.index in whole

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from termweave import corpora, plugins
+from termweave.contracts.signal import Pruning
 from termweave.encoders import load
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
@@ -19,7 +20,6 @@ from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
 from termweave.indexer.preparation.corpus_remarks import length_warnings
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
 from termweave.records import Capabilities
 from termweave.search import Index
 from tests.corpora.languages import CORPORA, QUERIES

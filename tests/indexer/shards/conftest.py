@@ -36,7 +36,7 @@ WORDS = [
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Shards of 16 documents, so that a small corpus has many, and without a cluster, which takes seconds to start."""
-    monkeypatch.setattr("termweave.indexer.shards.on_ray.encode_on_ray", one_after_the_other)
+    monkeypatch.setattr("termweave.indexer.shards.corpus_encoding.encode_on_ray", one_after_the_other)
     monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 8)
     monkeypatch.setattr(corpus_encoding, "_SHARD", 16)
 

@@ -17,7 +17,7 @@ from termweave.errors import InputError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.shards.on_ray import encode_on_ray
+from termweave.indexer.shards.corpus_encoding import encode_on_ray
 from termweave.indexer.shards.store import MANIFEST, is_url
 from termweave.records import Document
 
@@ -203,7 +203,7 @@ def test_a_scheme_without_a_file_system_is_named(write, encode, tmp_path):
     ],
 )
 def test_a_package_that_is_missing_is_named_with_its_extra(write, encode, tmp_path, monkeypatch, module, said):
-    monkeypatch.setattr("termweave.indexer.shards.on_ray.encode_on_ray", encode_on_ray)
+    monkeypatch.setattr("termweave.indexer.shards.corpus_encoding.encode_on_ray", encode_on_ray)
     monkeypatch.setitem(sys.modules, module, None)
     told = encode(write(texts(3)), tmp_path / "shards", status=2)
     assert said in told

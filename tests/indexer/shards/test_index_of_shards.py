@@ -9,10 +9,10 @@ import pytest
 from termweave import corpora
 from termweave.catalog import statistics_store
 from termweave.cli import run
+from termweave.contracts.signal import Pruning
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.job import Job
 from termweave.indexer.preparation.passages import Window
-from termweave.pruning import Pruning
 from termweave.search import Index
 from tests.indexer.builds import check
 

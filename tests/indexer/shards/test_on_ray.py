@@ -23,9 +23,9 @@ PROGRAM = """
 import signal
 from termweave.cli import main
 from termweave.indexer.preparation import corpus_pass
-from termweave.indexer.shards import corpus_encoding, on_ray
+from termweave.indexer.shards import corpus_encoding
 
-class Slow(on_ray._Actor):
+class Slow(corpus_encoding._Actor):
     def __call__(self, batch):
         import os, pathlib, signal, time
         time.sleep(0.3)
@@ -37,7 +37,7 @@ class Slow(on_ray._Actor):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    corpus_pass._BLOCK_DOCUMENTS, corpus_encoding._SHARD, on_ray._Actor = 8, 16, Slow
+    corpus_pass._BLOCK_DOCUMENTS, corpus_encoding._SHARD, corpus_encoding._Actor = 8, 16, Slow
     main()
 """
 

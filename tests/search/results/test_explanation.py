@@ -11,8 +11,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.indexer import BuildOptions, build
 from termweave.rerank import ReciprocalNeighbours
-from termweave.search.render import pictures
-from termweave.search.results import explanation, hits
+from termweave.search.results import explanation, hits, pictures
 from termweave.signals.fusion import METHODS
 
 pytestmark = pytest.mark.engine

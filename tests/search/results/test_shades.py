@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from termweave.search.render.html import shade
+from termweave.search.results.pictures import shade
 from tests.browser.contrast import contrast, laid_over, luminance, parts
 
 STYLE = (Path(__file__).parents[3] / "ui/static/style.css").read_text("utf-8")

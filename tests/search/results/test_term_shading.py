@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.catalog.layout import DocumentLayout
-from termweave.cli.common import shaded_texts
+from termweave.cli import hit_list
 from termweave.records import Hit
-from termweave.search.render.html import Picture, html
-from termweave.search.render.html import shade as shade_of
 from termweave.search.results import term_shading
+from termweave.search.results.pictures import Picture, html
+from termweave.search.results.pictures import shade as shade_of
 
 #: Ligatures, accents composed and not, Chinese, emoji of one and of several code points, right to left.
 AWKWARD = "The ﬁnal cafe\u0301 and café: 你好世界 good👍🏽 1️⃣ שלום עולם مرحبا İstanbul 𝒜 end."
@@ -151,7 +151,7 @@ def test_a_terminal_shows_the_stretch_that_counts():
     place = text.index("answer")
     words = [{"start": place, "end": place + 6, "term": "answer", "share": 0.4}]
     hit = Hit("id", 0.4, 1, {}, {}, {"score": 0.4, "parts": [], "text": text, "words": words})
-    shown = shaded_texts.passage(hit)
+    shown = hit_list.passage(hit)
     assert shown.plain.startswith("... ")
     assert shown.plain.endswith(" ...")
     marked = [shown.plain[span.start : span.end] for span in shown.spans if "on rgb" in str(span.style)]

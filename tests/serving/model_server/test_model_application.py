@@ -10,19 +10,21 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from termweave import corpora, encoders
+from termweave import __version__, corpora, encoders
 from termweave.catalog import lineage
 from termweave.encoders.model_lookup import resolve
+from termweave.encoders.term_weighting import Kind
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
 from termweave.records import Document
 from termweave.search import Index
-from termweave.serving.model_server import encoding_queue, encoding_request, served_models
+from termweave.serving.model_server import encoding_queue, request_bodies, served_models
 from termweave.ui.protection import request_filter
 from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import DOCUMENTS, URL, models_of, requests_of_every_kind
@@ -390,7 +392,7 @@ def test_what_nobody_uses_is_forgotten(unreachable):
             models.find(f"shipped@{name}")
     first = models._shared(encoders.load("shipped", "none"))
     assert models._shared(encoders.load("shipped", "none")) is first
-    assert not models._opening
+    assert not models.generations._opening
     del first
     gc.collect()
     assert not models._encoders
@@ -445,4 +447,18 @@ def test_requests_of_every_kind_are_answered_as_described(alone):
 
 
 def test_the_bounds_of_a_request_fit_the_bounds_of_the_queue():
-    assert encoding_request.MOST_TEXTS <= encoding_queue.MOST_WAITING
+    assert request_bodies.MOST_TEXTS <= encoding_queue.MOST_WAITING
+
+
+def test_the_document_states_the_bounds_of_a_request(alone):
+    document = alone.get("/openapi.json").json()
+    assert document["info"]["version"] == __version__
+    assert document["components"]["schemas"]["text"]["maxLength"] == request_bodies.LONGEST
+    for endpoint, forms in request_bodies.FORMATS.items():
+        body = document["paths"][f"/v1/{endpoint}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        fields = body["properties"]
+        assert fields.keys() == request_bodies.FIELDS
+        assert fields["model"]["maxLength"] == request_bodies.LONGEST_NAME
+        assert fields["input"]["anyOf"][1]["maxItems"] == request_bodies.MOST_TEXTS
+        assert fields["input_type"]["enum"] == [*get_args(Kind), None]
+        assert fields["encoding_format"] == {"enum": [*forms, None], "default": forms[0]}

@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 
 from termweave.errors import UsageError
 from termweave.ui import application
-from termweave.ui.protection import request_filter, sessions, time_limits
-from termweave.ui.protection.rate_limits import TRIES, RateLimit, network
+from termweave.ui.protection import limits, request_filter, sessions
+from termweave.ui.protection.limits import TRIES, RateLimit, network
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import URL, client_of
@@ -273,7 +273,7 @@ def test_a_large_body_is_refused_whatever_it_says_of_its_length(unreachable, mon
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(unreachable, monkeypatch):
-    monkeypatch.setattr(time_limits, "BODY_WITHIN", 0.2)
+    monkeypatch.setattr(limits, "BODY_WITHIN", 0.2)
     sent = answer_to(unreachable, "/login")
     assert sent[0]["status"] == 408
     assert b"took too long" in sent[1]["body"]
@@ -306,7 +306,7 @@ def answer_to(connection, path, *following):
 
 
 def test_a_request_has_a_time_limit(unreachable, monkeypatch):
-    monkeypatch.setattr(time_limits, "ANSWER_WITHIN", 0.2)
+    monkeypatch.setattr(limits, "ANSWER_WITHIN", 0.2)
     client, ended = client_of(unreachable), threading.Event()
     monkeypatch.setattr(client.app.state.workspace, "check_reranker", lambda _: ended.wait(30))
     answer = client.get("/api/search?q=x")
@@ -314,7 +314,7 @@ def test_a_request_has_a_time_limit(unreachable, monkeypatch):
     assert answer.status_code == 504
     assert answer.json()["error"] == "The answer took more than 0.2 seconds."
     assert answer.headers["x-frame-options"] == "DENY"
-    monkeypatch.setattr(time_limits, "ANSWER_WITHIN", 30)
+    monkeypatch.setattr(limits, "ANSWER_WITHIN", 30)
     assert client.get("/login").status_code == 200
 
 

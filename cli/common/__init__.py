@@ -1,1 +1,0 @@
-"""Output that several commands share."""

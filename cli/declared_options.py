@@ -1,0 +1,217 @@
+"""How options are declared: under headings in `--help`, as numbers within bounds, or made of declared settings (`termweave.declared_settings`)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from termweave.declared_settings import settings_of, written
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from termweave.declared_settings import DeclaredSetting
+
+#: Settings of every command: what click takes as `context_settings`.
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+#: Headings of the options that nearly every verb has; they are printed last, in this order.
+OUTPUT, CONNECTION = "Output", "Connection"
+
+#: Options of which several would mean something (sort by year, then by price). With others a later one replaces an earlier one, as usual.
+ONCE = ("--sort", "--mode", "--rerank")
+#: Paths that options take: a file that is written, one that is read, and a folder.
+NEW_FILE, FILE = (click.Path(exists=exists, dir_okay=False, path_type=Path) for exists in (False, True))
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+#: Names of the types of declared settings in help.
+_TYPES = {"int": "integer", "float": "number"}
+#: The largest whole number that an engine takes.
+_LARGEST = 2**31 - 1
+
+
+class GroupedCommand(click.Command):
+    """A command that prints its options under the headings that `option_group` gave them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an option of `ONCE` that is given twice: click alone would take the last one without a word."""
+        if args and not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            given = Counter(each.opts[0] for each in order if isinstance(each, click.Option) and not each.multiple)
+            if twice := [name for name in ONCE if given[name] > 1]:
+                raise click.UsageError(f"{twice[0]} is given twice, and takes one value: leave one out.")
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, first those without a heading, then one section for each heading."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):  # some versions of click describe arguments, too
+                heading = OUTPUT if "--help" in param.opts else vars(param).get("heading", "Options")
+                sections.setdefault(heading, []).append(record)
+        for heading in sorted(sections, key=lambda each: {OUTPUT: 1, CONNECTION: 2}.get(each, 0)):
+            if sections[heading]:
+                with formatter.section(heading):
+                    formatter.write_dl(sections[heading])
+
+
+def option(names: str, about: str, metavar: str | None = None, **attributes: Any) -> Callable[..., Any]:
+    """Declare an option as `click.option` does.
+
+    Args:
+        names: Its name, if necessary its short name before it, and that of the argument behind it: ``-n --lines count``.
+        about: Its help.
+        metavar: What stands for its value in help.
+        attributes: Further arguments of `click.option`.
+    """
+    return click.option(*names.split(), help=about, metavar=metavar, **attributes)
+
+
+def flag(names: str, about: str) -> Callable[..., Any]:
+    """Declare an option without a value, as `option`."""
+    return option(names, about, is_flag=True)
+
+
+def option_group(heading: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a command with options that `--help` lists under one heading.
+
+    Groups are printed in the order of the decorators, options in the order of the arguments::
+
+        @verb("search", connects=True)
+        @click.option("-k", ...)                                 # under "Options", which comes first
+        @option_group("Ranking", click.option("--mode", ...), click.option("--rerank", ...))
+        def command(...): ...
+
+    Args:
+        heading: Title of the section.
+        options: Decorators made by `click.option`, or shared ones that add several options.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        earlier = len(getattr(function, "__click_params__", ()))
+        for option in reversed(options):
+            function = option(function)
+        for param in vars(function)["__click_params__"][earlier:]:
+            vars(param).setdefault("heading", heading)
+        return function
+
+    return decorate
+
+
+class IntRange(click.IntRange):
+    """A whole number within bounds; its name makes click complain about 1.5 as "not a valid integer"."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert the value, and refuse numbers that do not fit into 32 bits: Java and orjson would refuse them later, or not at all."""
+        number: int = super().convert(value, param, ctx)
+        if number > _LARGEST:
+            self.fail(f"{number} is larger than {_LARGEST}.", param, ctx)
+        return number
+
+
+class FloatRange(click.FloatRange):
+    """A number within bounds; NaN and infinity are refused."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert the value, and refuse what passes checks of bounds: NaN, because every comparison with it is false, and infinity."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
+
+
+class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.3
+    """The value of a declared setting: its text is checked as a value from Python is, with the same messages."""
+
+    def __init__(self, setting: DeclaredSetting) -> None:
+        self.name = _TYPES.get(setting.type_name, "text")
+        self._setting = setting
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the text of an option.
+
+        Raises:
+            UsageError: The setting does not take it.
+        """
+        del param, ctx
+        return _named(self._setting, self._setting.parse, value)
+
+
+def click_options(
+    record: type[Any], argument: str, names: Collection[str] | None = None, helps: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a command with an option for each setting of a record, under its heading.
+
+    Args:
+        record: The dataclass that declares the settings.
+        argument: The argument of the command that gets the options that were given: name of the setting -> value.
+        names: The settings that become options; None: all.
+        helps: Setting -> another help than the declared one, with its default.
+    """
+    chosen = {name: setting for name, setting in settings_of(record).items() if names is None or name in names}
+    headings: dict[str, list[Callable[..., Any]]] = {}
+    for name, setting in chosen.items():
+        option = _click_option(f"{argument}_{name}", setting, (helps or {}).get(name))
+        headings.setdefault(setting.heading or "Options", []).append(option)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            source = click.get_current_context().get_parameter_source
+            given = {name for name in chosen if source(f"{argument}_{name}") == ParameterSource.COMMANDLINE}
+            values = {name: kwargs.pop(f"{argument}_{name}") for name in chosen}
+            return function(*args, **{argument: {name: value for name, value in values.items() if name in given}}, **kwargs)
+
+        decorated: Callable[..., Any] = wrapped
+        for heading, options in reversed(headings.items()):
+            decorated = option_group(heading, *options)(decorated)
+        return decorated
+
+    return decorate
+
+
+def _click_option(argument: str, declared: DeclaredSetting, own_help: str | None) -> Callable[..., Any]:
+    setting, switch = declared.setting, declared.type_name == "bool"
+    flag = setting.flag or declared.flag
+    if switch and declared.default:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    default = setting.default_text
+    if default is None and not switch and declared.default not in (None, ()):
+        default = written(declared.default)
+    text = own_help or (f"{setting.help}  [default: {default}]" if default else setting.help)
+    if switch:
+        return click.option(flag, argument, is_flag=True, default=None, help=text)
+    if setting.repeatable:
+        checked = functools.partial(_checked, declared)
+        return click.option(flag, argument, multiple=True, metavar=setting.metavar, callback=checked, help=text)
+    metavar = setting.metavar or (f"[{'|'.join(declared.choices)}]" if declared.choices else None)
+    return click.option(flag, argument, type=DeclaredValue(declared), metavar=metavar, help=text)
+
+
+def _checked(setting: DeclaredSetting, _context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Any:
+    """The value of an option that may be repeated."""
+    return _named(setting, setting.check, values) if values else None
+
+
+def _named(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:
+    """Read a value; an error names the option, too."""
+    try:
+        return read(value)
+    except UsageError as error:
+        error.hint = f"Option {setting.flag}: {error.hint}"
+        raise

@@ -1,1 +1,0 @@
-"""Options that verbs share, and the values that they take."""

@@ -1,0 +1,215 @@
+"""Options that several verbs share, each declared once, and checks of what users give to them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.declared_options import CONNECTION, CONTEXT, FILE, OUTPUT, GroupedCommand, flag, option, option_group
+from termweave.cli.output import Output
+from termweave.declared_settings import settings_of
+from termweave.errors import UsageError
+from termweave.search.options import RankingOptions
+from termweave.support.messages import printable, without_password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from termweave.settings import Settings
+
+
+def check_together(*rules: tuple[str, bool]) -> None:
+    """Refuse options that contradict each other, or that mean nothing without another.
+
+    Args:
+        rules: Pairs of a sentence that states the rule, and whether the user broke it.
+
+    Raises:
+        UsageError: A rule is broken.
+    """
+    for sentence, broken in rules:
+        if broken:
+            raise click.UsageError(f"{sentence}.")
+
+
+def check_rerankers(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a reranker that does not exist, as the callback of an option."""
+    for name in names:
+        settings_of(RankingOptions)["rerank"].check(name)
+    return names
+
+
+def token_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make --token-file, which gives the function what the file holds as `token`. `about` is its help."""
+
+    def read(_context: click.Context, _option: click.Parameter, file: Path | None) -> str | None:
+        from termweave.engine.client.credentials import from_file
+
+        return None if file is None else from_file(file, "token").strip()
+
+    return option("--token-file token", about, "FILE", type=FILE, callback=read)
+
+
+def verb(
+    name: str,
+    group: click.Group | None = None,
+    *,
+    connects: bool = False,
+    long: bool = False,
+    cls: type[click.Command] = GroupedCommand,
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of a function: the decorator of every verb.
+
+    Args:
+        name: Name of the verb.
+        group: The group that it belongs to; None: termweave itself.
+        connects: Whether it talks to a server: the function receives `settings`, too.
+        long: Whether it may run for long: it has --json-lines.
+        cls: The class of the command.
+
+    Returns:
+        The decorator. The function receives what --json, --quiet and --verbose say as `out`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> Any:
+            if connects:
+                kwargs["settings"] = _settings({name: kwargs.pop(name) for name in _CONNECTION})
+            lines = kwargs.pop("json_lines", False)
+            return function(*args, out=Output(as_json or lines, quiet, verbose, lines), **kwargs)
+
+        decorated = option_group(
+            OUTPUT,
+            flag("--json as_json", "Print the result as JSON."),
+            *([flag("--json-lines", _LINES)] if long else []),
+            flag("-q --quiet", "Print no progress and no hints."),
+            flag("-v --verbose", "Print more details on standard error."),
+        )(wrapped)
+        if connects:
+            decorated = option_group(CONNECTION, *_CONNECTION.values())(decorated)
+        return (group or click).command(name, cls=cls, context_settings=CONTEXT)(decorated)
+
+    return decorate
+
+
+def _only_asked(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse a password on the command line, as the callback of an option."""
+    if value in (None, "-"):
+        return value
+    raise UsageError(
+        "A password on the command line is visible to other users of this machine, in the list of processes.",
+        "Use --password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD.",
+    )
+
+
+_LINES = "Print progress, remarks and at last the result on standard output, each as one line of JSON with a schema."
+#: The options that name a server and how to reach it: setting -> option.
+_CONNECTION = {
+    "url": option(
+        "--url",
+        "Address of OpenSearch, or of several nodes with commas between.  [default: $OPENSEARCH_URL, else the running embedded node]",
+    ),
+    "user": option("--user", "User name."),
+    "password": option(
+        "--password",
+        "'-' asks for the password. $TERMWEAVE_PASSWORD and termweave.toml give it, too, as they give client certificates, "
+        "AWS regions and the timeout: see 'termweave config show'.",
+        "-",
+        callback=_only_asked,
+    ),
+    "ca_certs": option("--ca-certs", "Certificate authorities to trust (PEM).", type=FILE),
+    "insecure": option("--insecure", "Do not verify the server's certificate.", is_flag=True, default=None),
+}
+
+
+def _settings(flags: dict[str, Any]) -> Settings:
+    """The settings, with the options of the command line."""
+    from termweave import settings
+
+    if flags["url"] and without_password(flags["url"]) != flags["url"]:
+        logging.getLogger(__name__).warning(
+            "Warning: the password in --url is visible to other users of this machine, in the list of processes. Leave it out, and use "
+            "--password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD."
+        )
+    return settings.load(**flags)
+
+
+def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --weights, --dense and --dense-query of the verbs that search an index; they replace the models that the index names.
+
+    The function receives keywords of `search.Index.open` as `models`: also the models of the settings, which an index need not have been
+    built with.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, settings: Settings, **kwargs: Any) -> Any:
+        models = {name: kwargs.pop(name) for name in ("weights", "dense", "dense_query")}
+        models |= {"weights_otherwise": settings.weights, "dense_otherwise": settings.dense}
+        return function(*args, models=models, settings=settings, **kwargs)
+
+    return option_group(
+        "Models",
+        option(
+            "--weights",
+            "Term-weight model to use where this host does not have the model under the name stored with the index.",
+            "MODEL",
+        ),
+        option("--dense", "Dense model, likewise.", "MODEL"),
+        option("--dense-query", "Encoder of queries, likewise, of an index that has one of its own.", "MODEL"),
+    )(wrapped)
+
+
+#: Delete without a question; the function receives it as `yes`.
+yes_option = flag("--yes", "Do not ask for confirmation.")
+
+
+def confirm(question: str) -> None:
+    """Ask before something is deleted. The answer "n" ends the command with status 1, Ctrl-C with 130.
+
+    Args:
+        question: The question; --yes answers it beforehand.
+
+    Raises:
+        Exit: The answer is no.
+        UsageError: Standard input ends without an answer, as under cron or in a pipe.
+    """
+    try:
+        agreed = click.confirm(printable(question), err=True)
+    except click.Abort as error:
+        click.echo(err=True)
+        if isinstance(error.__context__, EOFError):
+            raise UsageError("The question was not answered.", "Add --yes to run the command without questions.") from None
+        raise
+    if not agreed:
+        click.echo("Nothing was deleted.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
+    """Check that a folder and files can be written; the folder is created if necessary.
+
+    Args:
+        folder: Folder for several files; None if there is none.
+        files: Single files; None stands for an option that was not given.
+
+    Raises:
+        UsageError: One of them cannot be written.
+    """
+    hint = "Name another place. Nothing was done yet."
+    if folder is not None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be created: {error.strerror}.", hint) from None
+    if is_folder := next((file for file in files if file is not None and file.is_dir()), None):
+        raise UsageError(f"{is_folder} is a folder, but a file is needed.", "Name a file in it. Nothing was done yet.")
+    for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
+        if place is not None and not os.access(place, os.W_OK):
+            reason = "" if place.exists() else ": it does not exist"
+            raise UsageError(f"{place} cannot be written to{reason}.", hint)

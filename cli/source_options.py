@@ -1,0 +1,200 @@
+"""Options of the verbs that read a corpus, which may be a file, a folder or an existing index, and how they open it."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.declared_options import FILE, FloatRange, flag, option, option_group
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from termweave.cli.output import Output
+    from termweave.corpora import OpenedSource
+    from termweave.settings import Settings
+
+#: The keywords of `corpora.open_source` that are options.
+_NAMES = ("skip_bad", "id_field", "title_field", "text_fields", "include", "follow_links", "list_separator")
+_ID = option("--id-field", "Key or column of the id.  [default: _id, id, docid, doc_id]", "NAME")
+_READING = (
+    option("--title-field", "Key or column of the title.  [default: title]", "NAME"),
+    option(
+        "--text-field text_fields",
+        "Key or column of the text; repeat it to join several.  [default: text, contents, body, content]",
+        "NAME",
+        multiple=True,
+    ),
+    flag("--skip-bad", "Leave out entries that cannot be read, and the second of two with the same id, and report them."),
+)
+_FOLDERS = option_group(
+    "Reading the corpus",
+    option(
+        "--include",
+        "In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
+        "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
+        "GLOB",
+        multiple=True,
+    ),
+    flag("--follow-links", "In a folder, read links to files outside it, too."),
+    option(
+        "--list-separator",
+        "In a table, a cell with this text is a list: with ';' the cell 'red;blue' has two values.",
+        "TEXT",
+        default="",
+    ),
+)
+_INDEX = option_group(
+    "Reading an index (SOURCE is opensearch:INDEX or https://HOST:9200/INDEX)",
+    option(
+        "--source-query",
+        "Read only the documents that match this clause of the query DSL (JSON). $TERMWEAVE_SOURCE_USER, $TERMWEAVE_SOURCE_PASSWORD "
+        "('-' asks) and so on are the credentials of another server: see docs/existing-index.md.",
+        "FILE",
+        type=FILE,
+    ),
+    option(
+        "--source-rate",
+        "Read at most so many documents per second.  [default: no limit]",
+        "DOCUMENTS",
+        type=FloatRange(min=0, min_open=True),
+    ),
+)
+
+
+def source_options(
+    *, ids: bool = True, folders: bool = False, index: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a verb with the options that describe a corpus.
+
+    The function receives them as `reading`: keyword arguments of `corpora.open_source`.
+
+    Args:
+        ids: Whether to add --id-field.
+        folders: Whether to add those of a folder and of a table: --include, --follow-links and --list-separator.
+        index: Whether to add those of an index: --source-query and --source-rate. The verb has `source` and `settings`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            reading = {name: kwargs.pop(name) for name in _NAMES if name in kwargs}
+            if index:
+                given = kwargs.pop("source_query"), kwargs.pop("source_rate")
+                reading |= _index_reading(kwargs["source"], kwargs["settings"], *given)
+            return function(*args, reading=reading, **kwargs)
+
+        decorated = _INDEX(wrapped) if index else wrapped
+        reading = option_group("Reading the corpus", *((_ID,) if ids else ()), *_READING)
+        return reading(_FOLDERS(decorated) if folders else decorated)
+
+    return decorate
+
+
+def _index_reading(source: str | None, settings: Settings, query: Path | None, rate: float | None) -> dict[str, Any]:
+    """How an index is read, under the name "index"; nothing for another source.
+
+    Raises:
+        UsageError: There are options for an index, and the source is not one.
+    """
+    if not is_index(source):
+        if query is not None or rate is not None:
+            raise click.UsageError(
+                "--source-query and --source-rate describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX."
+            )
+        return {}
+    from termweave.corpora import IndexReading
+    from termweave.settings import of_source
+
+    clause = None if query is None else _query(query)
+    return {"index": IndexReading(query=clause, rate=rate, settings=lambda url: of_source(url, settings))}
+
+
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, fresh: bool = False) -> OpenedSource:
+    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
+
+    Args:
+        source: The SOURCE argument.
+        reading: Keyword arguments of `corpora.open_source`.
+        out: Where remarks are printed.
+        fresh: Forget the snapshot of an index that an earlier build left.
+    """
+    from termweave import corpora
+    from termweave.corpora.formats import addresses
+
+    if addresses.is_file(source):
+        out.say(f"Downloading {addresses.shown(source)}.")
+    opened = corpora.open_source(source, **reading)
+    if fresh:
+        opened.release()
+    out.say(*opened.remarks)
+    return opened
+
+
+def is_index(source: str | None) -> bool:
+    """Whether a SOURCE argument is the address of an index."""
+    from termweave.corpora.formats import addresses
+
+    return source is not None and addresses.is_index(source)
+
+
+def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, Any]:
+    """The same options for a build, which keeps its snapshot of the index until it is finished.
+
+    Args:
+        reading: Keyword arguments of `corpora.open_source`.
+        name: What is built; "": nothing, the source is only read.
+        whole: Whether the mapping of the index is taken over.
+    """
+    return {**reading, "index": replace(reading["index"], build=name, whole=whole)} if "index" in reading else reading
+
+
+@contextmanager
+def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
+    """Delete the snapshot of an index when a build has ended.
+
+    It is kept if the build was stopped, or if a server did not answer: then the same command goes on with it. After any other error the
+    user corrects something, perhaps in the index, and the same command reads the index anew. The snapshot of an unfinished build with
+    other options is kept, too: the command that began it needs it.
+    """
+    from termweave.errors import EngineError
+    from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
+
+    earlier = opened.resumed
+    try:
+        yield
+    except (EngineError, KeyboardInterrupt, click.exceptions.Exit):
+        raise
+    except UnfinishedBuild:
+        if not earlier:
+            opened.release()
+        raise
+    except Exception:
+        opened.release()
+        raise
+    opened.release()
+
+
+def _query(path: Path) -> dict[str, Any]:
+    """Read a query.
+
+    Raises:
+        UsageError: The file holds no JSON object.
+    """
+    import orjson
+
+    try:
+        clause = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.", "Name a file that holds one JSON object.") from None
+    if isinstance(clause, dict) and set(clause) == {"query"}:
+        clause = clause["query"]
+    if not isinstance(clause, dict) or not clause:
+        raise UsageError(f"{path} is not a clause of the query DSL.", 'Write {"term": {"lang": "en"}}, for example.')
+    return clause

@@ -1,0 +1,223 @@
+"""What the bodies of requests say, checked: texts to encode, and queries of the server's own language that a search pipeline has rewritten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.errors import UsageError
+from termweave.search.retrieval import client_query
+from termweave.serving.model_server.served_models import UnknownModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders.term_weighting import Kind
+    from termweave.search.opening import OpenGeneration
+    from termweave.search.retrieval.client_query import ClientQuery
+
+#: Texts of a request, characters of a text, and characters of a model's name: a path of a folder and the name of an index.
+MOST_TEXTS, LONGEST, LONGEST_NAME = 2048, 1_000_000, 5_000
+FIELDS = {"model", "input", "input_type", "encoding_format", "dimensions", "user"}
+_KINDS: tuple[Kind, ...] = ("query", "document")
+#: Endpoint -> the forms of its numbers; the first one is the default. "pairs" is the form that Elasticsearch's service `custom` reads.
+FORMATS = {"embeddings": ("float", "base64"), "sparse": ("float", "pairs")}
+#: Objects and lists inside one another in a query. The answer has a few more, and orjson writes at most 254.
+_DEEPEST = 200
+#: Bytes of the filters of an answer, which has them once for each signal.
+_MOST_FILTERS = 1 << 24
+_ADVICE = "Run 'termweave connect' for the index again."
+
+
+class TooMuch(UsageError):
+    """A request asks for more than the server does at a time."""
+
+
+@dataclass(frozen=True)
+class EncodingRequest:
+    """What a request to `/v1/embeddings` or `/v1/sparse` asks for.
+
+    Attributes:
+        model: Hash or name of the model, with ``@INDEX`` for the numbers of an index.
+        texts: The texts, at least one.
+        kind: "query" or "document".
+        form: "float"; "base64": vectors as base64 of little-endian float32; "pairs": term weights as a list of objects with `token` and
+            `weight`.
+        dimensions: The length that vectors must have; None: any.
+    """
+
+    model: str
+    texts: tuple[str, ...]
+    kind: Kind
+    form: str
+    dimensions: int | None
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """What a search pipeline asks `/v1/query` for.
+
+    Attributes:
+        index: Name of the index.
+        models: Output -> hash of the model that the index must have.
+        signals: Names of the signals, in the order of the pipeline's weights.
+        depth: How many documents each signal returns.
+        query: The query that the application sent.
+        taken: Its words and filters; None if it runs as it is.
+    """
+
+    index: str
+    models: Mapping[str, str]
+    signals: tuple[str, ...]
+    depth: int
+    query: Mapping[str, Any]
+    taken: ClientQuery | None
+
+
+def read_encoding(body: bytes, endpoint: str) -> EncodingRequest:
+    """Read the body of a request to an endpoint, a key of `FORMATS`.
+
+    Raises:
+        TooMuch: It has too many texts, or one that is too long.
+        UsageError: It is not what the API takes; the message says where.
+    """
+    given = _object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
+    if unknown := sorted(given.keys() - FIELDS):
+        raise UsageError(f"There is no field {unknown[0]!r}.", f"Known: {', '.join(sorted(FIELDS))}.")
+    model, dimensions = given.get("model"), given.get("dimensions")
+    if not isinstance(model, str) or not model:
+        raise UsageError("'model' is not a name.", "Send the id of a model that /v1/models lists.")
+    _check_length("'model'", model, LONGEST_NAME, "Send the id of a model that /v1/models lists.")
+    kind, form = _choice(given, "input_type", _KINDS), _choice(given, "encoding_format", FORMATS[endpoint])
+    if dimensions is not None and type(dimensions) is not int:
+        raise UsageError(f"'dimensions' is {_type(dimensions)}, not a whole number.", "Leave it out.")
+    return EncodingRequest(model, _texts(given), kind, form, dimensions)
+
+
+def read_query(body: bytes) -> QueryRequest:
+    """Read the body of a request to `/v1/query`.
+
+    Raises:
+        TooMuch: The query is nested too deep, or its filters would make the answer too large.
+        UsageError: It is not what the API takes, or its words cannot be taken out; the message says where.
+    """
+    given = _object(body, _ADVICE)
+    kinds = {"index": str, "models": dict, "signals": list, "depth": int, "query": dict}
+    if given.keys() != kinds.keys():
+        raise UsageError(f"The body does not have exactly the fields {', '.join(kinds)}.", _ADVICE)
+    for name, kind in kinds.items():
+        if not isinstance(given[name], kind):
+            raise UsageError(f"{name!r} is not of the type {kind.__name__}.", _ADVICE)
+    signals = given["signals"]
+    texts = all(isinstance(text, str) for text in (*given["models"].values(), *signals))
+    if not texts or not 1 <= given["depth"] <= 10_000 or not signals:
+        raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
+    if len(signals) > len(set(signals)):
+        raise UsageError("'signals' names a signal twice.", _ADVICE)
+    _check_depth(given["query"])
+    taken = client_query.read(given["query"])
+    if taken is not None:
+        _check_length("The text of the query", taken.words, LONGEST, "Search for fewer words.")
+        if (size := len(orjson.dumps(taken.where)) * len(signals)) > _MOST_FILTERS:
+            raise TooMuch(
+                f"The filters of the query take {size:,} bytes for {len(signals)} signals; the most is {_MOST_FILTERS:,}.",
+                "Send fewer clauses.",
+            )
+    return QueryRequest(given["index"], given["models"], tuple(signals), given["depth"], given["query"], taken)
+
+
+def check_index(asked: QueryRequest, generation: OpenGeneration) -> None:
+    """Refuse a request whose pipeline was made for other models or signals than the index has now, or for documents without passages.
+
+    Raises:
+        UnknownModel: It was. Another model would give wrong scores.
+    """
+    built = {output: model.hash for output, model in generation.lineage.models.items()}
+    for output, wanted in asked.models.items():
+        if built.get(output) != wanted:
+            raise UnknownModel(
+                f"The index {asked.index!r} was built with the {output} model {built.get(output, 'none')}, and its search pipeline was made "
+                f"for {wanted}.",
+                _ADVICE,
+            )
+    if generation.lineage.passages:
+        raise UnknownModel(
+            f"The index {asked.index!r} holds passages now, which the server cannot group by document.",
+            "Index without --passage-size, or search with termweave.",
+        )
+    stored = {signal.name for signal in generation.layout.signals}
+    if missing := [name for name in asked.signals if name not in stored]:
+        raise UnknownModel(f"The index {asked.index!r} does not have the signal {missing[0]!r} any more.", _ADVICE)
+
+
+def _object(body: bytes, advice: str) -> dict[str, Any]:
+    """Read a body that is a JSON object.
+
+    Raises:
+        UsageError: It is not; `advice` is its hint.
+    """
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"The body is not JSON: {error}.", advice) from None
+    if not isinstance(given, dict):
+        raise UsageError(f"The body is {_type(given)}, not an object.", advice)
+    return given
+
+
+def _choice(given: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Any:
+    """A field that has one of some values, the first one if it is missing."""
+    value = given.get(name)
+    if value not in (None, *choices):
+        raise UsageError(
+            f"{name!r} is {_type(value)} and neither {' nor '.join(map(repr, choices))}.", f"The default is {choices[0]!r}."
+        )
+    return value or choices[0]
+
+
+def _texts(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The field `input` as a tuple of texts."""
+    if "input" not in given:
+        raise UsageError("'input' is missing.", "Send a text, or a list of texts.")
+    listed = isinstance(given["input"], list)
+    texts = given["input"] if listed else [given["input"]]
+    if not texts:
+        raise UsageError("'input' is an empty list.", "Send a text, or a list of texts.")
+    if len(texts) > MOST_TEXTS:
+        raise TooMuch(f"'input' has {len(texts):,} texts; the most is {MOST_TEXTS:,}.", "Send them in several requests.")
+    for place, text in enumerate(texts):
+        where = f"'input[{place}]'" if listed else "'input'"
+        if not isinstance(text, str):
+            raise UsageError(f"{where} is {_type(text)}, not a text.", "Send a text, or a list of texts; tokens are not taken.")
+        if not text.strip():
+            raise UsageError(f"{where} is an empty text.", "Leave it out: it has nothing to search for.")
+        _check_length(where, text, LONGEST, "Cut it into passages.")
+    return tuple(texts)
+
+
+def _check_length(where: str, text: str, most: int, advice: str) -> None:
+    """Refuse a text that is too long.
+
+    Raises:
+        TooMuch: It has more than `most` characters.
+    """
+    if len(text) > most:
+        raise TooMuch(f"{where} has {len(text):,} characters; the most is {most:,}.", advice)
+
+
+def _check_depth(query: Mapping[str, Any]) -> None:
+    level: list[Any] = [query]
+    for _ in range(_DEEPEST):
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+        level = [part for part in level if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise TooMuch(f"The query has more than {_DEEPEST} objects and lists inside one another.", "Put its clauses into one bool.")
+
+
+def _type(value: Any) -> str:
+    """What a JSON value is, for messages."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

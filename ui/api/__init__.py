@@ -1,1 +1,0 @@
-"""The JSON API: its parameters, its answers, and the OpenAPI document."""

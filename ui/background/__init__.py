@@ -1,1 +1,0 @@
-"""Work that takes longer than a page, and runs beside the pages."""
