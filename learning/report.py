@@ -12,9 +12,9 @@ from termweave.evaluation import latency, systems
 from termweave.evaluation.report.html_page import html, moved_most
 from termweave.indexer.generations import listing
 from termweave.learning.candidates import PARTS, Part
+from termweave.training import sample_cost
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base
-from termweave.training.model_folder import sample_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

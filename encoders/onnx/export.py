@@ -137,7 +137,7 @@ def _copy(path: Path, staging: Path) -> None:
 
 
 def int8_cost(figures: Mapping[str, Any]) -> str:
-    """What int8 costs in nDCG, as training measured it (`training.model_folder.quantisation_check`), in words."""
+    """What int8 costs in nDCG, as training measured it (`training.dev_measure.DevelopmentSet.int8_cost`), in words."""
     parts = [
         f"{name} {figures[output]['fp32']:.4f} in fp32, {figures[output]['int8']:.4f} in int8 ({figures[output]['change']:+.4f})"
         + _shipped(figures[output])

@@ -32,7 +32,11 @@ with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as 
 """
 
 #: What tells why a cluster is not whole.
-_NOT_WHOLE = ("/_cat/nodes?format=json", "/_cat/shards?format=json&h=index,shard,prirep,state,node", "/_cluster/allocation/explain")
+_NOT_WHOLE = (
+    "/_cat/nodes?format=json",
+    "/_cat/shards?format=json&h=index,shard,prirep,state,node",
+    "/_cluster/allocation/explain",
+)
 
 
 class Cluster:

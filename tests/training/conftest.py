@@ -119,7 +119,7 @@ def texts(toy, base):
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.term_weighting.bm25_anchor import BM25
     from termweave.training.data.pairs import count
-    from termweave.training.term_weights.inputs import prepare
+    from termweave.training.term_weights.preparation import prepare
 
     documents, questions, _ = toy
     tokenizer = PieceTokenizer(base / "tokenizer.json")
