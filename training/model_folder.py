@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
 
+#: The largest loss of nDCG@10 by int8 with which a model is used in int8.
+MOST_LOST = 0.005
+#: What a run says where it is larger, and the card with it.
+ONLY_FP32 = (
+    f"int8 costs more than {MOST_LOST:g}, so the folder keeps the fp32 graph alone, which is then used: two to three times as slow on a "
+    "CPU. `termweave export FOLDER` writes int8 again."
+)
+_INT8 = (GRAPHS["int8"], GRAPHS["dequantised"])
+
 
 @dataclass(frozen=True)
 class FolderContents:
@@ -56,16 +65,6 @@ def write(method: Method, model: Any, folder: Path, contents: FolderContents) ->
     shutil.copyfile(contents.setup.backbone / TOKENIZER, folder / TOKENIZER)
     (folder / STATISTICS).write_bytes(contents.statistics.to_bytes())
     method.save(model, folder, contents)
-
-
-#: The largest loss of nDCG@10 by int8 with which a model is used in int8.
-MOST_LOST = 0.005
-#: What a run says where it is larger, and the card with it.
-ONLY_FP32 = (
-    f"int8 costs more than {MOST_LOST:g}, so the folder keeps the fp32 graph alone, which is then used: two to three times as slow on a "
-    "CPU. `termweave export FOLDER` writes int8 again."
-)
-_INT8 = (GRAPHS["int8"], GRAPHS["dequantised"])
 
 
 def loses_too_much(figures: Mapping[str, Any]) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: What hybrid search's scores, between 0 and 2, are divided by.
 _HYBRID_TEMPERATURE = 0.1
+#: Smoothed scores below it count as irrelevant.
+_LEAST = 0.1
 #: Questions whose scores of all documents are computed at a time.
 _BLOCK = 128
 
@@ -117,10 +119,6 @@ def ranker_targets(context: TargetContext) -> ListTargets:
         shares = np.exp(scores - scores.max())
         targets[row, lists.present[row]] = shares / shares.sum()
     return ListTargets(lists, targets, context.document_vectors)
-
-
-#: Smoothed scores below it count as irrelevant.
-_LEAST = 0.1
 
 
 def program_labels(
